@@ -32,7 +32,7 @@ pub use self::latency::Latency;
 pub use self::line::{Head, SCHEMA, line, line_of_its_own, parse_line, schema, score_line};
 pub use self::load::Load;
 pub use self::score::Score;
-pub use self::warning::{FEWEST_RUNS, SHORTEST_WINDOW, WIDEST_INTERVAL, Warning};
+pub use self::warning::{FEWEST_RUNS, SHORTEST_WINDOW, WIDEST_REACH, Warning};
 use crate::scenario::{Cell, Mode, Subject, Verify, nanoseconds};
 
 /// One run. A value that the system does not report is `None`.

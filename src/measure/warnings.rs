@@ -1,6 +1,6 @@
 //! The warnings of many samples, each once.
 
-use crate::sample::{FEWEST_RUNS, Sample, WIDEST_INTERVAL, Warning};
+use crate::sample::{FEWEST_RUNS, Sample, WIDEST_REACH, Warning};
 
 use super::Estimate;
 
@@ -15,8 +15,8 @@ pub(super) fn of_cell(samples: &[&Sample], estimate: Option<Estimate>, runs: usi
     if (1..FEWEST_RUNS).contains(&runs) {
         warnings.push(Warning::FewRuns(runs));
     }
-    let width = estimate.map(|Estimate { median, low, high }| (high - low) / median);
-    warnings.extend(width.filter(|width| *width > WIDEST_INTERVAL).map(Warning::HighSpread));
+    let reach = estimate.map(|estimate| estimate.half_width());
+    warnings.extend(reach.filter(|reach| *reach > WIDEST_REACH).map(Warning::HighSpread));
     if outliers > 0 {
         warnings.push(Warning::Outliers(outliers));
     }

@@ -97,8 +97,8 @@ pub enum Warning {
         plural(.0, "run"), if *.0 == 1 { "says" } else { "say" }
     )]
     FewRuns(usize),
-    /// Of a cell: the interval of the median is wider than [`WIDEST_INTERVAL`], as a share of the median.
-    #[error("the interval is {:.0} % of the median wide; keep the machine idle, or make more runs", .0 * 100.0)]
+    /// Of a cell: the interval reaches further from the median than [`WIDEST_REACH`], as a share of the median.
+    #[error("the interval is the median ±{:.0} %; keep the machine idle, or make more runs (matrix --until)", .0 * 100.0)]
     HighSpread(f64),
     /// Of a cell: this many runs lie far from the others.
     #[error(
@@ -125,8 +125,8 @@ pub const SHORTEST_WINDOW: Duration = Duration::from_secs(1);
 /// case of 16.
 pub const FEWEST_RUNS: usize = 6;
 
-/// An interval that is a larger share of its median says little about changes of a few percent.
-pub const WIDEST_INTERVAL: f64 = 0.1;
+/// An interval that reaches further from its median, as a share of it, says so in every table.
+pub const WIDEST_REACH: f64 = 0.1;
 
 /// A program that takes a larger share of a processor without a load is busy.
 const MOST_AT_REST: f64 = 0.2;

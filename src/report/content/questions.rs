@@ -7,6 +7,7 @@ use netstacks::{StackConfig, StackCongestion};
 use crate::measure::CellSummary;
 use crate::report::format::{self, UNKNOWN};
 use crate::report::model::{Column, Table};
+use crate::sample::WIDEST_REACH;
 use crate::scenario::{Cell, Conditions, DEFAULT_MTU, Generator, Mode, Requests, RuntimeKind, Workload};
 
 /// A column of the table: a question that cells answer.
@@ -123,7 +124,12 @@ pub(super) fn table(
         if answers.iter().all(Option::is_none) {
             continue;
         }
-        let texts = answers.iter().map(|answer| answer.map_or(UNKNOWN.to_owned(), |row| text(question, row, figures)));
+        // The kernel's figure, which is for comparison.
+        let kernel = rows.iter().zip(&answers).find(|(row, _)| !row.is_rival).and_then(|(_, answer)| *answer);
+        let texts = rows.iter().zip(&answers).map(|(row, answer)| {
+            let kernel = kernel.filter(|_| row.is_rival && figures == Figures::Medians);
+            answer.map_or(UNKNOWN.to_owned(), |answer| text(question, answer, kernel, figures))
+        });
         // A subject that fails in any run cannot be the best.
         let rivals = rows.iter().zip(&answers).map(|(row, answer)| {
             let answer = answer.filter(|answer| row.is_rival && answer.failures.is_empty())?;
@@ -151,8 +157,9 @@ pub(super) fn about_bold(subject: &str) -> String {
     )
 }
 
-/// The answer of a cell.
-pub(super) fn text(question: &Question, row: &CellSummary, figures: Figures) -> String {
+/// The answer of a cell: its figure, with the interval if that is asked for or wide; in parentheses, how many times the
+/// `kernel`'s it is and how runs failed.
+pub(super) fn text(question: &Question, row: &CellSummary, kernel: Option<&CellSummary>, figures: Figures) -> String {
     let Some(estimate) = row.estimate else { return format::no_figure(row) };
     let figure = |figure| written((question.answer)(figure), question.decimals);
     let mut text = figure(estimate.median);
@@ -162,8 +169,26 @@ pub(super) fn text(question: &Question, row: &CellSummary, figures: Figures) -> 
             ends.reverse();
         }
         text = format!("{text} ({} to {})", ends[0], ends[1]);
+    } else if estimate.half_width() > WIDEST_REACH {
+        text = format!("{text} ±{:.0} %", estimate.half_width() * 100.0);
     }
-    if row.failures.is_empty() { text } else { format!("{text} ({})", format::failures(row)) }
+    let times = kernel.and_then(|kernel| row.times(kernel));
+    let times = times.map(|times| if question.less_is_better { times.recip() } else { times });
+    let notes: Vec<_> = times
+        .map(times_written)
+        .into_iter()
+        .chain(Some(format::failures(row)).filter(|text| !text.is_empty()))
+        .collect();
+    if notes.is_empty() { text } else { format!("{text} ({})", notes.join("; ")) }
+}
+
+/// A multiple in two digits or three.
+fn times_written(times: f64) -> String {
+    match times {
+        times if times < 0.095 => format!("{times:.3}"),
+        times if times < 10.0 => format!("{times:.2}"),
+        times => written(times, 0),
+    }
 }
 
 /// A number with this many decimals, and commas between its thousands.

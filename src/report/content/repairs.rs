@@ -56,7 +56,7 @@ fn table(stack: StackKind, samples: &[&Sample], cells: &[&CellSummary]) -> Table
         let is_first = |row: &&&CellSummary| {
             path(&row.cell) == Some(stack) && row.cell.repairs == Repairs::ALL && question.asks(&row.cell)
         };
-        let first = cells.iter().find(is_first).map(|row| questions::text(question, row, Figures::Medians));
+        let first = cells.iter().find(is_first).map(|row| questions::text(question, row, None, Figures::Medians));
         let of_setting = |comparison: &Option<Comparison>| {
             let cells = &comparison.as_ref()?.cells;
             change(question, cells.iter().find(|cell| question.asks(&cell.cell))?)

@@ -59,7 +59,8 @@ pub(super) fn blocks(all: &[Series]) -> Vec<Block> {
     let table = questions::table("Stacks", "stack", &rows, &QUESTIONS, &cells, Figures::Medians);
     let note = format!(
         "Medians of the runs that succeeded, on {}, with one stream or as many connections as the column says. {} The kernel's \
-         figures are over loopback; at 1 % loss they are through two TUN devices.{}",
+         figures are over loopback; at 1 % loss they are through two TUN devices. In parentheses: how many times the kernel's figure it is, by the \
+         runs of the same rounds. ±: the interval of the median, where it is wider than 10 %.{}",
         all[0].machine(),
         questions::about_bold("stack"),
         if has_repairs { AS_IT_IS } else { "" }
