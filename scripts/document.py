@@ -3,6 +3,7 @@
 
     scripts/document.py --update     write them again
     scripts/document.py --check      fail if one of them does not match its data
+    scripts/document.py --sources    only check where the data come from; this is part of the others
 
 A document has a part of a report between two comments, which name the file and the part's heading:
 
@@ -15,6 +16,17 @@ document has the output of a script in this folder:
     <!-- output scripts/wire.py report docs/data/offload/wire.jsonl sums -->
     <!-- end output -->
 
+The command that makes a file is from the list in scripts/measure.py, and has to be the one that made it:
+
+    <!-- command docs/data/linux.jsonl -->
+    <!-- end command -->
+
+All data that a document shows were measured with one build on one machine. Data of another build or machine are named, so that the
+document says so beside them:
+
+    <!-- measured docs/data/linux.jsonl -->
+    <!-- end measured -->
+
 The table of the stacks gets a column with the number of cases that each fails in docs/data/conformance.jsonl.
 
 Every docs/data/NAME.jsonl has its picture in docs/figures/NAME.svg, except for repairs.jsonl, which has hundreds of cells.
@@ -22,17 +34,24 @@ Every docs/data/NAME.jsonl has its picture in docs/figures/NAME.svg, except for 
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from collections import Counter
+from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
+
+from measure import COMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PICTURED = sorted(data for data in (ROOT / "docs" / "data").glob("*.jsonl") if data.stem != "repairs")
 PART = re.compile(r"(<!-- report (\S+): ([^>]+?) -->\n).*?(<!-- end report -->)", re.DOTALL)
 OUTPUT = re.compile(r"(<!-- output (scripts/[^>]+?) -->\n).*?(<!-- end output -->)", re.DOTALL)
+COMMAND = re.compile(r"(<!-- command (\S+) -->\n).*?(<!-- end command -->)", re.DOTALL)
+MEASURED = re.compile(r"(<!-- measured (\S+) -->\n).*?(<!-- end measured -->)", re.DOTALL)
+PICTURE = re.compile(r"\]\((?:docs/)?figures/([\w-]+)\.svg\)")
 HEADING = "### "
 SCORES = ROOT / "docs" / "data" / "conformance.jsonl"
 
@@ -94,17 +113,89 @@ def with_failed_cases(body):
     return "\n".join(rows) + "\n\n" + rest
 
 
+@cache
+def head(data):
+    """The first line of a data file."""
+    with open(ROOT / data) as lines:
+        return json.loads(lines.readline())
+
+
+def source(data):
+    """The build and the machine that made a file."""
+    return head(data).get("commit"), head(data).get("machine")
+
+
+def shown(text):
+    """The data that a document shows, in tables and pictures."""
+    files = [match[2] for match in PART.finditer(text)]
+    files += [word for match in OUTPUT.finditer(text) for word in match[2].split() if word.endswith(".jsonl")]
+    files += [f"docs/data/{match[1]}.jsonl" for match in PICTURE.finditer(text)]
+    files += [str(SCORES.relative_to(ROOT)) for match in PART.finditer(text) if match[3] == "Stacks"]
+    return {file for file in files if (ROOT / file).exists()}
+
+
+def faults(name, text):
+    """What is wrong with the sources of a document's data."""
+    named = {match[2] for match in MEASURED.finditer(text)}
+    usual = sorted(shown(text) - named)
+    others = [file for file in usual if source(file) != source(usual[0])]
+    if others:
+        yield (
+            f"{name} shows {usual[0]} beside {', '.join(others)}, of another build or machine; measure them together with "
+            f"scripts/measure.py, or add <!-- measured {others[0]} -->"
+        )
+    for file in sorted(named):
+        if file not in shown(text) or any(source(file) == source(one) for one in usual):
+            yield f"{name}: <!-- measured {file} --> is not needed; take it away"
+    for file in sorted({match[2] for match in COMMAND.finditer(text)}):
+        words = head(file)["arguments"]
+        place = next((index for index, word in enumerate(words) if word in ("-o", "--out")), len(words))
+        if words[:place] + words[place + 2 :] != shlex.split(COMMANDS.get(file, "")):
+            yield f"{name}: {file} was made by {shlex.join(words)}, and not by its command in scripts/measure.py; measure it again"
+
+
+def check_sources():
+    wrong = [fault for path in DOCUMENTS for fault in faults(path.relative_to(ROOT), path.read_text())]
+    if wrong:
+        sys.exit("\n".join(wrong))
+
+
+def measured(data):
+    """Says with which build a file was measured, and when. The seed of a matrix is the second in which it began."""
+    commit, dirty, _ = (source(data)[0] or "unknown").partition("-dirty")
+    seconds = head(data).get("seed", 0)
+    day = f" on {datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%d}" if seconds > 1e9 else ""
+    day = f" on {head(data)['written'][:10]}" if "written" in head(data) else day
+    changes = " with changes" if dirty else ""
+    return f"`{data}` was measured at another time, with build {commit}{changes}{day}; compare with other tables with care.\n"
+
+
+def command(data):
+    """The command that makes a file, in lines of at most 120 columns."""
+    lines = [f"    rust-tun-perf {COMMANDS[data]}"]
+    while len(lines[-1]) > 120 and " -" in lines[-1][8:118]:
+        place = lines[-1].rindex(" -", 8, 118)
+        lines[-1:] = [f"{lines[-1][:place]} \\", f"        {lines[-1][place + 1 :]}"]
+    return "\n".join(lines) + "\n"
+
+
 def made():
     """Every generated file, with its text."""
     for document in DOCUMENTS:
         text = PART.sub(lambda match: match[1] + part(match[2], match[3]) + match[4], document.read_text())
+        text = COMMAND.sub(lambda match: match[1] + command(match[2]) + match[3], text)
+        text = MEASURED.sub(lambda match: match[1] + measured(match[2]) + match[3], text)
         yield document, OUTPUT.sub(lambda match: match[1] + output(*match[2].split()) + match[3], text)
     for data in PICTURED:
         yield ROOT / "docs" / "figures" / f"{data.stem}.svg", report(str(data.relative_to(ROOT)), "svg")
 
 
 def main():
+    if sys.argv[1:]:
+        check_sources()
     match sys.argv[1:]:
+        case ["--sources"]:
+            pass
         case ["--update"]:
             for path, text in made():
                 path.write_text(text)
@@ -117,4 +208,5 @@ def main():
             sys.exit(__doc__)
 
 
-main()
+if __name__ == "__main__":
+    main()

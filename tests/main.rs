@@ -49,6 +49,8 @@ mod compare;
 mod conform;
 #[cfg(all(target_os = "linux", feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
 mod doctor;
+#[cfg(unix)]
+mod documents;
 #[cfg(target_os = "linux")]
 mod external;
 #[cfg(target_os = "linux")]

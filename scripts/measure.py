@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Measures the figures of the documents again, all with one build, and updates the documents.
+
+    scripts/measure.py                    every file of the list below but those that take hours
+    scripts/measure.py --only FILE...     these files of docs/data
+    scripts/measure.py --list             the files and their commands
+
+It refuses to measure while there are changes that are not committed, because a build of them has no name. It prints the time that
+each file takes. After an interruption, run it again: it continues. Only complete files replace the old ones. Use a machine that
+does nothing else.
+
+The documents print these commands, and `scripts/document.py --check` compares them with the files: a command that is changed here
+needs its file measured again.
+"""
+
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAM = "target/release/rust-tun-perf"
+
+# The arguments of the program that make each file, without --out.
+COMMANDS = {
+    "docs/data/stacks.jsonl": "matrix --preset stacks --netstack all,gvisor --time 0.7 --runs 6",
+    "docs/data/requests.jsonl": "matrix --preset requests --netstack all,gvisor --runs 7 --timeout 15",
+    "docs/data/datagrams.jsonl": "matrix --preset datagrams --netstack all,gvisor --runs 7",
+    "docs/data/connections.jsonl": "matrix --preset connections --netstack all,gvisor --runs 7",
+    "docs/data/networks.jsonl": "matrix --preset networks --netstack all,gvisor --runs 7 --timeout 15",
+    "docs/data/linux.jsonl": "matrix --baseline --netstack all,gvisor --runs 7 --time 0.3 --timeout 8",
+    "docs/data/linux-ipv6.jsonl": "matrix --ipv6 on --netstack all,gvisor --runs 7 --time 0.3 --timeout 8",
+    "docs/data/proxy.jsonl": "matrix --layer loopback,proxy --runtime multi-thread --parallel 1,4 --runs 7",
+    "docs/data/udp-offload.jsonl": "matrix --protocol udp --datagram 1400 --layer path,proxy --netstack lwip,smoltcp --mode reader,writer "
+    "--offload on,off --runtime multi-thread --time 0.3 --runs 3",
+    # The limit of the client, and requests at a rate that does not divide a second evenly.
+    "docs/data/client.jsonl": "matrix --layer loopback -m rr --runtime multi-thread --parallel 100,1000 --client-threads 1,2 --runs 7",
+    "docs/data/schedule.jsonl": "matrix -m rr -n lwip --runtime multi-thread --offload on --rate 97,150,199,333,1000,4999 --runs 7 --time 1",
+    "docs/data/programs.jsonl": "matrix --preset programs --program kernel,socks5,lwip,smoltcp,ipstack,tun2proxy,sing-box-gvisor,"
+    "sing-box-system,sing-box-gvisor-direct,sing-box-system-direct,wireguard-go,boringtun,gotatun,slirp4netns,pasta --runs 4",
+    "docs/data/programs-mtu.jsonl": "matrix -m reader,writer --program kernel,slirp4netns,pasta --mtu 1500,9000,65520 --time 1 --warmup 1MB "
+    "--timeout 10 --runs 4",
+    "docs/data/forward.jsonl": "forward --all --time 3 --runs 7",
+    "docs/data/conformance.jsonl": "conform --netstack all,gvisor,kernel --repairs all,none",
+}
+
+# What is made by other programs, with {} for the file. Flame graphs are of runs that are not scored.
+OTHERS = {
+    "docs/data/offload/wire.jsonl": "cargo bench --quiet --locked --bench wire && scripts/wire.py collect {}",
+    **{
+        f"docs/figures/flame-{offload}.svg": f"{PROGRAM} forward --offload {offload} --time 3 --profile {{}}"
+        for offload in ["off", "on", "whole"]
+    },
+}
+
+# The same of what takes hours.
+LONG = {
+    "docs/data/reliability/streams.jsonl": "scripts/endure.py run 600 {} streams",
+    "docs/data/reliability/connections.jsonl": "scripts/endure.py run --together 600 {} connections",
+    "docs/data/reliability/proxy.jsonl": "scripts/endure.py run --together 600 {} proxy",
+}
+
+
+def build():
+    """The commit, after a build of it."""
+    git = lambda *words: subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+    if changes := git("status", "--porcelain", "--untracked-files=no"):
+        sys.exit(f"measure: commit these changes first, or take them back:\n{changes}")
+    subprocess.run(["cargo", "build", "--release", "--locked"], cwd=ROOT, check=True)
+    return git("rev-parse", "--short=12", "HEAD")
+
+
+def command(file, out):
+    """The command line that writes a file elsewhere."""
+    if file in COMMANDS:
+        return f"{PROGRAM} {COMMANDS[file]} --out {shlex.quote(str(out))}"
+    return (OTHERS | LONG)[file].format(shlex.quote(str(out)))
+
+
+def measure(files):
+    # Each build has a folder of its own, because a matrix does not continue the file of another build.
+    folder = ROOT / "target" / "measure" / build()
+    made = {file: folder / file for file in files}
+    for file, out in made.items():
+        out.parent.mkdir(parents=True, exist_ok=True)
+        begun = time.monotonic()
+        done = subprocess.run(command(file, out), shell=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+        # 1: runs of a stack failed, or results are not the known ones. The tables show them.
+        if done.returncode not in (0, 1) or not out.exists():
+            sys.exit(f"measure: {file}: exit code {done.returncode}; run it again to continue")
+        print(f"{file}: {(time.monotonic() - begun) / 60:.1f} minutes", flush=True)
+    for file, out in made.items():
+        shutil.copyfile(out, ROOT / file)
+    subprocess.run(["scripts/document.py", "--update"], cwd=ROOT, check=True)
+
+
+def main():
+    usual = [*COMMANDS, *OTHERS]
+    match sys.argv[1:]:
+        case []:
+            measure(usual)
+        case ["--only", *files] if files and set(files) <= {*usual, *LONG}:
+            measure(files)
+        case ["--list"]:
+            for file in [*usual, *LONG]:
+                print(command(file, file))
+        case ["-h" | "--help"]:
+            print(__doc__)
+        case ["--only", *files]:
+            sys.exit(f"measure: no files of the list: {', '.join(files) or 'none given'}; see --list")
+        case _:
+            sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main()
