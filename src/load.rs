@@ -35,7 +35,7 @@ use self::request::{Exchange, Requested};
 use self::sockets::Sockets;
 use self::stream::{Direction, Finish, Stream};
 use crate::sample::DatagramFacts;
-use crate::scenario::{Protocol, Scenario, is_one};
+use crate::scenario::{Protocol, Scenario, Subject, is_one};
 
 /// The load of a run, and the number of its client threads.
 #[derive(Clone)]
@@ -88,9 +88,10 @@ impl Load {
     /// The load of a scenario that this program makes.
     pub(crate) fn of(scenario: &Scenario) -> Self {
         let streams = Stream::split(scenario);
-        // More threads than sockets would have nothing to do. Each shard has a thread.
+        // More threads than sockets would have nothing to do. Each shard over memory has a thread.
         let threads = |default: usize, sockets: usize| {
-            let default = if is_one(&scenario.shards) { default } else { scenario.shards.get().into() };
+            let has_links = matches!(scenario.subject, Subject::Stack(_)) && !is_one(&scenario.shards);
+            let default = if has_links { scenario.shards.get().into() } else { default };
             let asked = scenario.client_threads.map_or(default, |threads| threads.get().into());
             asked.min(sockets).max(1)
         };

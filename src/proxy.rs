@@ -19,12 +19,13 @@ mod upstream;
 
 use std::fmt;
 use std::io;
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
 use netstacks::{
-    Effective, Gate, Gated, Netstack, NotCompiledIn, Repairs, StackConfig, StackCongestion, StackKind, StartError,
-    Started, Visitor,
+    Effective, Gate, Gated, Netstack, NotCompiledIn, PassedOn, Repairs, Spread, StackConfig, StackCongestion,
+    StackKind, StartError, Started, Steered, Visitor, steer,
 };
 use platform::{Counted, FaultCounter, FaultPlan, Faulty, Traffic, TunDevice};
 use tokio::task::JoinSet;
@@ -128,14 +129,17 @@ impl Proxy {
     /// # Errors
     ///
     /// See [`Error`].
-    pub fn start(self, device: TunDevice, stack: StackKind) -> Result<Running, Error> {
-        let device = Counted::new(device);
-        let traffic = device.traffic();
-        let device = Faulty::new(device, self.0.config.faults);
-        let faults = device.faults();
-        let (link, gate) = netstacks::gate(device, self.0.config.max_flows);
-        let (effective, tasks) = stack.visit(Start { link, gate, upstream: Arc::new(self.0) })??;
-        Ok(Running { effective, traffic, faults, tasks })
+    ///
+    /// Each link of the device gets an instance of the stack; see [`TunDevice::open_shards`]. The limits hold for all together.
+    pub fn start(self, first: TunDevice, others: Vec<TunDevice>, stack: StackKind) -> Result<Running, Error> {
+        let devices: Vec<_> = iter::once(first).chain(others).map(Counted::new).collect();
+        let traffic = devices.iter().map(Counted::traffic).collect();
+        let (devices, passed_on) = steer(&Spread::default(), devices);
+        let devices = Faulty::of_shards(devices, self.0.config.faults);
+        let faults = devices[0].faults();
+        let links = devices.into_iter().map(|device| netstacks::gate(device, self.0.config.max_flows)).collect();
+        let (effective, tasks) = stack.visit(Start { links, upstream: Arc::new(self.0) })??;
+        Ok(Running { effective, traffic, passed_on, faults, tasks })
     }
 }
 
@@ -143,7 +147,8 @@ impl Proxy {
 /// connections make no more progress.
 pub struct Running {
     effective: Effective,
-    traffic: Arc<Traffic>,
+    traffic: Vec<Arc<Traffic>>,
+    passed_on: PassedOn,
     faults: Arc<FaultCounter>,
     tasks: JoinSet<io::Result<()>>,
 }
@@ -154,9 +159,14 @@ impl Running {
         &self.effective
     }
 
-    /// The counts of the packets that cross the device.
-    pub fn traffic(&self) -> Arc<Traffic> {
-        Arc::clone(&self.traffic)
+    /// The counts of the packets that cross each link of the device.
+    pub fn traffic(&self) -> Vec<Arc<Traffic>> {
+        self.traffic.clone()
+    }
+
+    /// The count of the packets that instances of the stack have passed on to each other.
+    pub fn passed_on(&self) -> PassedOn {
+        self.passed_on.clone()
     }
 
     /// The counts of the packets that the conditions of the link have hit.
@@ -182,16 +192,19 @@ impl fmt::Debug for Running {
 
 /// Starts the stack that it visits.
 struct Start {
-    link: Gated<Faulty<Counted<TunDevice>>>,
-    gate: Gate,
+    /// One for each instance.
+    links: Vec<(ShardLink, Gate)>,
     upstream: Arc<Upstream>,
 }
 
-impl Visitor<Gated<Faulty<Counted<TunDevice>>>> for Start {
+/// The link between the device and an instance of the stack.
+type ShardLink = Gated<Faulty<Steered<Counted<TunDevice>>>>;
+
+impl Visitor<ShardLink> for Start {
     type Output = Result<(Effective, JoinSet<io::Result<()>>), StartError>;
 
-    fn visit<S: Netstack<Gated<Faulty<Counted<TunDevice>>>>>(self) -> Self::Output {
-        let Self { link, gate, upstream } = self;
+    fn visit<S: Netstack<ShardLink>>(self) -> Self::Output {
+        let Self { links, upstream } = self;
         let config = StackConfig {
             window: upstream.config.window,
             backlog: upstream.config.max_flows,
@@ -199,13 +212,17 @@ impl Visitor<Gated<Faulty<Counted<TunDevice>>>> for Start {
             congestion: upstream.config.stack_congestion,
             ..StackConfig::default()
         };
-        let Started { listener, datagrams, driver, effective } = S::start(link, &config)?;
-        let answers = gate.answers();
+        let start = |(link, gate)| Ok((S::start(link, &config)?, gate));
+        let started = links.into_iter().map(start).collect::<Result<Vec<_>, StartError>>()?;
+        let effective = started[0].0.effective.clone();
+        let (limits, flows) = (Arc::new(Limits::new(&upstream.config, &effective)), udp::Flows::default());
         let mut tasks = JoinSet::new();
-        tasks.spawn(driver);
-        let limits = Arc::new(Limits::new(&upstream.config, &effective));
-        tasks.spawn(tcp::serve(gate, listener, Arc::clone(&upstream), Arc::clone(&limits)));
-        tasks.spawn(udp::serve(datagrams, answers, upstream, limits));
+        for (Started { listener, datagrams, driver, .. }, gate) in started {
+            let answers = gate.answers();
+            tasks.spawn(driver);
+            tasks.spawn(tcp::serve(gate, listener, Arc::clone(&upstream), Arc::clone(&limits)));
+            tasks.spawn(udp::serve(datagrams, answers, flows.clone(), Arc::clone(&upstream), Arc::clone(&limits)));
+        }
         Ok((effective, tasks))
     }
 }

@@ -59,6 +59,9 @@ pub fn remedy(cause: Cause) -> Option<&'static str> {
         Cause::Unsupported(Feature::Forwarder) => "only Linux has networks to put them in",
         Cause::Unsupported(Feature::Profile) => "profiles need Linux or macOS; leave out --profile",
         Cause::NoOffload => "leave --offload at auto, which uses offload only where the device has it",
+        Cause::NoQueues => {
+            "leave out --queues: then one shard reads the queue, and passes on the packets of the others"
+        }
         Cause::NoDeviceNode => {
             "load the module (modprobe tun), or in a container pass the device on (docker run --device /dev/net/tun)"
         }

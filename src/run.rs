@@ -419,6 +419,7 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
         reordered: counters.reordered,
         device_drops: counters.drops,
         link: counters.faults.filter(|_| scenario.conditions != Conditions::default()),
+        queue_facts: counters.queues,
         packets: counters.packets.unwrap_or_default().into(),
         tcp: delivered.tcp.as_ref().and_then(tcp),
         intervals: outcome.intervals,

@@ -108,6 +108,9 @@ pub struct Measurements {
     /// What the link did to packets in the timed window, if it has conditions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<LinkFacts>,
+    /// The queues of the device, if the stack has several shards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_facts: Option<QueueFacts>,
     /// Packets that crossed the device in the timed window.
     pub packets: Packets,
     /// The client's connection at the end of the timed window; with several streams the first.
@@ -192,6 +195,23 @@ impl From<PacketCounts> for Packets {
     fn from(counts: PacketCounts) -> Self {
         let PacketCounts { rx_packets, rx_bytes, tx_packets, tx_bytes } = counts;
         Self { rx: rx_packets, tx: tx_packets, rx_bytes, tx_bytes }
+    }
+}
+
+/// The queues of a device between several shards of a stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct QueueFacts {
+    /// How many there are: one for each shard, or one in all.
+    pub queues: u16,
+    /// Packets that a shard got and passed on to another, whose flow they were of, in the timed window.
+    pub passed_on: u64,
+}
+
+impl QueueFacts {
+    /// The packets since `earlier`.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self { passed_on: self.passed_on.saturating_sub(earlier.passed_on), ..self }
     }
 }
 

@@ -110,6 +110,9 @@ pub struct Scenario {
     /// Instances of the stack, each with its own link.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub shards: NonZeroU16,
+    /// Queues of the device, if the stack has several shards; `None` for one for each shard where the device can have several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queues: Option<NonZeroU16>,
     /// Threads of the clients; `None` for one, or for as many as there are streams, up to the processors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_threads: Option<NonZeroU16>,

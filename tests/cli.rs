@@ -157,6 +157,7 @@ fn every_kind_of_wrong_input_is_refused_by_name() {
         "--buffer 64MiB --parallel 17",
         "--worker-threads 0",
         "--layer stack --shards 0",
+        "--queues 0",
         "--layer stack --shards 257 --parallel 300",
         "--worker-threads 2 --current-thread",
         "--offload perhaps",

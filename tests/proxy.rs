@@ -76,6 +76,10 @@ macro_rules! real_clients {
         mod smoltcp {
             real_clients!(@tests crate::proxy::Between::Proxy("smoltcp"), $($rest)*);
         }
+        #[cfg(feature = "smoltcp")]
+        mod smoltcp_in_two_shards {
+            real_clients!(@tests crate::proxy::Between::Proxy("smoltcp --shards 2"), $($rest)*);
+        }
     };
 }
 

@@ -43,6 +43,7 @@ impl Executor for Fixed {
             retransmits: Some(0),
             reordered: None,
             device_drops: Some(0),
+            queue_facts: None,
             packets: Packets { rx: 700, rx_bytes: 36_400, tx: 684_932, tx_bytes: 1_027_397_280 },
             tcp: None,
             link: None,

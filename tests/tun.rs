@@ -57,6 +57,58 @@ fn every_option_holds_for_every_stack() {
     }
 }
 
+/// Each shard has a queue of the device, or one shard reads the only queue and passes on the packets of the others.
+#[test]
+fn shards_share_a_device() {
+    skip_if!(no_device());
+    let stacks = ["smoltcp", "ipstack", "tcp_ip", "netstack-smoltcp"];
+    let loads = [
+        "-m reader --parallel 8 --warmup 1MB --bytes 8MB",
+        "-m writer --parallel 8 --warmup 1MB --bytes 8MB",
+        "-m rr --parallel 20 --time 0.3",
+        "-m crr --parallel 20 --time 0.3",
+        "-m rr --protocol udp --parallel 20 --time 0.3",
+    ];
+    let others = ["", "--offload off", "--ipv6", "--delay 1ms --rate-limit 100M"];
+    for [stack, load, layer, queues, other] in
+        pairwise([&stacks, &loads, &["path", "proxy"], &["", "--queues 1"], &others])
+    {
+        let arguments = format!("{load} -n {stack} --layer {layer} --shards 2 {queues} {other} --verify full --json");
+        let output = run(&arguments);
+        let sample: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(sample["status"], "ok", "{arguments}\n{sample}");
+        let facts = &sample["queue_facts"];
+        let (passed_on, received) = (facts["passed_on"].as_u64().unwrap(), sample["packets"]["rx"].as_u64().unwrap());
+        assert_eq!(facts["queues"], if queues.is_empty() { 2 } else { 1 }, "{arguments}\n{sample}");
+        assert!(passed_on < received, "{arguments}\n{sample}");
+        // With 8 flows or more, one of 128 runs at most has all in one shard.
+        if load.contains("-m rr") && !queues.is_empty() {
+            assert!(passed_on > 0, "{arguments}\n{sample}");
+        }
+    }
+}
+
+#[test]
+fn a_device_that_was_made_without_queues_has_one() {
+    skip_if!(no_root());
+    let make = "ip tuntap add utun8 mode tun || exit 42; code=0";
+    let load = "\"$PROGRAM\" -m rr -n smoltcp --parallel 20 --time 0.2 --netns host --shards 2 --json";
+    for (queues, code) in [("", 0), ("--queues 2", 3)] {
+        let output = shell(&["-n"], &format!("{make}; {load} {queues} || code=$?; exit $code"));
+        if output.status.code() == Some(42) {
+            return eprintln!("SKIP: no ip tuntap");
+        }
+        assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
+        if code == 0 {
+            let sample: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            assert_eq!(sample["queue_facts"]["queues"], 1, "{sample}");
+        } else {
+            let stderr = stderr(&output);
+            assert!(stderr.contains("several queues of utun8") && stderr.contains("--queues"), "{stderr}");
+        }
+    }
+}
+
 #[test]
 fn the_sample_has_every_measurement() {
     skip_if!(no_device());

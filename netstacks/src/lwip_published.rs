@@ -194,7 +194,7 @@ async fn arrive<L: Link>(
             globals.input(buffer.packet());
             // In the crate, the peer's address is the local one.
             while let Some(Some((payload, peer, local))) = lock(&globals.receiving).next().now_or_never() {
-                deliveries.push(local, peer, &payload);
+                deliveries.push(local, peer, &payload, None);
             }
         }
         let next = || lock(&globals.listener).as_mut()?.next().now_or_never()?;
@@ -279,7 +279,7 @@ pub struct LwipPublishedDatagrams {
 
 impl Datagrams for LwipPublishedDatagrams {
     async fn recv(&self, buffer: &mut [u8]) -> io::Result<Datagram> {
-        self.mailbox.recv(buffer).await
+        self.mailbox.recv(|inbox| inbox.pop(buffer)).await
     }
 
     fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {

@@ -164,7 +164,7 @@ impl AsyncWrite for NetstackSmoltcpStream {
 async fn receive(deliveries: Deliveries, mut read: ReadHalf) -> io::Result<()> {
     loop {
         if let Some((payload, peer, local)) = read.next().await {
-            deliveries.push(local, peer, &payload);
+            deliveries.push(local, peer, &payload, None);
         } else {
             // A packet that the stack cannot parse looks like the end.
             tokio::task::yield_now().await;
@@ -183,7 +183,7 @@ pub struct NetstackSmoltcpDatagrams {
 
 impl Datagrams for NetstackSmoltcpDatagrams {
     async fn recv(&self, buffer: &mut [u8]) -> io::Result<Datagram> {
-        self.mailbox.recv(buffer).await
+        self.mailbox.recv(|inbox| inbox.pop(buffer)).await
     }
 
     fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {

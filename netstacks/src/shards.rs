@@ -1,11 +1,15 @@
 //! Several instances of a stack side by side, which look like one.
 //!
 //! Each instance has its own link, lock and driver, so instances share nothing while bytes flow. Only new connections and
-//! received datagrams cross from an instance to the part that joins them.
+//! received datagrams cross from an instance to the part that joins them, and packets that come over the link of another
+//! instance than theirs ([`steer`]).
 
-use std::hash::{BuildHasher, RandomState};
+mod link;
+mod route;
+
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::panic::resume_unwind;
 use std::pin::pin;
 use std::sync::Arc;
@@ -14,13 +18,16 @@ use platform::Link;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 
+pub use self::link::{PassedOn, Steered, steer};
 use crate::datagrams::{Deliveries, Mailbox, mailbox};
-use crate::{Datagram, Datagrams, Driver, FlowKey, Listener, Netstack, StackConfig, StartError, Started, Stream};
+use crate::{
+    Datagram, DatagramBatch, Datagrams, Driver, FlowKey, Listener, Netstack, StackConfig, StartError, Started, Stream,
+};
 
 /// Spreads flows over shards: the same two ends, in either order, always have the same shard. The key of the hash is
 /// random, so a client cannot choose its shard.
 #[derive(Clone, Debug, Default)]
-pub struct Spread(RandomState);
+pub struct Spread(ahash::RandomState);
 
 impl Spread {
     /// The number of the shard of a flow, from 0, if there are so many shards.
@@ -49,9 +56,9 @@ pub type Sharded<S, L> =
 /// called within a tokio runtime. The driver makes tasks for each instance, so the workers of a multi-thread runtime share
 /// them.
 ///
-/// The caller sends each packet over the link of its shard, which `spread` chooses. The limits of `config` on the number of
+/// The caller sends each packet over the link of its shard, which `spread` chooses, or the links are of [`steer`]. The limits of `config` on the number of
 /// connections, as far as a stack has them, hold for all instances together: each has an equal share, rounded up. So one
-/// instance may drop a SYN although another has room. Datagrams that came in one super-packet are received one by one.
+/// instance may drop a SYN although another has room.
 ///
 /// # Errors
 ///
@@ -152,11 +159,14 @@ async fn deliver_all(datagrams: impl Datagrams, deliveries: Arc<Deliveries>) -> 
     let mut closed = pin!(deliveries.closed());
     loop {
         let received = tokio::select! {
-            received = datagrams.recv(&mut buffer) => received,
+            received = datagrams.recv_batch(&mut buffer) => received,
             () = &mut closed => break,
         };
-        let Ok(Datagram { len, local, peer }) = received else { break };
-        deliveries.push(local, peer, &buffer[..len]);
+        let Ok(DatagramBatch { len, segment_len, local, peer }) = received else { break };
+        let segment_len = NonZeroU16::new(segment_len as u16).filter(|_| segment_len < len);
+        deliveries.push(local, peer, &buffer[..len], segment_len);
+        // In a flood there is always a next one, and those that receive them wait for their turn on this thread.
+        tokio::task::coop::consume_budget().await;
     }
     Ok(())
 }
@@ -191,7 +201,11 @@ impl<D> ShardedDatagrams<D> {
 
 impl<D: Datagrams> Datagrams for ShardedDatagrams<D> {
     async fn recv(&self, buffer: &mut [u8]) -> io::Result<Datagram> {
-        self.mailbox.recv(buffer).await
+        self.mailbox.recv(|inbox| inbox.pop(buffer)).await
+    }
+
+    async fn recv_batch(&self, buffer: &mut [u8]) -> io::Result<DatagramBatch> {
+        self.mailbox.recv(|inbox| inbox.pop_batch(buffer)).await
     }
 
     fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {

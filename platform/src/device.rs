@@ -2,77 +2,13 @@
 
 use std::fmt;
 use std::io::{self, IoSlice};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use serde::{Deserialize, Serialize};
 
 use crate::sys::{Native, System, Tun};
-use crate::{Capabilities, Cause, Class, Error, Link, PacketBuffer, PacketMeta};
-
-/// The two addresses of the tunnel and the network they share, of one IP version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
-pub struct Network {
-    /// The kernel's address on the device.
-    pub address: IpAddr,
-    /// The stack's address, on the other side of the device.
-    pub peer: IpAddr,
-    /// Length of the network's prefix: 0 to 30 bits for IPv4, 0 to 126 for IPv6.
-    pub prefix_len: u8,
-}
-
-/// The reason why two addresses and a mask make no network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NetworkError {
-    /// They are not all of one IP version.
-    Versions,
-    /// The ones of the mask do not all come before its zeros.
-    Mask(IpAddr),
-    /// The mask leaves no room for two hosts.
-    TooSmall(IpAddr),
-    /// Both ends have the same address.
-    Equal(IpAddr),
-    /// The two ends are not in the same network.
-    Apart(IpAddr, IpAddr, u8),
-    /// Not the address of a host: unspecified, loopback, multicast, broadcast, IPv4-mapped IPv6, or the address of
-    /// the network itself.
-    NotAHost(IpAddr),
-    /// A link-local IPv6 address: it needs the name of an interface.
-    LinkLocal(IpAddr),
-}
-
-impl fmt::Display for NetworkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Versions => write!(f, "the two addresses and the mask are not of one IP version"),
-            Self::Mask(mask) => write!(f, "{mask} is no netmask: its ones must come before its zeros"),
-            Self::TooSmall(mask) => write!(f, "netmask {mask} leaves no room for two hosts"),
-            Self::Equal(address) => write!(f, "both ends of the device would have the address {address}"),
-            Self::Apart(address, peer, prefix_len) => {
-                write!(f, "{address} and {peer} are not in one /{prefix_len} network")
-            }
-            Self::NotAHost(address) => write!(f, "{address} is not the address of a host"),
-            Self::LinkLocal(address) => write!(f, "{address} is link-local; choose a unique local one, of fd00::/8"),
-        }
-    }
-}
-
-impl std::error::Error for NetworkError {}
-
-/// The bits of an address, left-aligned in the number, and their count.
-fn bits(address: IpAddr) -> (u128, u32) {
-    match address {
-        IpAddr::V4(address) => (u128::from(address.to_bits()) << 96, 32),
-        IpAddr::V6(address) => (address.to_bits(), 128),
-    }
-}
-
-/// The address with these bits.
-fn from_bits(bits: u128, width: u32) -> IpAddr {
-    if width == 32 { Ipv4Addr::from_bits((bits >> 96) as u32).into() } else { Ipv6Addr::from_bits(bits).into() }
-}
+use crate::{Capabilities, Cause, Class, Error, Link, Network, PacketBuffer, PacketMeta};
 
 /// Checks that this process can ask the system for a TUN device. A system without a file for that passes.
 ///
@@ -81,113 +17,6 @@ fn from_bits(bits: u128, width: u32) -> IpAddr {
 /// [`Class::Unavailable`]: on Linux `/dev/net/tun` is missing, or may not be opened.
 pub fn check_device_node() -> Result<(), Error> {
     Native::check_device_node()
-}
-
-/// The length of the prefix that is a whole address, in bits: the network of one host.
-pub const fn host_prefix_len(host: IpAddr) -> u8 {
-    if host.is_ipv6() { 128 } else { 32 }
-}
-
-/// The first address of the network that contains an address.
-///
-/// ```
-/// let network = platform::network_of("10.0.1.77".parse()?, 24);
-/// assert_eq!(network.to_string(), "10.0.1.0");
-/// # Ok::<(), std::net::AddrParseError>(())
-/// ```
-pub fn network_of(address: IpAddr, prefix_len: u8) -> IpAddr {
-    let (ones, width) = bits(address);
-    from_bits(ones & !host_part(width.min(prefix_len.into()), width), width)
-}
-
-/// The host part of an address, as a mask.
-fn host_part(prefix_len: u32, width: u32) -> u128 {
-    let low = |count: u32| 1_u128.checked_shl(count).map_or(u128::MAX, |bit| bit - 1);
-    low(128 - prefix_len) & !low(128 - width)
-}
-
-impl Network {
-    /// Checks that the addresses can be the two ends of a device.
-    ///
-    /// # Errors
-    ///
-    /// The first [`NetworkError`] that applies.
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// use platform::{Network, NetworkError};
-    ///
-    /// let mask = "255.255.255.0".parse()?;
-    /// let network = Network::new("10.0.1.9".parse()?, "10.0.1.1".parse()?, mask)?;
-    /// assert_eq!(network.prefix_len, 24);
-    /// assert_eq!(network.mask(), mask);
-    ///
-    /// let error = Network::new("10.0.1.0".parse()?, "10.0.1.1".parse()?, mask).unwrap_err();
-    /// assert_eq!(error, NetworkError::NotAHost("10.0.1.0".parse()?));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn new(address: IpAddr, peer: IpAddr, mask: IpAddr) -> Result<Self, NetworkError> {
-        if address.is_ipv4() != peer.is_ipv4() || address.is_ipv4() != mask.is_ipv4() {
-            return Err(NetworkError::Versions);
-        }
-        let (ones, width) = bits(mask);
-        let prefix_len = ones.leading_ones();
-        let hosts = host_part(prefix_len, width);
-        if ones & hosts != 0 {
-            return Err(NetworkError::Mask(mask));
-        }
-        if prefix_len > width - 2 {
-            return Err(NetworkError::TooSmall(mask));
-        }
-        check_host(address, hosts)?;
-        check_host(peer, hosts)?;
-        if address == peer {
-            return Err(NetworkError::Equal(address));
-        }
-        if (bits(address).0 ^ bits(peer).0) & !hosts != 0 {
-            return Err(NetworkError::Apart(address, peer, prefix_len as u8));
-        }
-        Ok(Self { address, peer, prefix_len: prefix_len as u8 })
-    }
-}
-
-impl Network {
-    /// The network's mask.
-    pub fn mask(&self) -> IpAddr {
-        let (_, width) = bits(self.address);
-        from_bits(!host_part(self.prefix_len.into(), width), width)
-    }
-}
-
-/// Checks that an address can be the address of a host, in a network with this prefix length.
-///
-/// # Errors
-///
-/// [`NetworkError::NotAHost`] and [`NetworkError::LinkLocal`].
-///
-/// # Example
-///
-/// ```
-/// platform::validate_host("10.0.1.7".parse()?, 24)?;
-/// assert!(platform::validate_host("10.0.1.255".parse()?, 24).is_err(), "the broadcast address");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub fn validate_host(host: IpAddr, prefix_len: u8) -> Result<(), NetworkError> {
-    check_host(host, host_part(prefix_len.into(), bits(host).1))
-}
-
-fn check_host(host: IpAddr, hosts: u128) -> Result<(), NetworkError> {
-    let own = bits(host).0 & hosts;
-    let special = match host {
-        IpAddr::V4(host) => host.is_broadcast() || own == hosts,
-        IpAddr::V6(host) if host.is_unicast_link_local() => return Err(NetworkError::LinkLocal(host.into())),
-        IpAddr::V6(host) => host.to_ipv4_mapped().is_some(),
-    };
-    if special || host.is_unspecified() || host.is_loopback() || host.is_multicast() || own == 0 {
-        return Err(NetworkError::NotAHost(host));
-    }
-    Ok(())
 }
 
 /// Whether a device is to take work off the stack: checksums, and the segmentation and joining of
@@ -254,11 +83,20 @@ impl TunConfig {
         let source = io::Error::new(io::ErrorKind::Unsupported, reason);
         Err(Error::new(Cause::NoOffload, "use the offload of", "the TUN device", source))
     }
+
+    /// The error of a device that has one queue.
+    pub(crate) fn no_queues(&self, source: io::Error) -> Error {
+        let device = self.fd.map_or_else(|| self.name.clone(), |fd| format!("file descriptor {fd}"));
+        Error::new(Cause::NoQueues, "open several queues of", device, source)
+    }
 }
 
 /// A TUN device. Dropping it deletes the interface, unless the interface was taken over or another descriptor of it
 /// is open.
-pub struct TunDevice(<Native as System>::Tun);
+pub struct TunDevice {
+    tun: <Native as System>::Tun,
+    receives: bool,
+}
 
 impl TunDevice {
     /// Opens a TUN interface and sets it up. Call it inside a tokio runtime.
@@ -301,12 +139,62 @@ impl TunDevice {
     /// # }
     /// ```
     pub fn open(config: &TunConfig) -> Result<Self, Error> {
-        Tun::open(config).map(Self)
+        Ok(Self { tun: Tun::open(config)?, receives: true })
+    }
+
+    /// Opens a TUN interface like [`TunDevice::open`], as a link for each of so many shards of a stack. Each shard sends over
+    /// its own link. With a queue for each shard, each receives the packets of its queue: Linux puts those of a flow into the
+    /// queue that last sent some of it, and else into one that it chooses by a hash. With one queue, the first link receives
+    /// all packets, and the others none.
+    ///
+    /// `queues` is 1 or the number of shards. `None` is as many as there are shards where the device can have several, else
+    /// one; [`TunDevice::receives`] tells which.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`TunDevice::open`]; [`Cause::NoQueues`] if the device has one queue and several are asked for.
+    ///
+    /// # Example
+    ///
+    /// ```no_run
+    /// use platform::{Network, Offload, TunConfig, TunDevice};
+    ///
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let config = TunConfig {
+    ///     name: "tun0".to_owned(),
+    ///     network: Network::new("10.0.1.9".parse()?, "10.0.1.1".parse()?, "255.255.255.0".parse()?)?,
+    ///     mtu: 1500,
+    ///     tx_queue_len: 1000,
+    ///     offload: Offload::Auto,
+    ///     fd: None,
+    /// };
+    /// let links = TunDevice::open_shards(&config, 4, None)?;
+    /// let queues = links.iter().filter(|link| link.receives()).count();
+    /// println!("{} links over {queues} queues", links.len());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn open_shards(config: &TunConfig, shards: usize, queues: Option<usize>) -> Result<Vec<Self>, Error> {
+        if shards > 1 && queues != Some(1) {
+            match Tun::open_queues(config, shards) {
+                Err(error) if queues.is_none() && error.cause() == Cause::NoQueues => {}
+                opened => return Ok(opened?.into_iter().map(|tun| Self { tun, receives: true }).collect()),
+            }
+        }
+        let first = Self::open(config)?;
+        let others = (1..shards).map(|_| Ok(Self { tun: first.tun.sender()?, receives: false }));
+        let others: Vec<_> = others.collect::<Result<_, Error>>()?;
+        Ok([first].into_iter().chain(others).collect())
+    }
+
+    /// Whether packets can come over this link; see [`TunDevice::open_shards`].
+    pub fn receives(&self) -> bool {
+        self.receives
     }
 
     /// The interface's name.
     pub fn name(&self) -> &str {
-        self.0.name()
+        self.tun.name()
     }
 
     /// How many packets may wait for the stack before the kernel drops packets. `None` on systems without this
@@ -316,43 +204,43 @@ impl TunDevice {
     ///
     /// The error of the system.
     pub fn tx_queue_len(&self) -> io::Result<Option<u32>> {
-        self.0.tx_queue_len()
+        self.tun.tx_queue_len()
     }
 
     /// A reader of the interface's drop counters. It stays valid after the device was moved into a stack.
     pub fn drop_counter(&self) -> DropCounter {
-        self.0.drop_counter()
+        self.tun.drop_counter()
     }
 }
 
 impl Link for TunDevice {
     #[inline]
     fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
+        self.tun.capabilities()
     }
 
     fn enable_udp_segmentation(&mut self) -> bool {
-        self.0.enable_udp_segmentation()
+        self.tun.enable_udp_segmentation()
     }
 
     #[inline]
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
-        self.0.try_recv(buffers)
+        if self.receives { self.tun.try_recv(buffers) } else { Err(io::ErrorKind::WouldBlock.into()) }
     }
 
     #[inline]
     fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
-        self.0.try_send(meta, slices)
+        self.tun.try_send(meta, slices)
     }
 
     #[inline]
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.0.poll_readable(cx)
+        if self.receives { self.tun.poll_readable(cx) } else { Poll::Pending }
     }
 
     #[inline]
     fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.0.poll_writable(cx)
+        self.tun.poll_writable(cx)
     }
 }
 
@@ -412,63 +300,6 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
     use super::*;
-
-    fn network(address: &str, peer: &str, mask: &str) -> Result<Network, NetworkError> {
-        Network::new(address.parse().unwrap(), peer.parse().unwrap(), mask.parse().unwrap())
-    }
-
-    #[test]
-    fn a_network_is_the_address_without_its_host() {
-        for (address, prefix_len, network) in [
-            ("10.0.1.77", 24, "10.0.1.0"),
-            ("10.0.1.77", 32, "10.0.1.77"),
-            ("10.0.1.77", 0, "0.0.0.0"),
-            ("10.0.1.77", 30, "10.0.1.76"),
-            ("fd10:0:1::7", 64, "fd10:0:1::"),
-            ("fd10:0:1::7", 128, "fd10:0:1::7"),
-            ("fd10:0:1::7", 0, "::"),
-        ] {
-            assert_eq!(network_of(address.parse().unwrap(), prefix_len).to_string(), network);
-        }
-    }
-
-    #[test]
-    fn addresses_of_one_network_are_taken() {
-        let prefix_len = |address, peer, mask: &str| {
-            let network = network(address, peer, mask).unwrap();
-            assert_eq!(network.mask(), mask.parse::<IpAddr>().unwrap());
-            network.prefix_len
-        };
-        assert_eq!(prefix_len("10.10.10.9", "10.10.10.1", "255.255.255.0"), 24);
-        assert_eq!(prefix_len("10.0.0.1", "10.0.0.2", "255.255.255.252"), 30);
-        assert_eq!(prefix_len("1.2.3.4", "201.3.4.5", "0.0.0.0"), 0);
-        assert_eq!(prefix_len("fd00::9", "fd00::1", "ffff:ffff:ffff:ffff::"), 64);
-        assert_eq!(prefix_len("fd00::1", "fd00::2", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffc"), 126);
-        assert_eq!(prefix_len("2001:db8::1", "fd00::1", "::"), 0);
-    }
-
-    #[test]
-    fn every_way_to_be_wrong_has_its_name() {
-        let error = |a, p, m| network(a, p, m).unwrap_err().to_string();
-        assert!(error("10.0.0.1", "10.0.0.2", "255.0.255.0").contains("no netmask"));
-        assert!(error("10.0.0.1", "10.0.0.2", "255.255.255.254").contains("no room"));
-        assert!(error("10.0.0.1", "10.0.0.1", "255.255.255.0").contains("both ends"));
-        assert!(error("10.0.0.1", "10.0.1.1", "255.255.255.0").contains("not in one /24"));
-        for host in ["0.0.0.0", "127.0.0.1", "224.0.0.1", "255.255.255.255", "10.0.0.0", "10.0.0.255"] {
-            assert!(error(host, "10.0.0.2", "255.255.255.0").contains("not the address of a host"), "{host}");
-        }
-        let prefix = "ffff:ffff:ffff:ffff::";
-        assert!(error("fd00::1", "fd00::2", "ffff:0:ffff::").contains("no netmask"));
-        assert!(error("fd00::1", "fd00::2", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffe").contains("no room"));
-        assert!(error("fd00::1", "fd00::1", prefix).contains("both ends"));
-        assert!(error("fd00::1", "fd00:0:0:1::1", prefix).contains("not in one /64"));
-        assert!(error("fe80::1", "fd00::1", prefix).contains("link-local"));
-        for host in ["::", "::1", "ff02::1", "fd00::", "::ffff:10.0.0.1"] {
-            assert!(error(host, "fd00::2", prefix).contains("not the address of a host"), "{host}");
-        }
-        assert!(error("10.0.0.1", "fd00::1", "255.255.255.0").contains("IP version"));
-        assert!(error("fd00::2", "fd00::1", "255.255.255.0").contains("IP version"));
-    }
 
     #[test]
     fn names_follow_the_rules_of_the_system() {

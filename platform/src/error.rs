@@ -23,6 +23,8 @@ pub enum Cause {
     Unsupported(Feature),
     /// The device cannot offload.
     NoOffload,
+    /// The device has one queue.
+    NoQueues,
     /// Linux: there is no `/dev/net/tun`.
     NoDeviceNode,
     /// Linux: the user may not open `/dev/net/tun`.
@@ -101,6 +103,7 @@ impl Cause {
             Self::Other(class) => class,
             Self::Unsupported(_)
             | Self::NoOffload
+            | Self::NoQueues
             | Self::NoDeviceNode
             | Self::DeviceNodePermission
             | Self::DeviceNodeUnusable

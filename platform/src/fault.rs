@@ -108,6 +108,27 @@ impl<L: Link> Faulty<L> {
         Self { link, state, faults: Arc::default() }
     }
 
+    /// The links of the shards of a stack, with one plan for all: they count together, and each has an equal share of a rate.
+    ///
+    /// ```
+    /// use platform::{FaultPlan, Faults, Faulty, MemoryLink};
+    ///
+    /// let links = [(); 2].map(|()| MemoryLink::pair(1500, 16).0).into();
+    /// let rx = Faults { rate: Some(10_000_000), ..Faults::default() };
+    /// // Each gets 5 Mbit/s.
+    /// let links = Faulty::of_shards(links, FaultPlan { rx, ..FaultPlan::default() });
+    /// assert_eq!(links.len(), 2);
+    /// ```
+    pub fn of_shards(links: Vec<L>, plan: FaultPlan) -> Vec<Self> {
+        let (shards, faults) = (links.len() as u64, Arc::default());
+        let of_shard = |(seed, link)| {
+            let share = |of: Faults| Faults { rate: of.rate.map(|rate| (rate / shards).max(1)), ..of };
+            let plan = FaultPlan { seed, rx: share(plan.rx), tx: share(plan.tx), ..plan };
+            Self { faults: Arc::clone(&faults), ..Self::new(link, plan) }
+        };
+        (plan.seed..).zip(links).map(of_shard).collect()
+    }
+
     /// A switch that cuts the link. Packets may be copied from now on.
     pub fn switch(&mut self) -> LinkSwitch {
         self.state.get_or_insert_with(|| Box::new(State::new(&FaultPlan::default()))).switch.clone()

@@ -23,6 +23,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+mod addresses;
 mod check;
 mod child;
 mod connection;
@@ -50,12 +51,10 @@ mod usage;
 mod utun;
 pub mod vnet;
 
+pub use addresses::{Network, NetworkError, host_prefix_len, network_of, validate_host};
 pub use child::{Child, Conversation, End, MAX_OUTPUT, Orders, Printed, read_line};
 pub use counted::{Counted, PacketCounts, Traffic};
-pub use device::{
-    DropCounter, Network, NetworkError, Offload, TunConfig, TunDevice, check_device_node, host_prefix_len, network_of,
-    validate_host, validate_name,
-};
+pub use device::{DropCounter, Offload, TunConfig, TunDevice, check_device_node, validate_name};
 pub use environment::Environment;
 pub use error::{Cause, Class, Error, Feature};
 pub use fault::{FaultCounter, FaultCounts, FaultPlan, Faults, Faulty, LinkSwitch, PathMtu, Which};

@@ -200,6 +200,57 @@ impl Ipv4Fragment {
     }
 }
 
+/// The fragment header of an IPv6 packet (RFC 8200, 4.5).
+///
+/// ```
+/// use platform::packet::{Ipv6Fragment, UDP, write_ip};
+///
+/// let mut packet = [0; 56];
+/// // 44 is the protocol of a fragment header.
+/// write_ip(&mut packet, "fd00::1".parse()?, "fd00::2".parse()?, 44, 16);
+/// // The first fragment of packet 7, and more follow.
+/// packet[40..48].copy_from_slice(&[UDP, 0, 0, 1, 0, 0, 0, 7]);
+/// let fragment = Ipv6Fragment::parse(&packet).ok_or("not a fragment")?;
+/// assert_eq!(fragment, Ipv6Fragment { protocol: UDP, identification: 7, is_first: true, payload_at: 48 });
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ipv6Fragment {
+    /// The number of the protocol that follows the header.
+    pub protocol: u8,
+    /// The number that all fragments of one packet share.
+    pub identification: u32,
+    /// Whether this is the first fragment, with the transport header.
+    pub is_first: bool,
+    /// Offset of the fragment's payload in the packet, in bytes.
+    pub payload_at: usize,
+}
+
+impl Ipv6Fragment {
+    /// Reads the extension headers up to the fragment header. `None` for a packet without one.
+    pub fn parse(packet: &[u8]) -> Option<Self> {
+        let mut at = IPV6_HEADER_LEN;
+        let mut protocol = *packet.get(6).filter(|_| packet[0] >> 4 == 6)?;
+        // Each header has at least 8 bytes, so the packet's length limits the loop.
+        loop {
+            let [next, len, offset @ .., a, b, c, d] = *packet.get(at..)?.first_chunk::<8>()?;
+            match protocol {
+                HOP_BY_HOP | ROUTING | DESTINATION_OPTIONS => at += 8 + usize::from(len) * 8,
+                FRAGMENT => {
+                    return Some(Self {
+                        protocol: next,
+                        identification: u32::from_be_bytes([a, b, c, d]),
+                        is_first: u16::from_be_bytes(offset) >> 3 == 0,
+                        payload_at: at + 8,
+                    });
+                }
+                _ => return None,
+            }
+            protocol = next;
+        }
+    }
+}
+
 /// The fields of a UDP header (RFC 768).
 ///
 /// ```

@@ -58,10 +58,15 @@ pub struct Axes {
         hide_short_help = true)]
     pub worker_threads: Option<List<u16>>,
 
-    /// Instances of the stack side by side, each with its own link, lock and client threads, to 256; with --layer stack.
-    /// Not for lwip, which has one in a process [default: 1]
+    /// Instances of the stack side by side, each with its own link and lock, to 256; with --layer stack also its own client
+    /// threads. Not for lwip, which has one in a process [default: 1]
     #[arg(long, value_name = "N", value_parser = of(number(1..=256_u16)), hide_short_help = true)]
     pub shards: Option<List<u16>>,
+
+    /// Queues of the device: one for each shard, or 1, which one shard reads and passes on the packets of the others
+    /// [default: one for each shard where the device can have several]
+    #[arg(long, value_name = "N", value_parser = of(number(1..=256_u16)), hide_short_help = true)]
+    pub queues: Option<List<u16>>,
 
     /// Segmentation, receive-coalescing and checksum offload of the device [default: auto; matrix: on,off]
     #[arg(long, value_name = "OFFLOAD", value_parser = Names(offloads))]

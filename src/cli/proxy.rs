@@ -21,6 +21,15 @@ pub struct Proxy {
     #[arg(short, long, value_enum, default_value_t = StackKind::Smoltcp)]
     pub netstack: StackKind,
 
+    /// Instances of the stack side by side, to 256; not for lwip, which has one in a process
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub shards: u16,
+
+    /// Queues of the device: one for each shard, or 1, which one shard reads and passes on the packets of the others
+    /// [default: one for each shard where the device can have several]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub queues: Option<u16>,
+
     /// Whether super-packets with partial checksums cross the device
     #[arg(long, value_enum, default_value_t = Offload::Auto)]
     pub offload: Offload,

@@ -4,9 +4,10 @@ use std::ops::Add;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use netstacks::PassedOn;
 use platform::{FaultCounter, PacketCounts, ProcessMeter, Switches, Traffic};
 
-use crate::sample::LinkFacts;
+use crate::sample::{LinkFacts, QueueFacts};
 
 /// Reads the cost of a run and its counters.
 pub(crate) trait Meter: Send + Sync + 'static {
@@ -90,6 +91,8 @@ pub(crate) struct Counters {
     pub(crate) reordered: Option<u64>,
     /// What the link has done to packets.
     pub(crate) faults: Option<LinkFacts>,
+    /// Of a device with several shards.
+    pub(crate) queues: Option<QueueFacts>,
     /// The carrier's largest resident set so far, in bytes.
     pub(crate) carrier_peak_rss_bytes: Option<u64>,
     /// Context switches of the carrier. It takes a file for each thread to read them.
@@ -107,6 +110,7 @@ impl Counters {
             drops: counted(self.drops, then.drops),
             reordered: counted(self.reordered, then.reordered),
             faults: self.faults.zip(then.faults).map(|(now, then)| now.since(then)),
+            queues: self.queues.zip(then.queues).map(|(now, then)| now.since(then)),
             carrier_switches: self.carrier_switches.zip(then.carrier_switches).map(|(now, then)| now.since(then)),
             far_cpu: difference(self.far_cpu, then.far_cpu),
             ..self
@@ -130,16 +134,40 @@ pub(crate) struct LinkMeter<D> {
     traffic: Vec<Arc<Traffic>>,
     drops: D,
     faults: Option<Arc<FaultCounter>>,
+    queues: Option<Queues>,
+}
+
+/// The queues of a device with several shards.
+#[derive(Clone, Debug)]
+pub(crate) struct Queues {
+    count: u16,
+    passed_on: PassedOn,
+}
+
+impl Queues {
+    /// Of a device of which so many of all links receive; `None` if there is one link.
+    pub(crate) fn new(links: usize, count: usize, passed_on: PassedOn) -> Option<Self> {
+        (links > 1).then(|| Self { count: count as u16, passed_on })
+    }
+
+    pub(crate) fn facts(&self) -> QueueFacts {
+        QueueFacts { queues: self.count, passed_on: self.passed_on.count() }
+    }
 }
 
 impl<D: Fn() -> Option<u64> + Send + Sync + 'static> LinkMeter<D> {
     pub(crate) fn new(traffic: impl IntoIterator<Item = Arc<Traffic>>, drops: D) -> Self {
-        Self { traffic: traffic.into_iter().collect(), drops, faults: None }
+        Self { traffic: traffic.into_iter().collect(), drops, faults: None, queues: None }
     }
 
     /// Adds the counts of a link with conditions.
     pub(crate) fn with_faults(self, faults: Arc<FaultCounter>) -> Self {
         Self { faults: Some(faults), ..self }
+    }
+
+    /// Adds the queues of a device with several shards.
+    pub(crate) fn with_queues(self, queues: Option<Queues>) -> Self {
+        Self { queues, ..self }
     }
 }
 
@@ -150,7 +178,8 @@ impl<D: Fn() -> Option<u64> + Send + Sync + 'static> Meter for LinkMeter<D> {
 
     fn counters(&self) -> Counters {
         let faults = self.faults.as_ref().map(|faults| faults.counts().into());
+        let queues = self.queues.as_ref().map(Queues::facts);
         let packets = self.traffic.iter().map(|traffic| traffic.counts()).sum();
-        Counters { packets: Some(packets), drops: (self.drops)(), faults, ..Counters::default() }
+        Counters { packets: Some(packets), drops: (self.drops)(), faults, queues, ..Counters::default() }
     }
 }

@@ -20,6 +20,7 @@ pub(crate) fn cell(netstack: StackKind, mode: Mode) -> Cell {
         mtu: Some(1500),
         parallel: 1,
         shards: NonZeroU16::MIN,
+        queues: None,
         client_threads: None,
         pin: None,
         bitrate: None,

@@ -59,7 +59,7 @@ const CONNECTIONS: Metric =
         .better(Some(true));
 
 /// All figures, in the order of the columns of tables.
-pub static METRICS: [Metric; 57] = [
+pub static METRICS: [Metric; 58] = [
     GBPS,
     REQUESTS,
     CONNECTIONS,
@@ -299,6 +299,11 @@ pub static METRICS: [Metric; 57] = [
         .about("packets that the forwarder wrote after a later one of their flow")
         .of(|cell| cell.forwarder().is_some())
         .text("packets", "{} reordered"),
+    median("passed_on_share", "passed on", "", passed_on_share)
+        .about("share of the packets from the device that a shard passed on to another, whose flow they were of")
+        .of(|cell| cell.shards.get() > 1 && cell.layer() != Layer::Stack)
+        .written(Percent)
+        .text("packets", "{} passed on between shards"),
     median("device_drops", "drops", "", |sample| count(sample.measured.device_drops))
         .about("packets that the device dropped")
         .of(|cell| !matches!(cell.layer(), Layer::Loopback | Layer::Stack))
@@ -341,6 +346,12 @@ impl Metric {
 fn per_second(sample: &Sample, count: u64) -> Option<f64> {
     let seconds = sample.measured.elapsed.as_secs_f64();
     (seconds > 0.0).then(|| count as f64 / seconds)
+}
+
+/// The share of received packets that were of another shard's flow.
+fn passed_on_share(sample: &Sample) -> Option<f64> {
+    let (received, queues) = (sample.measured.packets.rx, sample.measured.queue_facts?);
+    (received > 0).then(|| queues.passed_on as f64 / received as f64)
 }
 
 fn failed_requests(sample: &Sample) -> Option<f64> {

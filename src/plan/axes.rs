@@ -112,7 +112,12 @@ impl Kind {
     }
 
     fn has_shards(&self) -> bool {
-        self.layer == Layer::Stack && !self.is_idle() && self.stack.is_none_or(StackKind::can_shard)
+        let has_instances = self.has_stack() && !(self.layer == Layer::Stack && self.is_idle());
+        has_instances && self.stack.is_none_or(StackKind::can_shard)
+    }
+
+    fn has_queues(&self) -> bool {
+        self.has_shards() && self.layer != Layer::Stack
     }
 
     fn has_congestion(&self) -> bool {
@@ -183,8 +188,9 @@ impl Use {
 }
 
 const NO_CLIENT: &str = "the layer device has packets without connections";
-const SHARDS: &str =
-    "only the layer stack has several instances, in all modes but idle; lwip has one instance a process";
+const SHARDS: &str = "only the layers stack, path and proxy have several instances of a stack, the layer stack in all modes but idle; \
+    lwip has one instance a process, and gvisor and external are processes of their own";
+const QUEUES: &str = "only the layers path and proxy have a device that shards share";
 const NO_DEVICE: &str = "the layer loopback has no device, and a program opens its own";
 const PROGRAM: &str = "--program chooses it";
 const FOREIGN: &str = "a program has its own";
@@ -213,6 +219,7 @@ axes! {
         => |run| run.runtime.workers().map(text);
     Free shards "--shards": Kind::has_shards, SHARDS
         => |run| unless(1, run.shards.get());
+    Free queues "--queues": Kind::has_queues, QUEUES => |run| run.queues.map(text);
     Chosen offload "--offload": |kind| kind.layer != Layer::Loopback && kind.is_own(), NO_DEVICE
         => |run| match run.offload {
             Offload::Auto => None,

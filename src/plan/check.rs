@@ -10,7 +10,7 @@ use super::conditions::{check_outage, conditions};
 use super::devices::{check_mtu, name, network, tun_fd};
 use super::pin::pin;
 use super::profile::{check_program, device_mtu};
-use super::threads::{client_threads, runtime, shards};
+use super::threads::{client_threads, queues, runtime, shards};
 use super::{PlanError, axes};
 use crate::cli::list::One;
 use crate::cli::{Axes, Cli, Netns, Run, Settings, Switch};
@@ -110,6 +110,7 @@ impl TryFrom<Run> for Scenario {
         let bitrate = bitrate(&axes, workload, &conditions)?;
         let release = release(&axes, settings.timeout)?;
         let offload = axes.offload.one().unwrap_or_default();
+        let shards = shards(&axes, workload, parallel)?;
         let scenario = Self {
             subject,
             workload,
@@ -119,7 +120,8 @@ impl TryFrom<Run> for Scenario {
             offload: if conditions.corrupt_ppm > 0 { platform::Offload::Off } else { offload },
             mtu,
             parallel,
-            shards: shards(&axes, workload, parallel)?,
+            shards,
+            queues: queues(&axes, shards, fd)?,
             client_threads: client_threads(&axes, workload, parallel)?,
             pin: pin(&axes)?,
             bitrate,

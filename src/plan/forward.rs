@@ -59,6 +59,7 @@ impl Scenario {
             // The command line refuses 0.
             parallel: NonZeroU16::new(arguments.parallel).unwrap_or(NonZeroU16::MIN),
             shards: NonZeroU16::MIN,
+            queues: None,
             client_threads: None,
             pin: None,
             bitrate: None,

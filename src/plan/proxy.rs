@@ -7,6 +7,7 @@ use platform::{Network, TunConfig, network_of};
 
 use super::PlanError;
 use super::devices;
+use super::threads::check_queues;
 use crate::cli;
 use crate::proxy::Config;
 use crate::scenario::RuntimeKind;
@@ -23,6 +24,10 @@ pub struct ProxyPlan {
     pub device: TunConfig,
     /// Its stack.
     pub stack: StackKind,
+    /// How many instances of it there are.
+    pub shards: usize,
+    /// The queues of the device; `None` for one for each instance where it can have several.
+    pub queues: Option<usize>,
     /// Its runtime.
     pub runtime: RuntimeKind,
 }
@@ -35,6 +40,10 @@ impl TryFrom<cli::Proxy> for ProxyPlan {
         if !stack.compiled_in() {
             return Err(PlanError::new("--netstack", NotCompiledIn(stack).to_string()));
         }
+        if proxy.shards > 1 && !stack.can_shard() {
+            return Err(PlanError::new("--shards", format!("{stack} has one instance a process")));
+        }
+        check_queues(proxy.queues, proxy.shards)?;
         let bytes = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
         let runtime = if proxy.current_thread { RuntimeKind::CurrentThread } else { RuntimeKind::MultiThread(None) };
         Ok(Self {
@@ -56,6 +65,8 @@ impl TryFrom<cli::Proxy> for ProxyPlan {
                 ..Config::new(proxy.interface)
             },
             stack,
+            shards: proxy.shards.into(),
+            queues: proxy.queues.map(usize::from),
             runtime,
         })
     }

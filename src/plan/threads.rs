@@ -5,7 +5,7 @@ use std::num::{NonZeroU16, NonZeroUsize};
 use super::PlanError;
 use crate::cli::Axes;
 use crate::cli::list::One;
-use crate::scenario::{Mode, RuntimeKind, RuntimeName, Workload, plural};
+use crate::scenario::{Layer, Mode, RuntimeKind, RuntimeName, Workload, plural};
 
 /// The runtime of the stack.
 pub(super) fn runtime(axes: &Axes) -> RuntimeKind {
@@ -26,6 +26,10 @@ pub(super) fn shards(axes: &Axes, workload: Workload, parallel: NonZeroU16) -> R
     // The command line refuses 0.
     let shards = axes.shards.one().and_then(NonZeroU16::new).unwrap_or(NonZeroU16::MIN);
     let refuse = |reason: String| Err(PlanError::new("--shards", reason));
+    // The kernel's clients share the device, whatever their number.
+    if axes.layer() != Layer::Stack {
+        return Ok(shards);
+    }
     match (sockets(workload, parallel), axes.client_threads.one()) {
         (sockets, _) if shards.get() > sockets => {
             refuse(format!("{shards} shards for {}; raise --parallel", plural(sockets, "socket")))
@@ -34,6 +38,27 @@ pub(super) fn shards(axes: &Axes, workload: Workload, parallel: NonZeroU16) -> R
             refuse(format!("{shards} shards cannot share {} evenly", plural(threads, "client thread")))
         }
         _ => Ok(shards),
+    }
+}
+
+/// The queues of the device: one, or one for each shard.
+pub(super) fn queues(axes: &Axes, shards: NonZeroU16, fd: Option<i32>) -> Result<Option<NonZeroU16>, PlanError> {
+    let queues = axes.queues.one();
+    check_queues(queues, shards.get())?;
+    if queues.is_some_and(|queues| queues > 1) && fd.is_some() {
+        return Err(PlanError::new("--queues", "the device of --tun-fd has one; leave it out, or give 1"));
+    }
+    Ok(queues.and_then(NonZeroU16::new))
+}
+
+/// Refuses a number of queues that is neither 1 nor the number of shards.
+pub(super) fn check_queues(queues: Option<u16>, shards: u16) -> Result<(), PlanError> {
+    match queues {
+        Some(queues) if queues > 1 && queues != shards => {
+            let reason = format!("{queues} queues for {}; there is one for each, or 1", plural(shards, "shard"));
+            Err(PlanError::new("--queues", reason))
+        }
+        _ => Ok(()),
     }
 }
 

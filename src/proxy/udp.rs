@@ -14,7 +14,8 @@ use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::time::Instant;
 
-use self::flows::{Flows, Running};
+pub(super) use self::flows::Flows;
+use self::flows::Running;
 use super::limits::Limits;
 use super::upstream::{Upstream, reason};
 
@@ -69,14 +70,15 @@ impl<D: Clone> Clone for Back<D> {
     }
 }
 
-/// Carries every datagram on, and its answers back. Ends only with the stack.
+/// Carries every datagram on, and its answers back. Instances of a stack share their `flows`. Ends only with the stack.
 pub(super) async fn serve<D: Datagrams>(
     datagrams: D,
     answers: Answers,
+    flows: Flows,
     upstream: Arc<Upstream>,
     limits: Arc<Limits>,
 ) -> io::Result<()> {
-    let back = Back { datagrams, answers, flows: Flows::default(), upstream, limits };
+    let back = Back { datagrams, answers, flows, upstream, limits };
     let mut buffer = vec![0; MAX_DATAGRAM_LEN];
     loop {
         let batch = back.datagrams.recv_batch(&mut buffer).await?;

@@ -30,7 +30,7 @@ pub(super) struct Axis {
 }
 
 /// All axes, in the order of their columns.
-pub(super) static AXES: [Axis; 36] = [
+pub(super) static AXES: [Axis; 37] = [
     axis("layer", "layer", |cell| Some(cell.layer().to_string())).said(|cell, value| {
         (!matches!(cell.layer(), Layer::Path | Layer::Program | Layer::Forward)).then(|| format!("layer {value}"))
     }),
@@ -69,6 +69,10 @@ pub(super) static AXES: [Axis; 36] = [
         .machine(|cell| (!is_one(&cell.shards)).then(|| cell.shards.to_string()))
         .work(|_| false)
         .said(|_, value| (value != "1").then(|| plural(value, "shard"))),
+    number("queues", "queues", |cell| cell.queues.map(|queues| queues.to_string()))
+        .machine(|cell| cell.queues.map(|queues| queues.to_string()))
+        .work(|_| false)
+        .said(|_, value| Some(plural(value, "queue"))),
     axis("runtime", "runtime", |cell| cell.runtime.map(|runtime| runtime.to_string())).work(|_| false),
     axis("offload", "offload", |cell| match cell.forwarder() {
         Some(forwarder) => Some(forwarder.offload().name().to_owned()),

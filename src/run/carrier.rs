@@ -273,7 +273,7 @@ impl<F: Fn() -> Counters + Send + Sync + 'static> Meter for CarrierMeter<F> {
 
 /// The counters of a carrier that made this report, between devices that dropped so many packets.
 pub(super) fn counters(report: Option<Report>, carried: fn(&Counts) -> Carried, drops: Option<u64>) -> Counters {
-    let Some(Report { counts, link }) = report else { return Counters::default() };
+    let Some(Report { counts, link, queues }) = report else { return Counters::default() };
     let lost = counts.to_far.lost_packets.saturating_add(counts.to_near.lost_packets);
     let carried = carried(&counts);
     let packets = PacketCounts {
@@ -287,6 +287,7 @@ pub(super) fn counters(report: Option<Report>, carried: fn(&Counts) -> Carried, 
         drops: drops.map(|drops| drops.saturating_add(lost)),
         reordered: carried.reordered,
         faults: link,
+        queues,
         ..Counters::default()
     }
 }

@@ -19,6 +19,7 @@ use super::proxy::counts;
 use super::runtime::runtime;
 use super::serve::report;
 use super::tun;
+use crate::load::meter::Queues;
 use crate::load::sockets::kernel;
 use crate::proxy::{Config, Proxy};
 use crate::scenario::{self, Cell, Devices, Scenario, Subject, Tun};
@@ -66,7 +67,7 @@ fn forward(
     let forwarder = Forwarder::open(devices, &config)?;
     let counters = forwarder.counters();
     let stopper = forwarder.stopper();
-    let control = Control { orders, output, report: move || Report { counts: counters.read(), link: None } };
+    let control = Control { orders, output, report: move || Report { counts: counters.read(), ..Report::default() } };
     control.obey(Ready::default(), move || stopper.stop(), || Ok(forwarder.run()?))
 }
 
@@ -103,12 +104,19 @@ fn proxy(
         ..defaults
     };
     let proxy = Proxy::new(config)?;
-    let (device, facts) = tun::open(scenario, tun)?;
-    let mut running = proxy.start(device, stack)?;
+    let (mut devices, facts) = tun::open_shards(scenario, tun)?;
+    let receiving = devices.iter().filter(|device| device.receives()).count();
+    let shards = devices.len();
+    let mut running = proxy.start(devices.remove(0), devices, stack)?;
     drop(entered);
     let ready = Ready { offload: facts.offload, effective: Some(running.effective().clone()) };
     let (traffic, faults) = (running.traffic(), running.faults());
-    let report = move || Report { counts: counts(traffic.counts()), link: Some(faults.counts().into()) };
+    let queues = Queues::new(shards, receiving, running.passed_on());
+    let report = move || Report {
+        counts: counts(traffic.iter().map(|traffic| traffic.counts()).sum()),
+        link: Some(faults.counts().into()),
+        queues: queues.as_ref().map(Queues::facts),
+    };
     let control = Control { orders, output, report };
     let (stop, stopped) = oneshot::channel::<()>();
     let serve = async {

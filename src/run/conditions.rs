@@ -1,5 +1,7 @@
 //! The conditions of a link.
 
+use std::slice;
+
 use platform::{FaultPlan, Faults, Faulty, Link, PathMtu, Which};
 
 use super::outage::Cut;
@@ -29,13 +31,18 @@ pub(super) fn plan(scenario: &Scenario) -> FaultPlan {
 /// The link with the conditions of a scenario, and the function that cuts it if it has an outage.
 pub(super) fn with_conditions<L: Link>(link: L, scenario: &Scenario) -> (Faulty<L>, Option<Cut>) {
     let mut link = Faulty::new(link, plan(scenario));
-    let cut = scenario.conditions.outage.map(|_| {
-        let switch = link.switch();
+    let cut = cut(slice::from_mut(&mut link), scenario);
+    (link, cut)
+}
+
+/// The function that cuts these links for an outage, if the scenario has one.
+pub(super) fn cut<L: Link>(links: &mut [Faulty<L>], scenario: &Scenario) -> Option<Cut> {
+    scenario.conditions.outage.map(|_| {
+        let switches: Vec<_> = links.iter_mut().map(Faulty::switch).collect();
         let cut: Cut = Box::new(move |is_cut| {
-            switch.cut(is_cut);
+            switches.iter().for_each(|switch| switch.cut(is_cut));
             Ok(())
         });
         cut
-    });
-    (link, cut)
+    })
 }

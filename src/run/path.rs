@@ -2,16 +2,16 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use netstacks::StackKind;
+use netstacks::{Spread, StackKind, Steered, steer};
 use platform::{Counted, Faulty, TunDevice};
 
-use super::conditions::with_conditions;
+use super::conditions::{cut, plan};
 use super::error::RunError;
 use super::prepared::Prepared;
 use super::stack::{FIRST_PORT, StackStarter, Start, StartedStack};
 use super::{kernel_load, tun};
 use crate::load::Load;
-use crate::load::meter::LinkMeter;
+use crate::load::meter::{LinkMeter, Queues};
 use crate::load::window::Window;
 use crate::scenario::{Scenario, Tun};
 
@@ -20,8 +20,8 @@ use crate::scenario::{Scenario, Tun};
 /// soon.
 const PORTS: usize = 61;
 
-/// The link between the device and the stack.
-pub(super) type DeviceLink = Faulty<Counted<TunDevice>>;
+/// The link between the device and a shard of the stack.
+pub(super) type DeviceLink = Faulty<Steered<Counted<TunDevice>>>;
 
 /// The addresses at a stack to which the clients of a load connect: one for each stream, and then those for requests or
 /// datagrams.
@@ -41,15 +41,22 @@ pub(super) fn prepare(
     kind: StackKind,
     stack: &impl StackStarter<DeviceLink>,
 ) -> Result<Prepared, RunError> {
-    let (device, facts) = tun::open(scenario, tun)?;
-    let drops = device.drop_counter();
-    let counted = Counted::new(device);
-    let traffic = counted.traffic();
-    let (link, cut) = with_conditions(counted, scenario);
-    let faults = link.faults();
+    let (devices, facts) = tun::open_shards(scenario, tun)?;
+    let drops = devices[0].drop_counter();
+    let receiving = devices.iter().filter(|device| device.receives()).count();
+    let counted: Vec<_> = devices.into_iter().map(Counted::new).collect();
+    let traffic: Vec<_> = counted.iter().map(Counted::traffic).collect();
+    let spread = Spread::default();
+    let (steered, passed_on) = steer(&spread, counted);
+    let queues = Queues::new(steered.len(), receiving, passed_on);
+    let mut links = Faulty::of_shards(steered, plan(scenario));
+    let cut = cut(&mut links, scenario);
+    let first = links.remove(0);
     let load = Load::of(scenario);
-    let window = Window::new(load.clients(), LinkMeter::new([traffic], move || drops.read()).with_faults(faults));
-    let StartedStack { server, effective } = stack.start(kind, Start::new(link, scenario, &load))?;
+    let meter = LinkMeter::new(traffic, move || drops.read()).with_faults(first.faults()).with_queues(queues);
+    let window = Window::new(load.clients(), meter);
+    let start = Start::new(first, scenario, &load).with_shards(links, spread);
+    let StartedStack { server, effective } = stack.start(kind, start)?;
     let (clients, congestion) = kernel_load::clients(scenario, &load, &targets(tun.network.peer, &load))?;
     Ok(Prepared {
         clients,

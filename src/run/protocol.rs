@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::error::RunError;
-use crate::sample::{Environment, LinkFacts};
+use crate::sample::{Environment, LinkFacts, QueueFacts};
 use crate::scenario::Scenario;
 
 /// The version of the protocol. It grows when a task or an order changes its meaning.
@@ -83,6 +83,9 @@ pub(super) struct Report {
     /// What its link did to packets, if it is a proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) link: Option<LinkFacts>,
+    /// The queues of its device, if it is a proxy with several shards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) queues: Option<QueueFacts>,
 }
 
 /// The report of a stack's process: how much its server has received and sent so far, in bytes of payload.

@@ -8,6 +8,7 @@ use super::error::RunError;
 use super::runtime::runtime;
 use crate::plan::ProxyPlan;
 use crate::proxy::{Config, Proxy, Running};
+use crate::scenario::plural;
 
 /// Open files other than the sockets of flows.
 const SPARE_DESCRIPTORS: u64 = 64;
@@ -28,11 +29,16 @@ pub fn serve(plan: &ProxyPlan, out: &mut impl Write) -> Result<(), RunError> {
     let runtime = runtime(plan.runtime, None).map_err(failed("start", "the runtime"))?;
     runtime.block_on(async {
         let proxy = Proxy::new(Config { report, ..plan.config.clone() })?;
-        let device = TunDevice::open(&plan.device)?;
+        let mut devices = TunDevice::open_shards(&plan.device, plan.shards, plan.queues)?;
+        let shards = match (devices.len(), devices.iter().filter(|device| device.receives()).count()) {
+            (1, _) => String::new(),
+            (shards, queues) => format!(", {shards} shards over {}", plural(queues, "queue")),
+        };
+        let device = devices.remove(0);
         let mut interrupts = Interrupts::catch().map_err(failed("watch", "interrupts"))?;
         let (name, offload) = (device.name().to_owned(), device.capabilities().segmentation.any());
-        let mut running = proxy.start(device, plan.stack)?;
-        announce(&name, offload, plan, &running, out).map_err(failed("write to", "standard output"))?;
+        let mut running = proxy.start(device, devices, plan.stack)?;
+        announce((&name, offload, &shards), plan, &running, out).map_err(failed("write to", "standard output"))?;
         tokio::select! {
             () = interrupts.next() => Ok(()),
             ended = running.ended() => ended.map_err(failed("serve", &name)),
@@ -40,11 +46,16 @@ pub fn serve(plan: &ProxyPlan, out: &mut impl Write) -> Result<(), RunError> {
     })
 }
 
-fn announce(name: &str, offload: bool, plan: &ProxyPlan, running: &Running, out: &mut impl Write) -> io::Result<()> {
+fn announce(
+    (name, offload, shards): (&str, bool, &str),
+    plan: &ProxyPlan,
+    running: &Running,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let (stack, version) = (plan.stack, &running.effective().stack_version);
     let (mtu, interface) = (plan.device.mtu, &plan.config.interface);
     let offload = if offload { "on" } else { "off" };
-    writeln!(out, "{name}: {stack} {version}, MTU {mtu}, offload {offload}, on to {interface}")?;
+    writeln!(out, "{name}: {stack} {version}, MTU {mtu}, offload {offload}{shards}, on to {interface}")?;
     out.flush()
 }
 

@@ -36,6 +36,8 @@ pub struct Cell {
     pub parallel: u16,
     /// Instances of the stack, each with its own link.
     pub shards: NonZeroU16,
+    /// Queues of the device, if the stack has several shards; `None` for one for each shard where the device can have several.
+    pub queues: Option<NonZeroU16>,
     /// Threads of the clients; `None` for the default.
     pub client_threads: Option<NonZeroU16>,
     /// The processors of the client threads and of the workers; `None` for the system's choice.
@@ -78,6 +80,8 @@ struct Fields {
     half_closed: bool,
     #[serde(default = "one", skip_serializing_if = "is_one")]
     shards: NonZeroU16,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    queues: Option<NonZeroU16>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     client_threads: Option<NonZeroU16>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -129,6 +133,7 @@ impl From<Cell> for Fields {
             datagram_bytes: cell.workload.datagram_bytes(),
             half_closed: cell.workload == Workload::HalfClosed,
             shards: cell.shards,
+            queues: cell.queues,
             client_threads: cell.client_threads,
             pin: cell.pin,
             bitrate: cell.bitrate,
@@ -201,6 +206,7 @@ impl TryFrom<Fields> for Cell {
             mtu: fields.mtu,
             parallel: fields.parallel,
             shards: fields.shards,
+            queues: fields.queues,
             client_threads: fields.client_threads,
             pin: fields.pin,
             bitrate: fields.bitrate,
@@ -238,6 +244,7 @@ impl Cell {
             mtu: has_device.then_some(scenario.mtu.into()),
             parallel: scenario.parallel.get(),
             shards: scenario.shards,
+            queues: scenario.queues,
             client_threads: scenario.client_threads,
             pin: scenario.pin.clone(),
             bitrate: scenario.bitrate,
@@ -254,13 +261,13 @@ impl Cell {
 
     /// The same cell with the stack of another and its settings.
     pub(crate) fn with_subject_of(&self, other: &Self) -> Self {
-        let Self { subject, runtime, shards, repairs, stack_congestion, .. } = *other;
-        Self { subject, runtime, shards, repairs, stack_congestion, ..self.clone() }
+        let Self { subject, runtime, shards, queues, repairs, stack_congestion, .. } = *other;
+        Self { subject, runtime, shards, queues, repairs, stack_congestion, ..self.clone() }
     }
 
     /// Whether another cell has the same settings of its stack.
     pub(crate) fn has_stack_settings_of(&self, other: &Self) -> bool {
-        let of = |cell: &Self| (cell.runtime, cell.shards, cell.repairs, cell.stack_congestion);
+        let of = |cell: &Self| (cell.runtime, cell.shards, cell.queues, cell.repairs, cell.stack_congestion);
         of(self) == of(other)
     }
 
@@ -355,6 +362,7 @@ impl fmt::Display for Cell {
             None => runtime.to_string(),
         }));
         words.extend((!is_one(&self.shards)).then(|| format!("{} shards", self.shards)));
+        words.extend(self.queues.map(|queues| plural(queues, "queue")));
         words.extend(self.offload.map(|offload| format!("offload {}", if offload { "on" } else { "off" })));
         let usual_mtu = is_forward && self.mtu == Some(DEFAULT_MTU.into());
         words.extend(self.mtu.filter(|_| !usual_mtu).map(|mtu| format!("MTU {mtu}")));

@@ -97,6 +97,7 @@ fn cell(forwarder: Forwarder) -> Cell {
         mtu: Some(1500),
         parallel: 1,
         shards: NonZeroU16::MIN,
+        queues: None,
         client_threads: None,
         pin: None,
         bitrate: None,

@@ -190,8 +190,10 @@ impl Lab {
 
     /// Starts the proxy. Once it serves packets, routes the client's packets into its TUN.
     fn start_proxy(&mut self, stack: &str, options: &[&str]) {
-        let fixed = [PROGRAM, "proxy", "--interface", "to-server", "--netstack", stack];
-        let mut program = self.middle.start(&[&fixed, options].concat());
+        // Options may follow the name.
+        let stack: Vec<_> = stack.split(' ').collect();
+        let fixed = [PROGRAM, "proxy", "--interface", "to-server", "--netstack"];
+        let mut program = self.middle.start(&[&fixed, &stack[..], options].concat());
         wait_until("the proxy serves packets", || {
             assert!(program.runs(), "the proxy ended before it served packets");
             program.said().contains('\n')

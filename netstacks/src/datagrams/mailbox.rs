@@ -2,12 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
 use super::Inbox;
-use crate::Datagram;
 
 /// What both ends share.
 struct Shared {
@@ -39,9 +39,9 @@ pub(crate) fn mailbox() -> (Deliveries, Mailbox) {
 }
 
 impl Deliveries {
-    /// Puts a datagram in, or drops it: the inbox may be full or closed.
-    pub(crate) fn push(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) {
-        self.0.lock().push(local, peer, payload, None);
+    /// Puts the datagrams of a packet in, or drops them: the inbox may be full or closed. See [`Inbox::push`].
+    pub(crate) fn push(&self, local: SocketAddr, peer: SocketAddr, payloads: &[u8], segment_len: Option<NonZeroU16>) {
+        self.0.lock().push(local, peer, payloads, segment_len);
         self.0.arrived.notify_one();
     }
 
@@ -63,19 +63,19 @@ impl Drop for Deliveries {
 }
 
 impl Mailbox {
-    /// See [`crate::Datagrams::recv`].
-    pub(crate) async fn recv(&self, buffer: &mut [u8]) -> io::Result<Datagram> {
+    /// Waits for datagrams, and takes those that `pop` does.
+    pub(crate) async fn recv<T>(&self, mut pop: impl FnMut(&mut Inbox) -> Option<T>) -> io::Result<T> {
         let shared = &self.0.0;
         loop {
-            let (datagram, more, ended) = {
+            let (taken, more, ended) = {
                 let mut inbox = shared.lock();
-                (inbox.pop(buffer), !inbox.is_empty(), !inbox.is_open())
+                (pop(&mut inbox), !inbox.is_empty(), !inbox.is_open())
             };
             if more || ended {
                 shared.arrived.notify_one();
             }
-            match datagram {
-                Some(datagram) => return Ok(datagram),
+            match taken {
+                Some(taken) => return Ok(taken),
                 None if ended => return Err(io::Error::new(io::ErrorKind::NotConnected, "the stack has ended")),
                 None => shared.arrived.notified().await,
             }
@@ -116,11 +116,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_datagrams_of_a_packet_are_taken_together_or_one_by_one() {
+        let (deliveries, mailbox) = mailbox();
+        let address = SocketAddr::from(([10, 0, 0, 1], 53));
+        for _ in 0..2 {
+            deliveries.push(address, address, b"oneto", NonZeroU16::new(3));
+        }
+        let mut buffer = [0; 8];
+        let batch = mailbox.recv(|inbox| inbox.pop_batch(&mut buffer)).await.unwrap();
+        assert!(batch.payloads(&buffer).eq([&b"one"[..], b"to"]));
+        assert_eq!(mailbox.recv(|inbox| inbox.pop(&mut buffer)).await.unwrap().len, 3);
+        assert_eq!(mailbox.recv(|inbox| inbox.pop(&mut buffer)).await.unwrap().len, 2);
+    }
+
+    #[tokio::test]
     async fn all_receivers_fail_when_the_stack_has_ended() {
         let (deliveries, mailbox) = mailbox();
         let receivers = repeat_with(move || {
             let mailbox = mailbox.clone();
-            async move { mailbox.recv(&mut []).await }
+            async move { mailbox.recv(|inbox| inbox.pop(&mut [])).await }
         });
         let received = all_end(receivers, deliveries).await;
         assert!(received.iter().all(|end| end.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::NotConnected)));

@@ -153,6 +153,12 @@ impl Path {
         self.waiting.push_back((due, packet));
     }
 
+    /// The limit of the rate.
+    #[cfg(test)]
+    pub(super) fn rate(&self) -> Option<u64> {
+        self.faults.rate
+    }
+
     /// When the next packet is due.
     pub(super) fn due_at(&self) -> Option<Instant> {
         self.waiting.front().map(|(due, _)| *due)

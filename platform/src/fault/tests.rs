@@ -410,3 +410,15 @@ fn errors_are_limited() {
     let told = (0..10_000).filter(|_| limit.error(&packet).is_some()).count();
     assert!(told as u128 <= begin.elapsed().as_millis() + 1, "{told} in {:?}", begin.elapsed());
 }
+
+#[test]
+fn the_links_of_shards_share_a_rate_and_count_together() {
+    let tx = Faults { lose: Which::OneIn(1), rate: Some(9_000_001), ..Faults::default() };
+    let (links, _ends): (Vec<_>, Vec<_>) = (0..2).map(|_| MemoryLink::pair(1500, 16)).unzip();
+    let mut links = Faulty::of_shards(links, FaultPlan { tx, seed: 7, ..FaultPlan::default() });
+    for link in &mut links {
+        link.try_send(PacketMeta::default(), &[IoSlice::new(&[0; 40])]).unwrap();
+    }
+    assert_eq!(links[0].faults().counts().lost, 2);
+    assert!(links.iter().all(|link| link.state.as_ref().unwrap().tx.rate() == Some(4_500_000)));
+}

@@ -307,6 +307,14 @@ pub(crate) trait System {
 pub(crate) trait Tun: Link + Sized {
     fn open(config: &TunConfig) -> Result<Self, Error>;
 
+    /// Opens the device with so many queues, each a value.
+    fn open_queues(config: &TunConfig, _queues: usize) -> Result<Vec<Self>, Error> {
+        Err(config.no_queues(io::Error::new(io::ErrorKind::Unsupported, "this system's devices have one")))
+    }
+
+    /// A value for the same device that is only used to send.
+    fn sender(&self) -> Result<Self, Error>;
+
     fn name(&self) -> &str;
 
     fn tx_queue_len(&self) -> io::Result<Option<u32>> {

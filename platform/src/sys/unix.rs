@@ -83,6 +83,12 @@ impl<T: AsRawFd + Send + Sync + 'static> Readiness<T> {
         Ok(Self { error: wait_for_error(&fd), fd })
     }
 
+    /// The same descriptor for another task, which must not wait for it: only the last waker of each direction is remembered.
+    #[cfg(target_os = "linux")]
+    pub(super) fn share(&self) -> Self {
+        Self { error: wait_for_error(&self.fd), fd: Arc::clone(&self.fd) }
+    }
+
     pub(super) fn get_ref(&self) -> &T {
         &self.fd.get_ref().0
     }

@@ -49,6 +49,10 @@ impl Tun for NoTun {
         Err(no_device())
     }
 
+    fn sender(&self) -> Result<Self, Error> {
+        match *self {}
+    }
+
     fn name(&self) -> &str {
         match *self {}
     }

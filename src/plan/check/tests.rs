@@ -99,9 +99,16 @@ fn an_option_without_effect_is_refused() {
         ("-m rr --program pasta --pin 0", "--pin: its threads are another program's; use taskset"),
         ("-m rr -n external --command true --pin 0", "--pin: its threads"),
         ("-m rr -n lwip --layer stack --parallel 2 --shards 2", "lwip has one instance a process"),
-        ("-m rr -n smoltcp --parallel 2 --shards 2", "--shards: only the layer stack"),
-        ("-m rr -n gvisor --parallel 2 --shards 2", "--shards: only the layer stack"),
-        ("-m rr --program pasta --parallel 2 --shards 2", "--shards: only the layer stack"),
+        ("-m rr -n lwip --shards 2", "lwip has one instance a process"),
+        ("-m rr -n gvisor --parallel 2 --shards 2", "--shards: only the layers stack, path and proxy"),
+        ("-m rr --program pasta --parallel 2 --shards 2", "--shards: only the layers stack, path and proxy"),
+        (
+            "-m rr -n smoltcp --layer stack --parallel 2 --shards 2 --queues 2",
+            "--queues: only the layers path and proxy",
+        ),
+        ("-m rr -n smoltcp --shards 4 --queues 2", "--queues: 2 queues for 4 shards; there is one for each, or 1"),
+        ("-m rr -n smoltcp --queues 2", "--queues: 2 queues for 1 shard"),
+        ("-m rr -n smoltcp --shards 2 --queues 2 --tun-fd 0", "--queues: the device of --tun-fd has one"),
         ("-m idle -n smoltcp --layer stack --parallel 9 --shards 2", "all modes but idle"),
         ("-m rr -n smoltcp --layer stack --parallel 2 --shards 3", "--shards: 3 shards for 2 sockets"),
         (
@@ -139,6 +146,7 @@ fn every_axis_is_taken_and_repeated_or_refused_by_its_name() {
     let values = [
         ("--worker-threads", "2"),
         ("--shards", "2"),
+        ("--queues", "1"),
         ("--queue", "7"),
         ("--offload", "off"),
         ("--mtu", "9000"),

@@ -34,7 +34,7 @@ pub(super) struct Running {
 
 /// All flows.
 #[derive(Clone, Default)]
-pub(super) struct Flows(Arc<Mutex<Table>>);
+pub(in crate::proxy) struct Flows(Arc<Mutex<Table>>);
 
 #[derive(Default)]
 struct Table {

@@ -70,6 +70,7 @@ impl Question {
             runtime: cell.runtime.and(Some(RuntimeKind::MultiThread(None))),
             mtu: cell.mtu.and(Some(DEFAULT_MTU.into())),
             shards: NonZeroU16::MIN,
+            queues: None,
             client_threads: None,
             pin: None,
             bitrate: None,

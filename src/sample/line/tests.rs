@@ -14,8 +14,8 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::json;
 
 use super::super::{
-    CpuTime, DatagramFacts, DeviceFacts, Interval, Latency, LinkFacts, Packets, Program, RequestFacts, Status,
-    SwitchFacts, TcpFacts,
+    CpuTime, DatagramFacts, DeviceFacts, Interval, Latency, LinkFacts, Packets, Program, QueueFacts, RequestFacts,
+    Status, SwitchFacts, TcpFacts,
 };
 use super::*;
 use crate::scenario::{Conditions, Datagrams, Generator, Mode, Requests, RuntimeKind, Subject, Verify, Workload};
@@ -47,6 +47,7 @@ fn stack_cell() -> Cell {
         mtu: Some(1500),
         parallel: 4,
         shards: NonZeroU16::MIN,
+        queues: None,
         client_threads: None,
         pin: None,
         bitrate: None,
@@ -85,6 +86,7 @@ pub(in crate::sample) fn sample() -> Sample {
             retransmits: Some(7),
             reordered: None,
             device_drops: Some(8),
+            queue_facts: Some(QueueFacts { queues: 2, passed_on: 9 }),
             packets: Packets { rx: 700_001, rx_bytes: 1_036_400_123, tx: 15_600, tx_bytes: 811_200 },
             tcp: Some(TcpFacts { rtt_us: Some(33), send_window_bytes: Some(1 << 22), ..TcpFacts::default() }),
             thirds: Some([300_000_000, 400_000_000, 300_000_007]),

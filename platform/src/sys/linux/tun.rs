@@ -57,14 +57,37 @@ impl Tun for LinuxTun {
                 config.do_without_offload("its owner has chosen the framing of its packets")?;
                 (adopt(fd)?, false)
             }
-            None => create(config)?,
+            None => create(config, false)?,
         };
-        let failed = |operation| move |source| Error::new(Class::Failed, operation, "the TUN device", source);
-        device.set_nonblocking(true).map_err(failed("make non-blocking"))?;
-        let name = device.name().map_err(failed("ask the name of"))?;
-        let mtu = usize::from(device.mtu().map_err(failed("ask the MTU of"))?);
-        let device = Readiness::new(device).map_err(failed("register with the runtime"))?;
-        Ok(Self { device, name, mtu, offload, malformed: Arc::default(), is_quiet: false })
+        Self::new(device, offload, Arc::default())
+    }
+
+    fn open_queues(config: &TunConfig, queues: usize) -> Result<Vec<Self>, Error> {
+        if config.fd.is_some() {
+            return Err(config.no_queues(io::Error::new(io::ErrorKind::Unsupported, "its owner has opened one")));
+        }
+        let (first, offload) = create(config, true).map_err(|error| match error.cause() {
+            // The kernel says so of an interface that was made without IFF_MULTI_QUEUE, and where it does not know the flag.
+            Cause::NameOfOtherKind => config
+                .no_queues(io::Error::new(io::ErrorKind::InvalidInput, "the kernel refuses IFF_MULTI_QUEUE for it")),
+            _ => error,
+        })?;
+        let failed = |operation| move |source| Error::new(Class::Failed, operation, &config.name, source);
+        let others = (1..queues).map(|_| first.try_clone()).collect::<io::Result<Vec<_>>>();
+        let others = others.map_err(failed("add a queue to"))?;
+        if offload {
+            // tun-rs has asked for more with each queue.
+            set_offloads(&first, 0).map_err(failed("set the offload of"))?;
+        }
+        let malformed = Arc::default();
+        let queues = [first].into_iter().chain(others);
+        queues.map(|device| Self::new(device, offload, Arc::clone(&malformed))).collect()
+    }
+
+    /// A TUN device takes a packet or loses it at once, so a sender never waits.
+    fn sender(&self) -> Result<Self, Error> {
+        let (device, name, malformed) = (self.device.share(), self.name.clone(), Arc::clone(&self.malformed));
+        Ok(Self { device, name, mtu: self.mtu, offload: self.offload, malformed, is_quiet: false })
     }
 
     fn name(&self) -> &str {
@@ -84,12 +107,23 @@ impl Tun for LinuxTun {
     }
 }
 
-/// Makes an interface. Returns whether it offloads, too.
-fn create(config: &TunConfig) -> Result<(SyncDevice, bool), Error> {
+impl LinuxTun {
+    fn new(device: SyncDevice, offload: bool, malformed: Arc<AtomicU64>) -> Result<Self, Error> {
+        let failed = |operation| move |source| Error::new(Class::Failed, operation, "the TUN device", source);
+        device.set_nonblocking(true).map_err(failed("make non-blocking"))?;
+        let name = device.name().map_err(failed("ask the name of"))?;
+        let mtu = usize::from(device.mtu().map_err(failed("ask the MTU of"))?);
+        let device = Readiness::new(device).map_err(failed("register with the runtime"))?;
+        Ok(Self { device, name, mtu, offload, malformed, is_quiet: false })
+    }
+}
+
+/// Makes an interface, or one to which queues can be added. Returns whether it offloads, too.
+fn create(config: &TunConfig, has_queues: bool) -> Result<(SyncDevice, bool), Error> {
     // Opened here first, to tell a missing node from a missing right, and because tun-rs would make
     // the node where it is missing: a run leaves nothing behind.
     open_node()?;
-    let (device, offload) = build(config)?;
+    let (device, offload) = build(config, has_queues)?;
     let failed = |operation| move |source| Error::new(Class::Failed, operation, &config.name, source);
     let index = device.if_index().map_err(failed("ask the number of"))?;
     netlink::set_tx_queue_len(index, config.tx_queue_len).map_err(failed("set the queue length of"))?;
@@ -122,10 +156,10 @@ pub fn create_tun(name: &str, offload: bool) -> Result<SyncDevice, Error> {
 }
 
 /// The interface, with offload where it is wanted and the kernel has it.
-fn build(config: &TunConfig) -> Result<(SyncDevice, bool), Error> {
+fn build(config: &TunConfig, has_queues: bool) -> Result<(SyncDevice, bool), Error> {
     let attempt = |offload| {
-        let device =
-            DeviceBuilder::new().name(&config.name).mtu(config.mtu).offload(offload).enable(true).build_sync()?;
+        let builder = DeviceBuilder::new().name(&config.name).mtu(config.mtu).multi_queue(has_queues);
+        let device = builder.offload(offload).enable(true).build_sync()?;
         if offload {
             set_offloads(&device, 0)?;
         }

@@ -5,7 +5,7 @@ use std::io::{self, IoSlice};
 use std::mem;
 use std::net::{IpAddr, TcpStream};
 use std::num::NonZero;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, RawFd};
 use std::process::ExitStatus;
 use std::ptr;
 use std::sync::atomic::Ordering;
@@ -157,12 +157,16 @@ impl Tun for Utun {
             Some(fd) => adopt(fd)?,
             None => create(config)?,
         };
-        let failed = |operation| move |source| Error::new(Class::Failed, operation, "the TUN device", source);
-        device.set_nonblocking(true).map_err(failed("make non-blocking"))?;
-        let name = device.name().map_err(failed("ask the name of"))?;
-        let mtu = usize::from(device.mtu().map_err(failed("ask the MTU of"))?);
-        let device = Readiness::new(device).map_err(failed("register with the runtime"))?;
-        Ok(Self { device, name, mtu, packets: Packets::default() })
+        Self::new(device, Packets::default())
+    }
+
+    fn sender(&self) -> Result<Self, Error> {
+        let failed = |source| Error::new(Class::Failed, "open once more", &self.name, source);
+        // SAFETY: `self` keeps the descriptor open.
+        let fd = unsafe { BorrowedFd::borrow_raw(self.device.get_ref().as_raw_fd()) };
+        let fd = fd.try_clone_to_owned().map_err(failed)?;
+        let refused = Arc::clone(&self.packets.refused);
+        Self::new(adopt(fd.into_raw_fd())?, Packets { refused, ..Packets::default() })
     }
 
     fn name(&self) -> &str {
@@ -172,6 +176,17 @@ impl Tun for Utun {
     fn drop_counter(&self) -> DropCounter {
         let (name, refused) = (self.name.clone(), Arc::clone(&self.packets.refused));
         DropCounter(Arc::new(move || Some(interface_drops(&name)? + refused.load(Ordering::Relaxed))))
+    }
+}
+
+impl Utun {
+    fn new(device: SyncDevice, packets: Packets) -> Result<Self, Error> {
+        let failed = |operation| move |source| Error::new(Class::Failed, operation, "the TUN device", source);
+        device.set_nonblocking(true).map_err(failed("make non-blocking"))?;
+        let name = device.name().map_err(failed("ask the name of"))?;
+        let mtu = usize::from(device.mtu().map_err(failed("ask the MTU of"))?);
+        let device = Readiness::new(device).map_err(failed("register with the runtime"))?;
+        Ok(Self { device, name, mtu, packets })
     }
 }
 

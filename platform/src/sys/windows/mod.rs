@@ -169,8 +169,9 @@ impl System for Windows {
 
 /// A Wintun adapter. Dropping it deletes the adapter.
 pub(crate) struct WintunDevice {
-    // Dropped first: its thread waits for an event that the session owns.
-    packets: Signal,
+    // Dropped first: its thread waits for an event that the session owns. `None` of a value that only sends: two threads would
+    // take the event from each other.
+    packets: Option<Signal>,
     session: Arc<Session>,
     interface: Interface,
     name: String,
@@ -204,7 +205,12 @@ impl Tun for WintunDevice {
         // variables are dropped in reverse order, later because fields are dropped in order.
         let packets = unsafe { Signal::new(event as HANDLE) }.map_err(failed("wait for packets of"))?;
         let (name, mtu) = (name.clone(), usize::from(config.mtu));
-        Ok(Self { packets, session, interface, name, mtu, retry: None, full: false })
+        Ok(Self { packets: Some(packets), session, interface, name, mtu, retry: None, full: false })
+    }
+
+    fn sender(&self) -> Result<Self, Error> {
+        let (session, interface) = (Arc::clone(&self.session), self.interface);
+        Ok(Self { packets: None, session, interface, name: self.name.clone(), mtu: self.mtu, retry: None, full: false })
     }
 
     fn name(&self) -> &str {
@@ -340,7 +346,7 @@ impl Link for WintunDevice {
     }
 
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.packets.poll(cx)
+        self.packets.as_mut().map_or(Poll::Pending, |packets| packets.poll(cx))
     }
 
     fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -72,6 +72,7 @@ fn any(random: &mut ChaCha8Rng) -> Cell {
         mtu: Some(random.random_range(576..=65_535)),
         parallel: random.random_range(1..=128),
         shards: NonZeroU16::MIN,
+        queues: None,
         client_threads: None,
         pin: None,
         bitrate: None,

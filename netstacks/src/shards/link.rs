@@ -1,0 +1,304 @@
+//! Packets that come over the link of another shard than theirs.
+//!
+//! ```text
+//! queue 0 ──► link of shard 0 ──► shard 0
+//!                    │ ▲
+//!                    ▼ │   inboxes
+//! queue 1 ──► link of shard 1 ──► shard 1
+//! ```
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::mem;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use platform::{Capabilities, Link, PacketBuffer, PacketMeta};
+
+use super::Spread;
+use super::route::{Outgoing, Router};
+
+/// Packets that may wait in an inbox. A batch of a link has at most 32 packets, so an inbox has room for several. More would
+/// not help: the queue of the device is much longer, and while an inbox is full the packets wait there.
+const INBOX: usize = 128;
+
+/// Batches that one call takes from the link. It has a bound because the caller may hold the stack's lock.
+const MAX_BATCHES: usize = 8;
+
+/// The links of shards, each around a link of a device. A packet that comes over the link of another shard than its own is
+/// passed on to its own. `spread` says which one that is; the same has to be given to [`sharded`](super::sharded).
+///
+/// A device with a queue for each shard sends most packets to the right one: Linux to the one that last wrote for the flow. A
+/// device with one queue delivers all packets to one shard, which passes on those of the others. Each shard sends over its
+/// own link.
+///
+/// The packets of a flow stay in order if they come over one link. A shard has a bounded inbox for packets that others pass on.
+/// While that is full, the other shard takes no more packets from its link, so they wait in the device. Nothing is lost that
+/// the device would not lose. A shard always takes packets from its inbox, so two shards cannot wait for each other.
+///
+/// ```
+/// use std::io::IoSlice;
+///
+/// use netstacks::{FlowKey, Spread, steer};
+/// use platform::packet::{UDP, write_ip};
+/// use platform::{Link, MemoryLink, PacketBuffer, PacketMeta};
+///
+/// let (links, mut ends): (Vec<_>, Vec<_>) = [(); 2].map(|()| MemoryLink::pair(1500, 16)).into_iter().unzip();
+/// let spread = Spread::default();
+/// let (mut links, passed_on) = steer(&spread, links);
+/// // A datagram comes over the first link.
+/// let mut datagram = [0; 28];
+/// write_ip(&mut datagram, "10.0.0.1".parse()?, "10.0.0.2".parse()?, UDP, 8);
+/// datagram[20..24].copy_from_slice(&[0x0f, 0xa0, 0, 53]);
+/// ends[0].try_send(PacketMeta::default(), &[IoSlice::new(&datagram)])?;
+///
+/// let key = FlowKey { local: "10.0.0.2:53".parse()?, peer: "10.0.0.1:4000".parse()? };
+/// let shard = spread.shard(key, 2);
+/// let mut buffers = [PacketBuffer::new(1500)];
+/// // The shard of that link passes it on, unless it is its own.
+/// assert_eq!(links[0].try_recv(&mut buffers).is_ok(), shard == 0);
+/// assert_eq!(links[1].try_recv(&mut buffers).is_ok(), shard == 1);
+/// assert_eq!(passed_on.count(), shard as u64);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn steer<L: Link>(spread: &Spread, links: Vec<L>) -> (Vec<Steered<L>>, PassedOn) {
+    let shards = links.len();
+    let shared = Arc::new(Shared {
+        router: Router::new(spread.clone(), shards),
+        inboxes: (0..shards).map(|_| Inbox::default()).collect(),
+    });
+    let place = |(shard, link): (usize, L)| {
+        let outgoing = Outgoing::new(link.capabilities().max_packet_len);
+        let place = Place { shard, shared: Arc::clone(&shared), outgoing, has_more: false };
+        Steered { link, place: (shards > 1).then_some(place) }
+    };
+    let links = links.into_iter().enumerate().map(place).collect();
+    (links, PassedOn(shared))
+}
+
+/// A link of a shard; see [`steer`].
+#[derive(Debug)]
+pub struct Steered<L> {
+    link: L,
+    /// `None` if there is one shard: all packets are its own.
+    place: Option<Place>,
+}
+
+/// Counts the packets that shards have passed on to each other; see [`steer`].
+#[derive(Clone, Debug)]
+pub struct PassedOn(Arc<Shared>);
+
+impl PassedOn {
+    /// How many there are so far, of all shards together.
+    pub fn count(&self) -> u64 {
+        self.0.inboxes.iter().map(|inbox| inbox.lock().passed_on).sum()
+    }
+}
+
+/// A shard among the others.
+#[derive(Debug)]
+struct Place {
+    shard: usize,
+    shared: Arc<Shared>,
+    /// Packets of other shards. They are left here only while an inbox is full.
+    outgoing: Outgoing,
+    /// Whether the link may have packets that it does not announce any more.
+    has_more: bool,
+}
+
+/// What all shards share.
+#[derive(Debug)]
+struct Shared {
+    router: Router,
+    inboxes: Box<[Inbox]>,
+}
+
+/// The packets that were passed on to a shard.
+#[derive(Debug, Default)]
+struct Inbox {
+    waiting: Mutex<Waiting>,
+    /// Whether there are any. If not, the shard need not take the lock.
+    has_packets: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    packets: VecDeque<PacketBuffer>,
+    /// Empty buffers, in exchange for those of later packets.
+    spare: Vec<PacketBuffer>,
+    /// The task of the shard.
+    reader: Option<Waker>,
+    /// The tasks of other shards that wait for room, with their numbers.
+    writers: Vec<(usize, Waker)>,
+    /// Packets of other shards so far.
+    passed_on: u64,
+}
+
+impl Inbox {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes packets, at most one for each buffer. Returns how many.
+    fn take(&self, buffers: &mut [PacketBuffer]) -> usize {
+        if !self.has_packets.load(Ordering::Relaxed) {
+            return 0;
+        }
+        let mut waiting = self.lock();
+        let writers = if waiting.packets.len() < INBOX { Vec::new() } else { mem::take(&mut waiting.writers) };
+        let count = waiting.packets.len().min(buffers.len());
+        for buffer in &mut buffers[..count] {
+            let Some(packet) = waiting.packets.pop_front() else { break };
+            waiting.spare.push(mem::replace(buffer, packet));
+        }
+        self.has_packets.store(!waiting.packets.is_empty(), Ordering::Relaxed);
+        drop(waiting);
+        writers.into_iter().for_each(|(_, writer)| writer.wake());
+        count
+    }
+
+    /// Takes the next packets on their way, as long as they are for `shard`, whose inbox this is, and there is room. Returns
+    /// whether it took any.
+    fn put(&self, shard: usize, outgoing: &mut Outgoing, from: usize) -> bool {
+        let mut waiting = self.lock();
+        let before = waiting.packets.len();
+        while waiting.packets.len() < INBOX
+            && outgoing.packets.front().is_some_and(|(of, _)| *of == shard)
+            && let Some((_, packet)) = outgoing.packets.pop_front()
+        {
+            waiting.packets.push_back(packet);
+            outgoing.spare.extend(waiting.spare.pop());
+        }
+        let count = waiting.packets.len() - before;
+        // Fragments that waited for the first of their packet may be the shard's own.
+        waiting.passed_on += if shard == from { 0 } else { count as u64 };
+        self.has_packets.store(!waiting.packets.is_empty(), Ordering::Relaxed);
+        let reader = waiting.reader.take();
+        drop(waiting);
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+        count > 0
+    }
+}
+
+impl Place {
+    fn inbox(&self) -> &Inbox {
+        &self.shared.inboxes[self.shard]
+    }
+
+    /// Moves the shard's own packets of a batch to the front, and the others to their shards. Returns how many are its own.
+    fn sort(&mut self, batch: &mut [PacketBuffer]) -> usize {
+        let mut own = 0;
+        for index in 0..batch.len() {
+            match self.shared.router.route(&mut batch[index], &mut self.outgoing) {
+                Some(shard) if shard == self.shard => {
+                    batch.swap(own, index);
+                    own += 1;
+                }
+                Some(shard) => self.outgoing.push(shard, &mut batch[index]),
+                None => {}
+            }
+        }
+        self.pass_on();
+        own
+    }
+
+    /// Passes packets on. Returns whether all are gone.
+    fn pass_on(&mut self) -> bool {
+        while let Some((shard, _)) = self.outgoing.packets.front() {
+            let shard = *shard;
+            if !self.shared.inboxes[shard].put(shard, &mut self.outgoing, self.shard) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn try_recv(&mut self, link: &mut impl Link, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
+        let mut count = self.inbox().take(buffers);
+        for _ in 0..MAX_BATCHES {
+            // While an inbox is full, packets wait in the device.
+            if count == buffers.len() || !self.pass_on() {
+                break;
+            }
+            let rest = &mut buffers[count..];
+            let received = match link.try_recv(rest) {
+                Ok(received) => received,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+                Err(_) if count > 0 => break,
+                Err(error) => return Err(error),
+            };
+            self.has_more = received == rest.len();
+            count += self.sort(&mut rest[..received]);
+            if !self.has_more {
+                break;
+            }
+        }
+        if count == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(count) }
+    }
+
+    /// Ready if the inbox has packets, or if packets that are on their way have room now. Then there is no need to ask the
+    /// link. `None` if the link is to be asked.
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Option<Poll<io::Result<()>>> {
+        let mut waiting = self.inbox().lock();
+        if !waiting.packets.is_empty() {
+            return Some(Poll::Ready(Ok(())));
+        }
+        match &mut waiting.reader {
+            Some(reader) => reader.clone_from(cx.waker()),
+            none => *none = Some(cx.waker().clone()),
+        }
+        drop(waiting);
+        let Some((shard, _)) = self.outgoing.packets.front() else {
+            return self.has_more.then_some(Poll::Ready(Ok(())));
+        };
+        let mut waiting = self.shared.inboxes[*shard].lock();
+        if waiting.packets.len() < INBOX {
+            return Some(Poll::Ready(Ok(())));
+        }
+        waiting.writers.retain(|(of, _)| *of != self.shard);
+        waiting.writers.push((self.shard, cx.waker().clone()));
+        Some(Poll::Pending)
+    }
+}
+
+impl<L: Link> Link for Steered<L> {
+    fn capabilities(&self) -> Capabilities {
+        self.link.capabilities()
+    }
+
+    fn enable_udp_segmentation(&mut self) -> bool {
+        self.link.enable_udp_segmentation()
+    }
+
+    fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
+        match &mut self.place {
+            None => self.link.try_recv(buffers),
+            Some(place) => place.try_recv(&mut self.link, buffers),
+        }
+    }
+
+    fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
+        self.link.try_send(meta, slices)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.link.flush()
+    }
+
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.place.as_mut().and_then(|place| place.poll_readable(cx)) {
+            Some(readable) => readable,
+            None => self.link.poll_readable(cx),
+        }
+    }
+
+    fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.link.poll_writable(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests;

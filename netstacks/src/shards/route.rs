@@ -1,0 +1,189 @@
+//! The shard of a packet.
+//!
+//! | packet | goes by |
+//! |---|---|
+//! | TCP, UDP | its addresses and ports |
+//! | ICMP error | the packet that it quotes |
+//! | fragment | the first fragment of its packet, which has the ports; until that comes it waits here |
+//! | any other | its addresses |
+
+use std::collections::VecDeque;
+use std::mem;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Mutex, PoisonError};
+
+use platform::PacketBuffer;
+use platform::packet::{ICMP, ICMPV6, Ipv4Fragment, Ipv6Fragment, TCP, Transport, UDP, addresses};
+
+use super::Spread;
+use crate::FlowKey;
+
+/// Fragmented packets whose shard is remembered. Beyond that the oldest is forgotten, and its fragments that wait are lost.
+pub(super) const MAX_FRAGMENTED: usize = 64;
+
+/// Fragments that wait for the first of their packet: those of three packets of 64 KiB. Beyond that, those of the oldest
+/// packet are lost.
+const MAX_WAITING: usize = 3 * 45;
+
+/// Length of the header of an ICMP error, in bytes. The quoted packet follows it.
+const ICMP_HEADER_LEN: usize = 8;
+
+/// Finds the shards of packets.
+#[derive(Debug)]
+pub(super) struct Router {
+    spread: Spread,
+    shards: usize,
+    /// Of all shards together: the fragments of a packet may come over different links.
+    fragments: Mutex<Fragments>,
+}
+
+#[derive(Debug, Default)]
+struct Fragments {
+    /// The last one was used last.
+    packets: VecDeque<Fragmented>,
+    waiting: usize,
+}
+
+/// Both hosts, and the number that all fragments of one packet share.
+type Name = (IpAddr, IpAddr, u32);
+
+#[derive(Debug)]
+struct Fragmented {
+    name: Name,
+    /// `None` until the first fragment comes.
+    shard: Option<usize>,
+    waiting: Vec<PacketBuffer>,
+}
+
+/// Packets on their way to a shard, and empty buffers.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    pub(super) packets: VecDeque<(usize, PacketBuffer)>,
+    pub(super) spare: Vec<PacketBuffer>,
+    capacity: usize,
+}
+
+impl Outgoing {
+    /// For packets of at most `capacity` bytes.
+    pub(super) fn new(capacity: usize) -> Self {
+        Self { packets: VecDeque::new(), spare: Vec::new(), capacity }
+    }
+
+    /// Takes a packet out of its buffer, and leaves an empty one.
+    fn take(&mut self, buffer: &mut PacketBuffer) -> PacketBuffer {
+        let empty = self.spare.pop().unwrap_or_else(|| PacketBuffer::new(self.capacity));
+        mem::replace(buffer, empty)
+    }
+
+    /// Takes a packet on its way to a shard.
+    pub(super) fn push(&mut self, shard: usize, buffer: &mut PacketBuffer) {
+        let packet = self.take(buffer);
+        self.packets.push_back((shard, packet));
+    }
+}
+
+impl Router {
+    pub(super) fn new(spread: Spread, shards: usize) -> Self {
+        Self { spread, shards, fragments: Mutex::default() }
+    }
+
+    /// The shard of a packet. `None` if it is a fragment that waits now. The first fragment of a packet sends those that
+    /// have waited for it on their way.
+    pub(super) fn route(&self, buffer: &mut PacketBuffer, outgoing: &mut Outgoing) -> Option<usize> {
+        let packet = buffer.packet();
+        let Some((from, to)) = addresses(packet) else { return Some(0) };
+        let Some(transport) = Transport::parse(packet) else {
+            let Some((number, first)) = fragment(packet) else { return Some(self.of((from, to), None)) };
+            let shard = first.map(|transport| self.of((from, to), ports(packet, transport)));
+            return self.of_fragment((from, to, number), shard, buffer, outgoing);
+        };
+        if let Some(quoted) = quoted(packet, transport)
+            && let Some(ends) = addresses(quoted)
+        {
+            return Some(self.of(ends, Transport::parse(quoted).and_then(|transport| ports(quoted, transport))));
+        }
+        Some(self.of((from, to), ports(packet, transport)))
+    }
+
+    /// How many fragments wait.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        let fragments = self.fragments.lock().unwrap_or_else(PoisonError::into_inner);
+        assert_eq!(fragments.packets.iter().map(|packet| packet.waiting.len()).sum::<usize>(), fragments.waiting);
+        fragments.waiting
+    }
+
+    /// The shard of packets between two hosts.
+    fn of(&self, (from, to): (IpAddr, IpAddr), ports: Option<[u16; 2]>) -> usize {
+        let [source, destination] = ports.unwrap_or_default();
+        let key = FlowKey { local: SocketAddr::new(to, destination), peer: SocketAddr::new(from, source) };
+        self.spread.shard(key, self.shards)
+    }
+
+    /// The shard of a fragment; `first` is that of the first one.
+    #[cold]
+    fn of_fragment(
+        &self,
+        name: Name,
+        first: Option<usize>,
+        buffer: &mut PacketBuffer,
+        outgoing: &mut Outgoing,
+    ) -> Option<usize> {
+        let mut fragments = self.fragments.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = fragments.take(name).unwrap_or(Fragmented { name, shard: None, waiting: Vec::new() });
+        known.shard = first.or(known.shard);
+        if let Some(shard) = known.shard {
+            outgoing.packets.extend(known.waiting.drain(..).map(|packet| (shard, packet)));
+        } else {
+            known.waiting.push(outgoing.take(buffer));
+        }
+        let shard = known.shard;
+        fragments.put(known);
+        shard
+    }
+}
+
+impl Fragments {
+    fn take(&mut self, name: Name) -> Option<Fragmented> {
+        let at = self.packets.iter().position(|packet| packet.name == name)?;
+        let known = self.packets.remove(at)?;
+        self.waiting -= known.waiting.len();
+        Some(known)
+    }
+
+    fn put(&mut self, packet: Fragmented) {
+        self.waiting += packet.waiting.len();
+        self.packets.push_back(packet);
+        while self.packets.len() > MAX_FRAGMENTED || self.waiting > MAX_WAITING {
+            let Some(oldest) = self.packets.pop_front() else { return };
+            self.waiting -= oldest.waiting.len();
+        }
+    }
+}
+
+/// The number of a fragment's packet, and the transport header if it is the first fragment.
+fn fragment(packet: &[u8]) -> Option<(u32, Option<Transport>)> {
+    if let Some(Ipv4Fragment { protocol, identification, is_first, header_len: at }) = Ipv4Fragment::parse(packet) {
+        return Some((identification.into(), is_first.then_some(Transport { ipv6: false, protocol, at })));
+    }
+    let Ipv6Fragment { protocol, identification, is_first, payload_at: at } = Ipv6Fragment::parse(packet)?;
+    Some((identification, is_first.then_some(Transport { ipv6: true, protocol, at })))
+}
+
+/// The packet that an ICMP error quotes.
+fn quoted(packet: &[u8], Transport { protocol, at, .. }: Transport) -> Option<&[u8]> {
+    let is_error = match (protocol, packet.get(at)) {
+        // RFC 792: destination unreachable, source quench, redirect, time exceeded, parameter problem.
+        (ICMP, Some(kind)) => matches!(kind, 3 | 4 | 5 | 11 | 12),
+        // RFC 4443, 2.1: errors have types below 128.
+        (ICMPV6, Some(kind)) => *kind < 128,
+        _ => false,
+    };
+    packet.get(at + ICMP_HEADER_LEN..).filter(|_| is_error)
+}
+
+/// The ports of a packet, if it has some.
+fn ports(packet: &[u8], Transport { protocol, at, .. }: Transport) -> Option<[u16; 2]> {
+    let [a, b, c, d] = *packet.get(at..)?.first_chunk()?;
+    matches!(protocol, TCP | UDP).then_some([u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])])
+}
