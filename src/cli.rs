@@ -301,6 +301,10 @@ pub struct Conform {
     #[arg(long, value_name = "COMMAND", value_parser = values::command)]
     pub command: Option<String>,
 
+    /// Instances of each stack side by side, to 256; not for lwip, gvisor, external and kernel
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub shards: u16,
+
     /// Whether the link takes super-packets and partial checksums [default: off, or what a case needs]
     #[arg(long, value_enum)]
     pub offload: Option<Switch>,

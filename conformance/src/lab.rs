@@ -103,13 +103,13 @@ fn within_deadline<T>(
     run: Run,
     script: impl FnOnce(&Setup) -> Step<T>,
 ) -> (Step<T>, Option<Effective>) {
-    let Run { stack, program, layer, offload, mtu, repairs, trace } = run;
+    let Run { stack, program, layer, shards, offload, mtu, repairs, trace } = run;
     let runtime = match runtime.enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return (Err(Stop::fail(format!("no runtime: {error}"))), None),
     };
     let (trace, effective) = (RefCell::new(trace), RefCell::new(None));
-    let setup = Setup { stack, program, layer, offload, mtu, repairs, ipv6, trace, runtime, effective };
+    let setup = Setup { stack, program, layer, shards, offload, mtu, repairs, ipv6, trace, runtime, effective };
     let result = {
         let _entered = setup.runtime.enter();
         script(&setup)
@@ -133,6 +133,7 @@ pub(crate) struct Setup {
     stack: StackKind,
     program: Option<Program>,
     layer: Layer,
+    shards: u16,
     offload: bool,
     pub(crate) mtu: u16,
     repairs: Repairs,
@@ -151,6 +152,11 @@ impl Setup {
     /// Returns how many routers are between the peer and the stack. Each takes one from a packet's hop limit.
     pub(crate) fn routers(&self) -> u8 {
         u8::from(self.layer == Layer::Path && self.stack != StackKind::Kernel)
+    }
+
+    /// Ends the case if the backlog is divided between shards: then one may be full while another has room.
+    pub(crate) fn needs_whole_backlog(&self) -> Step {
+        applies(self.shards == 1, || "each shard has a part of the backlog".to_owned())
     }
 
     /// Starts the stack with another configuration.
@@ -177,8 +183,9 @@ impl Setup {
     fn start_here(&self, config: &StackConfig) -> Step<(AnyLink, Running)> {
         let until = Instant::now() + patient(TURN);
         loop {
-            let [stack, peer] = link::ends(self.layer, self.ipv6, self.offload, self.mtu).map_err(no_link)?;
-            let start = Start { link: stack, config: config.clone() };
+            let (links, peer) =
+                link::ends(self.layer, self.shards, self.ipv6, self.offload, self.mtu).map_err(no_link)?;
+            let start = Start { links, config: config.clone() };
             match self.stack.visit(start).map_err(|error| Stop::NotApplicable(error.to_string()))? {
                 // The stack of the previous case has not ended yet.
                 Err(StartError::AlreadyRunning(_)) if Instant::now() < until => {

@@ -159,6 +159,9 @@ pub struct Run {
     pub program: Option<Program>,
     /// The link. A stack in another process and the kernel need [`Layer::Path`].
     pub layer: Layer,
+    /// Instances of a stack in this process. All packets come over the link of the first, which passes on those of the others.
+    /// On [`Layer::Path`] each has a queue of the device.
+    pub shards: u16,
     /// Whether the link takes super-packets and partial checksums.
     pub offload: bool,
     /// The largest packet of the link, in bytes: 1280 or more for a case over IPv6.

@@ -145,8 +145,14 @@ pub(crate) fn is_of_a_case(address: IpAddr) -> bool {
     }
 }
 
-/// Returns the stack's end and the peer's end. Must be called within a runtime.
-pub(crate) fn ends(layer: Layer, ipv6: bool, offload: bool, mtu: u16) -> Result<[AnyLink; 2], platform::Error> {
+/// Returns the ends of a stack with so many shards, and the peer's end. Must be called within a runtime.
+pub(crate) fn ends(
+    layer: Layer,
+    shards: u16,
+    ipv6: bool,
+    offload: bool,
+    mtu: u16,
+) -> Result<(Vec<AnyLink>, AnyLink), platform::Error> {
     match layer {
         Layer::Stack => {
             let mut capabilities = if offload {
@@ -156,12 +162,60 @@ pub(crate) fn ends(layer: Layer, ipv6: bool, offload: bool, mtu: u16) -> Result<
                 Capabilities { checksum: ChecksumOffload::default(), ..Capabilities::plain(mtu.into()) }
             };
             capabilities.batch = 32;
-            let (stack, peer) = MemoryLink::pair_of(capabilities, DEPTH.into());
-            let segments_udp = Arc::default();
-            let stack = AnyLink { segments_udp: Arc::clone(&segments_udp), ..AnyLink::new(stack) };
-            Ok([stack, AnyLink { segments_udp, ..AnyLink::new(peer) }])
+            let segments_udp: Arc<AtomicBool> = Arc::default();
+            let pairs = (0..shards).map(|_| MemoryLink::pair_of(capabilities, DEPTH.into()));
+            let (stack, mut peer): (Vec<_>, Vec<_>) = pairs.unzip();
+            let any = |link| AnyLink { segments_udp: Arc::clone(&segments_udp), ..AnyLink::new(link) };
+            let peer = if peer.len() == 1 { AnyLink::new(peer.remove(0)) } else { AnyLink::new(Joined(peer)) };
+            Ok((stack.into_iter().map(any).collect(), AnyLink { segments_udp, ..peer }))
         }
-        Layer::Path => Ok([device(Side::Stack, ipv6, offload, mtu)?, device(Side::Peer, ipv6, offload, mtu)?]),
+        Layer::Path => {
+            let devices = TunDevice::open_shards(&config(Side::Stack, ipv6, offload, mtu), shards.into(), None)?;
+            platform::enable_forwarding(devices[0].name(), ipv6)?;
+            let peer = device(Side::Peer, ipv6, offload, mtu)?;
+            Ok((devices.into_iter().map(AnyLink::new).collect(), peer))
+        }
+    }
+}
+
+/// The other ends of the links of shards. It sends over the first, and receives from all.
+struct Joined(Vec<MemoryLink>);
+
+impl Link for Joined {
+    fn capabilities(&self) -> Capabilities {
+        self.0[0].capabilities()
+    }
+
+    fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
+        let mut count = 0;
+        for link in &mut self.0 {
+            if count < buffers.len() {
+                match link.try_recv(&mut buffers[count..]) {
+                    Ok(more) => count += more,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        if count == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(count) }
+    }
+
+    fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
+        self.0[0].try_send(meta, slices)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0[0].flush()
+    }
+
+    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // All of them remember the waker.
+        let polled: Vec<_> = self.0.iter_mut().map(|link| link.poll_readable(cx)).collect();
+        polled.into_iter().find(Poll::is_ready).unwrap_or(Poll::Pending)
+    }
+
+    fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0[0].poll_writable(cx)
     }
 }
 
@@ -188,14 +242,18 @@ impl Side {
 
 /// Opens a device.
 pub(crate) fn open(side: Side, ipv6: bool, offload: bool, mtu: u16) -> Result<TunDevice, platform::Error> {
-    TunDevice::open(&TunConfig {
+    TunDevice::open(&config(side, ipv6, offload, mtu))
+}
+
+fn config(side: Side, ipv6: bool, offload: bool, mtu: u16) -> TunConfig {
+    TunConfig {
         name: side.name().to_owned(),
         network: side.network(ipv6),
         mtu,
         tx_queue_len: DEPTH.into(),
         offload: if offload { Offload::On } else { Offload::Off },
         fd: None,
-    })
+    }
 }
 
 /// Opens a device. The kernel forwards its packets.

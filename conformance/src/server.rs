@@ -2,12 +2,14 @@
 
 use std::future::Future;
 use std::io;
+use std::iter;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::time::Duration;
 
 use netstacks::{
-    Datagram, Datagrams, Driver, Effective, Listener, Netstack, StackConfig, StartError, Started, Stream, Visitor,
+    Datagram, Datagrams, Driver, Effective, Listener, Netstack, Spread, StackConfig, StartError, Started, Stream,
+    Visitor, sharded, steer,
 };
 use platform::Child;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -84,7 +86,8 @@ impl<D: Datagrams> AnyDatagrams for D {
 
 /// Starts a stack.
 pub(crate) struct Start {
-    pub(crate) link: AnyLink,
+    /// One for each shard.
+    pub(crate) links: Vec<AnyLink>,
     pub(crate) config: StackConfig,
 }
 
@@ -103,14 +106,24 @@ impl Visitor<AnyLink> for Start {
     type Output = Result<Running, StartError>;
 
     fn visit<S: Netstack<AnyLink>>(self) -> Self::Output {
-        let Started { listener, datagrams, driver, effective } = S::start(self.link, &self.config)?;
-        Ok(Running {
-            listener: Box::new(listener),
-            datagrams: Box::new(datagrams),
-            driver,
-            effective: Some(effective),
-            process: None,
-        })
+        let Self { mut links, config } = self;
+        let first = links.remove(0);
+        if links.is_empty() {
+            return Ok(Running::of(S::start(first, &config)?));
+        }
+        let spread = Spread::default();
+        let (steered, _) = steer(&spread, iter::once(first).chain(links).collect());
+        let mut links: Vec<_> = steered.into_iter().map(AnyLink::new).collect();
+        let first = links.remove(0);
+        Ok(Running::of(sharded::<S, _>(&spread, first, links, &config)?))
+    }
+}
+
+impl Running {
+    fn of(started: Started<impl Listener + 'static, impl Datagrams>) -> Self {
+        let Started { listener, datagrams, driver, effective } = started;
+        let (listener, datagrams) = (Box::new(listener), Box::new(datagrams));
+        Self { listener, datagrams, driver, effective: Some(effective), process: None }
     }
 }
 

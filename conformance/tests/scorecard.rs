@@ -28,14 +28,14 @@ const AT_ONCE: usize = 8;
 /// How a case is run: whether with offload, and with all repairs or none.
 type How = (bool, Repairs);
 
-fn run(stack: StackKind, case: &Case, (offload, repairs): How) -> Outcome {
+fn run(stack: StackKind, case: &Case, (offload, repairs): How, shards: u16) -> Outcome {
     let layer = if stack == StackKind::Kernel { Layer::Path } else { Layer::Stack };
-    let run = Run { stack, program: None, layer, offload, mtu: conformance::MTU, repairs, trace: None };
+    let run = Run { stack, program: None, layer, shards, offload, mtu: conformance::MTU, repairs, trace: None };
     conformance::run(case, run).outcome
 }
 
 /// Runs cases, and returns the results that are not the known ones.
-fn changes(stack: StackKind, known: &Known, runs: &[(Case, How)]) -> Vec<(&'static str, How, Outcome)> {
+fn changes(stack: StackKind, known: &Known, runs: &[(Case, How)], shards: u16) -> Vec<(&'static str, How, Outcome)> {
     let (next, changes) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let alone = conformance::patience() > 1 || matches!(stack, StackKind::Lwip | StackKind::LwipPublished);
     let workers = if alone { 1 } else { AT_ONCE };
@@ -43,7 +43,7 @@ fn changes(stack: StackKind, known: &Known, runs: &[(Case, How)]) -> Vec<(&'stat
         for _ in 0..workers {
             scope.spawn(|| {
                 while let Some((case, how)) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if let Some(outcome) = changed(stack, known, case, *how) {
+                    if let Some(outcome) = changed(stack, known, case, *how, shards) {
                         changes.lock().unwrap().push((case.id, *how, outcome));
                     }
                 }
@@ -54,8 +54,8 @@ fn changes(stack: StackKind, known: &Known, runs: &[(Case, How)]) -> Vec<(&'stat
 }
 
 /// Runs a case, again if its first result is not enough, and returns the result that is not the known one.
-fn changed(stack: StackKind, known: &Known, case: &Case, how: How) -> Option<Outcome> {
-    let outcome = run(stack, case, how);
+fn changed(stack: StackKind, known: &Known, case: &Case, how: How, shards: u16) -> Option<Outcome> {
+    let outcome = run(stack, case, how, shards);
     let expected = Expected::of(known, case.id, how.0, how.1);
     // With more time than usual, cases pass that fail by their time.
     if conformance::patience() > 1 && !matches!(expected, Expected::Pass) {
@@ -63,7 +63,7 @@ fn changed(stack: StackKind, known: &Known, case: &Case, how: How) -> Option<Out
     }
     expected.judge(outcome, || {
         std::thread::sleep(PAUSE);
-        let outcome = run(stack, case, how);
+        let outcome = run(stack, case, how, shards);
         println!("{stack} {} (offload: {}, repairs: {}) once more: {outcome:?}", case.id, how.0, how.1);
         outcome
     })
@@ -82,19 +82,35 @@ fn runs(known: &Known) -> Vec<(Case, How)> {
 
 fn scorecard(stack: StackKind) {
     let mut known = known::of(stack);
-    let changed = changes(stack, &known, &runs(&known));
+    let changed = changes(stack, &known, &runs(&known), 1);
     if std::env::var_os("UPDATE_KNOWN").is_some() {
         for (id, how, outcome) in changed {
             learn(&mut known, id, how, outcome);
         }
         return update(stack, known);
     }
+    let text = described(&known, changed);
+    assert!(text.is_empty(), "{stack} has changed; UPDATE_KNOWN=1 rewrites known.json:\n{text}");
+}
+
+/// The results that are not the known ones, a line for each.
+fn described(known: &Known, changed: Vec<(&str, How, Outcome)>) -> String {
     let mut text = String::new();
     for (id, (offload, repairs), outcome) in changed {
-        let expected = Expected::of(&known, id, offload, repairs);
+        let expected = Expected::of(known, id, offload, repairs);
         writeln!(text, "{id} (offload: {offload}, repairs: {repairs}): {outcome:?}; known: {expected:?}").unwrap();
     }
-    assert!(text.is_empty(), "{stack} has changed; UPDATE_KNOWN=1 rewrites known.json:\n{text}");
+    text
+}
+
+/// Two instances are as one, whichever of them a packet comes to.
+#[cfg(feature = "smoltcp")]
+#[test]
+fn smoltcp_in_two_shards() {
+    let known = known::of(StackKind::Smoltcp);
+    let runs: Vec<_> = runs(&known).into_iter().filter(|(_, (_, repairs))| *repairs == Repairs::ALL).collect();
+    let text = described(&known, changes(StackKind::Smoltcp, &known, &runs, 2));
+    assert!(text.is_empty(), "two shards differ from one:\n{text}");
 }
 
 /// Notes a result. A new failure gets its observation as the reason.

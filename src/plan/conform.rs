@@ -22,6 +22,8 @@ pub struct ConformPlan {
     pub layer: Option<Layer>,
     /// The command of the external stack.
     pub command: Option<String>,
+    /// Instances of each stack.
+    pub shards: u16,
     /// Whether the link offloads; `None` if each case decides. A case without a preference runs without offload.
     pub offload: Option<bool>,
     /// The MTU of the link.
@@ -51,6 +53,7 @@ impl TryFrom<Conform> for ConformPlan {
             seed,
             layer,
             command,
+            shards,
             offload,
             mtu,
             repairs,
@@ -83,11 +86,29 @@ impl TryFrom<Conform> for ConformPlan {
         if let Some(missing) = stacks.iter().find(|stack| has_link(stack) && !stack.compiled_in()) {
             return Err(PlanError::new("--netstack", netstacks::NotCompiledIn(*missing).to_string()));
         }
+        if let Some(stack) = stacks.iter().find(|stack| shards > 1 && !stack.can_shard()) {
+            let reason = format!("{stack} has one instance; name others with --netstack");
+            return Err(PlanError::new("--shards", reason));
+        }
         let offload = offload.map(|switch| switch == Switch::On);
         let repairs = List::new(repairs.iter().flat_map(|list| list.values().iter().copied()));
         let repairs = repairs.map(|list| list.values().to_vec()).unwrap_or_default();
-        let plan =
-            Self { stacks, cases, exploration, layer, command, offload, mtu, repairs, json, out, pcap, issue, list };
+        let plan = Self {
+            stacks,
+            cases,
+            exploration,
+            layer,
+            command,
+            shards,
+            offload,
+            mtu,
+            repairs,
+            json,
+            out,
+            pcap,
+            issue,
+            list,
+        };
         plan.check_repairs()?;
         Ok(plan)
     }

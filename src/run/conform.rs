@@ -76,7 +76,8 @@ fn of_stack(
     keep: impl Fn((Score, Ran, Recording)) -> bool,
 ) {
     let (known, layer, mtu) = (known::of(stack), plan.layer_of(stack), plan.mtu);
-    let run = |offload, trace| Run { stack, program: program.cloned(), layer, offload, mtu, repairs, trace };
+    let shards = plan.shards;
+    let run = |offload, trace| Run { stack, program: program.cloned(), layer, shards, offload, mtu, repairs, trace };
     if let Some(exploration) = plan.exploration.filter(|_| !cases.is_empty()) {
         let run = run(plan.offload.unwrap_or(false), None);
         let results = conformance::explore(exploration, &run).into_iter();

@@ -17,6 +17,15 @@ const fn is_usual(mtu: &u16) -> bool {
     *mtu == MTU
 }
 
+const fn single() -> u16 {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_single(shards: &u16) -> bool {
+    *shards == 1
+}
+
 /// The result of a case on a stack, with what was expected of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Score {
@@ -24,6 +33,9 @@ pub struct Score {
     pub netstack: StackKind,
     /// Where the case was run.
     pub layer: Layer,
+    /// Instances of the stack; 1 if it is left out.
+    #[serde(default = "single", skip_serializing_if = "is_single")]
+    pub shards: u16,
     /// Whether the link took super-packets and partial checksums.
     pub offload: bool,
     /// The link's MTU, in bytes; 1500 if it is left out.
@@ -59,13 +71,14 @@ pub struct Score {
 impl Score {
     /// The score of a case that was run.
     pub fn new(case: &Case, run: &Run, ran: &Ran, known: &Known) -> Self {
-        let Run { stack: netstack, layer, offload, mtu, repairs, .. } = *run;
+        let Run { stack: netstack, layer, shards, offload, mtu, repairs, .. } = *run;
         let has_failed = matches!(ran.outcome, Outcome::Fail(_));
         let failure = known.failure(case.id, offload, repairs);
         let failure = failure.filter(|failure| has_failed || failure.when == When::Always);
         Self {
             netstack,
             layer,
+            shards,
             offload,
             mtu,
             repairs,

@@ -317,6 +317,7 @@ fn syn_with_ecn(setup: &Setup) -> Step {
 }
 
 fn backlog_full(setup: &Setup) -> Step {
+    setup.needs_whole_backlog()?;
     let mut lab = setup.start_with(|config| config.backlog = 1)?;
     let (mut first, mut second) = (lab.client(), lab.client());
     first.open(&Offer::default())?;

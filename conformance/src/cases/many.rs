@@ -98,6 +98,7 @@ fn thousand_connections(setup: &Setup) -> Step {
 }
 
 fn syns_at_once(setup: &Setup) -> Step {
+    setup.needs_whole_backlog()?;
     let mut lab = setup.start_with(|config| *config = netstacks::StackConfig::default())?;
     drop(open(&mut lab, 1024)?);
     lab.finish()

@@ -65,9 +65,9 @@ impl Link for Breaking {
 fn broken_by(moves: &[Move], to_stack: Change, to_client: Change) -> Option<Invariant> {
     let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     let _entered = runtime.enter();
-    let [stack, link] = link::ends(Layer::Stack, false, false, link::MTU).unwrap();
+    let (links, link) = link::ends(Layer::Stack, 1, false, false, link::MTU).unwrap();
     let config = StackConfig { user_timeout: UNHURRIED.user_timeout, ..StackConfig::default() };
-    let running = StackKind::Smoltcp.visit(Start { link: stack, config }).unwrap().unwrap();
+    let running = StackKind::Smoltcp.visit(Start { links, config }).unwrap().unwrap();
     let client = AnyLink::new(Breaking { link, to_stack, to_client });
     let mut lab = Lab::new(client, running, StackKind::Smoltcp, runtime.handle(), false);
     let play = Play {

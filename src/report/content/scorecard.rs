@@ -368,7 +368,16 @@ mod tests {
 
     fn with_repairs((stack, repairs): Stack, case: &str, outcome: Outcome) -> Score {
         let case = Case::all().find(|one| one.id == case).expect("a case");
-        let run = Run { stack, program: None, layer: Layer::Stack, offload: false, mtu: MTU, repairs, trace: None };
+        let run = Run {
+            stack,
+            program: None,
+            layer: Layer::Stack,
+            shards: 1,
+            offload: false,
+            mtu: MTU,
+            repairs,
+            trace: None,
+        };
         let ran = Ran { outcome, version: None, repairs: Vec::new() };
         Score::new(&case, &run, &ran, &known::of(stack))
     }

@@ -243,8 +243,16 @@ fn a_file_has_one_kind_of_results() {
     assert_eq!(refusal(&path, &conformance), ": has samples, and no results of conform; choose another file");
     let (stack, case) = (StackKind::Smoltcp, Case::all().next().unwrap());
     let ran = Ran { outcome: Outcome::Pass, version: None, repairs: Vec::new() };
-    let run =
-        Run { stack, program: None, layer: Layer::Stack, offload: false, mtu: MTU, repairs: Repairs::ALL, trace: None };
+    let run = Run {
+        stack,
+        program: None,
+        layer: Layer::Stack,
+        shards: 1,
+        offload: false,
+        mtu: MTU,
+        repairs: Repairs::ALL,
+        trace: None,
+    };
     let score = Score::new(&case, &run, &ran, &known::of(stack));
     fs::write(&path, format!("{}\n{}\n", conformance.line(), line::score_line(&score))).unwrap();
     assert_eq!(refusal(&path, &head()), ": has results of conform, and no samples; choose another file");
