@@ -241,4 +241,30 @@ mod tests {
         drop(mailbox);
         tokio::time::timeout(Duration::from_secs(10), task).await.unwrap().unwrap().unwrap();
     }
+
+    /// Datagrams that never stop.
+    #[derive(Clone)]
+    struct Flood;
+
+    impl Datagrams for Flood {
+        async fn recv(&self, _: &mut [u8]) -> io::Result<Datagram> {
+            let address = SocketAddr::from(([10, 0, 0, 1], 53));
+            Ok(Datagram { len: 1, local: address, peer: address })
+        }
+
+        fn try_send(&self, _: SocketAddr, _: SocketAddr, _: &[u8]) -> io::Result<()> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+    }
+
+    /// On the one thread of this test, it would be the only task for ever.
+    #[tokio::test]
+    async fn a_flood_leaves_turns_to_those_that_receive() {
+        let (deliveries, mailbox) = mailbox();
+        let task = tokio::spawn(deliver_all(Flood, Arc::new(deliveries)));
+        let received = mailbox.recv(|inbox| inbox.pop(&mut [0; 1])).await.unwrap();
+        assert_eq!(received.len, 1);
+        drop(mailbox);
+        tokio::time::timeout(Duration::from_secs(10), task).await.unwrap().unwrap().unwrap();
+    }
 }

@@ -40,7 +40,9 @@ pub(super) fn cut<L: Link>(links: &mut [Faulty<L>], scenario: &Scenario) -> Opti
     scenario.conditions.outage.map(|_| {
         let switches: Vec<_> = links.iter_mut().map(Faulty::switch).collect();
         let cut: Cut = Box::new(move |is_cut| {
-            switches.iter().for_each(|switch| switch.cut(is_cut));
+            for switch in &switches {
+                switch.cut(is_cut);
+            }
             Ok(())
         });
         cut

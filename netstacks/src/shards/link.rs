@@ -154,7 +154,9 @@ impl Inbox {
         }
         self.has_packets.store(!waiting.packets.is_empty(), Ordering::Relaxed);
         drop(waiting);
-        writers.into_iter().for_each(|(_, writer)| writer.wake());
+        for (_, writer) in writers {
+            writer.wake();
+        }
         count
     }
 

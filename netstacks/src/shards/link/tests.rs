@@ -193,7 +193,9 @@ fn packets_wait_in_the_device_while_an_inbox_is_full_and_none_is_lost() {
     let mut bench = Bench::new(2);
     let [own, foreign] = [0, 1].map(|shard| bench.port(SERVER, shard));
     let sent: Vec<_> = (0..3 * INBOX).map(|number| datagram(SERVER, foreign, &number.to_be_bytes())).collect();
-    sent.iter().for_each(|packet| bench.send(0, packet));
+    for packet in &sent {
+        bench.send(0, packet);
+    }
     bench.send(0, &datagram(SERVER, own, b"own"));
     assert!(bench.receive(0).is_empty(), "the own packet waits behind them");
     let wakes = Arc::new(Count(AtomicUsize::new(0)));
