@@ -15,6 +15,7 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
+use crate::udp::segment_len_of;
 use crate::{Datagram, DatagramBatch, Datagrams, Listener, Stream};
 
 /// Several listeners as one. Each is polled only when it has become ready: there may be thousands.
@@ -195,10 +196,6 @@ impl Datagrams for KernelDatagrams {
         poll_fn(|cx| self.poll_recv(cx, buffer)).await
     }
 
-    fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {
-        self.try_send_batch(local, peer, payload, payload.len()).map(drop)
-    }
-
     fn try_send_batch(
         &self,
         local: SocketAddr,
@@ -208,6 +205,25 @@ impl Datagrams for KernelDatagrams {
     ) -> io::Result<usize> {
         let (_, socket) = self.0.iter().find(|(own, _)| *own == local).ok_or(io::ErrorKind::InvalidInput)?;
         // Not tokio's `try_send_to`: tokio does not know yet that a new socket is writable.
+        let segment_len = segment_len_of(payloads, segment_len);
         platform::send_datagrams(&SockRef::from(socket), Some(peer), payloads, segment_len).map_err(platform::unsent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_length_of_zero_means_one_datagram() {
+        let [server, client] = [(); 2].map(|()| net::UdpSocket::bind("127.0.0.1:0").unwrap());
+        let [local, peer] = [&server, &client].map(|socket| socket.local_addr().unwrap());
+        let datagrams = KernelDatagrams::new([server]).unwrap();
+        assert_eq!(datagrams.try_send_batch(local, peer, b"whole", 0).unwrap(), 5);
+        datagrams.try_send(local, peer, b"").unwrap();
+        let mut buffer = [0; 16];
+        assert_eq!([(); 2].map(|()| client.recv(&mut buffer).unwrap()), [5, 0]);
     }
 }

@@ -208,10 +208,6 @@ impl<D: Datagrams> Datagrams for ShardedDatagrams<D> {
         self.mailbox.recv(|inbox| inbox.pop_batch(buffer)).await
     }
 
-    fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {
-        self.of(local, peer).try_send(local, peer, payload)
-    }
-
     fn try_send_batch(
         &self,
         local: SocketAddr,

@@ -71,7 +71,8 @@ pub trait Datagrams: Clone + Send + Sync + 'static {
         async { self.recv(buffer).await.map(DatagramBatch::from) }
     }
 
-    /// Sends a datagram from `local` to `peer`. Does not wait.
+    /// Sends a datagram from `local` to `peer`. Does not wait. This and [`Datagrams::try_send_batch`] are made of each other:
+    /// an adapter has at least one of them.
     ///
     /// # Errors
     ///
@@ -79,7 +80,9 @@ pub trait Datagrams: Clone + Send + Sync + 'static {
     /// - [`io::ErrorKind::InvalidInput`] if it is longer than the stack can send, the addresses are of two
     ///   IP versions, one of them cannot belong to a host, or the stack only answers and nothing has come.
     /// - The stack or its link has failed.
-    fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()>;
+    fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {
+        self.try_send_batch(local, peer, payload, payload.len()).map(drop)
+    }
 
     /// Sends datagrams that lie back to back in `payloads`, each of `segment_len` bytes; the last may be shorter. Returns
     /// the bytes of those that were sent. A stack on a link with UDP super-packets sends as many as fit in one packet. A
@@ -168,9 +171,14 @@ impl From<Datagram> for DatagramBatch {
     }
 }
 
+/// The length of each datagram in `payloads`: a `segment_len` of 0 means one datagram.
+pub(crate) const fn segment_len_of(payloads: &[u8], segment_len: usize) -> usize {
+    if segment_len == 0 { payloads.len() } else { segment_len }
+}
+
 /// The payloads of datagrams that lie back to back. An empty one is a datagram, too.
 pub(crate) fn segments(payloads: &[u8], segment_len: usize) -> impl Iterator<Item = &[u8]> {
-    let segment_len = if segment_len == 0 { payloads.len() } else { segment_len };
+    let segment_len = segment_len_of(payloads, segment_len);
     let (first, rest) = payloads.split_at(segment_len.min(payloads.len()));
     iter::once(first).chain(rest.chunks(segment_len.max(1)))
 }

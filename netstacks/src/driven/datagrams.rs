@@ -58,10 +58,6 @@ impl<E: Engine> Datagrams for DrivenDatagrams<E> {
         poll_fn(move |cx| self.poll_recv(cx, |inbox| inbox.pop_batch(buffer)))
     }
 
-    fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {
-        self.try_send_batch(local, peer, payload, payload.len()).map(drop)
-    }
-
     fn try_send_batch(
         &self,
         local: SocketAddr,
