@@ -11,12 +11,9 @@ use crate::cli::{Axes, List, Preset};
 use crate::program::{self, Profile};
 use crate::scenario::{Layer, Mode, Protocol, RuntimeName};
 
-/// The timeout of a run over a bad network, and of a stack without a repair. It lasts for a second, but some stacks wait for a
-/// minute.
-const NETWORK_TIMEOUT: Duration = Duration::from_secs(15);
-
-/// The timeout of a run that is expected to hang now and then: of a program as it is, or of a stack without a repair.
-const SHORT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The timeout of a run that is expected to hang now and then: over a bad network, of a program as it is, or of a stack
+/// without a repair. It lasts for a second, but some stacks wait for a minute.
+const SHORT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Rounds of the preset of programs.
 const PROGRAM_RUNS: u32 = 3;
@@ -51,12 +48,11 @@ pub(super) fn rounds(preset: Preset) -> Option<u32> {
 /// The longest timeout of a run, which is at least twice its time; `None` for the user's.
 pub(super) fn timeout(preset: Preset, axes: &Axes) -> Option<Duration> {
     let is_whole = axes.repairs.one().is_none_or(|repairs| repairs == Repairs::ALL);
-    let timeout = match preset {
-        Preset::Programs | Preset::Repairs => SHORT_TIMEOUT,
-        _ if axes.loss.is_some() || !is_whole => NETWORK_TIMEOUT,
-        _ => return None,
+    let may_hang = match preset {
+        Preset::Programs | Preset::Repairs => true,
+        _ => axes.loss.is_some() || !is_whole,
     };
-    Some(timeout.max(2 * axes.time.one().unwrap_or_default()))
+    may_hang.then(|| SHORT_TIMEOUT.max(2 * axes.time.one().unwrap_or_default()))
 }
 
 /// Whether it has cells that may never finish: of programs as they are, and of stacks without their repairs.

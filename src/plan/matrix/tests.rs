@@ -330,7 +330,7 @@ fn the_preset_of_programs_has_the_installed_ones_and_takes_minutes() {
     assert!(six.skipped.is_empty(), "{:?}", six.skipped);
     assert!(six.time().unwrap() < Duration::from_mins(15), "{:?}", six.time());
     let limits = |scenario: &Scenario| (scenario.amount, scenario.timeout);
-    let expected = (Amount::time(Duration::from_secs(1)), Duration::from_secs(10));
+    let expected = (Amount::time(Duration::from_secs(1)), Duration::from_secs(15));
     assert!(six.scenarios.iter().all(|scenario| limits(scenario) == expected));
     assert_eq!(plan("--preset programs --program kernel --timeout 5").scenarios[0].timeout, Duration::from_secs(5));
     // The kernel is always there, and our proxy; the client through SOCKS5 has no UDP.
