@@ -105,6 +105,20 @@ fn a_failing_stack_is_reported_with_its_options() {
 }
 
 #[test]
+fn a_run_that_fails_once_is_tried_again() {
+    let tried = std::cell::RefCell::new(Vec::new());
+    let text = diagnosis(&good_facts(), |scenario| {
+        let cell = Cell::planned(scenario);
+        if tried.borrow().contains(&cell) {
+            return Ok(());
+        }
+        tried.borrow_mut().push(cell);
+        panicked("the machine was busy")
+    });
+    assert!(!text.contains("failed") && text.ends_with("can run: true\n"), "{text}");
+}
+
+#[test]
 fn a_machine_without_a_stack_for_both_modes_cannot_run() {
     let text = diagnosis(&good_facts(), |scenario| match (scenario.subject, scenario.workload.mode()) {
         (Subject::Path(StackKind::Smoltcp), Some(Mode::Writer))

@@ -202,16 +202,21 @@ impl<X: Executor> Trials<'_, X> {
     fn row(&mut self, stack: StackKind, mode: Mode) -> Result<(Check, bool), RunError> {
         let mut delivered = Vec::new();
         let mut failures: Vec<(String, Vec<Way>)> = Vec::new();
+        let mut remedy = None;
         let is_of_row =
             |scenario: &&Scenario| scenario.subject == Subject::Path(stack) && scenario.workload.mode() == Some(mode);
         for scenario in self.scenarios.iter().filter(is_of_row) {
             let way = Way::of(scenario);
             match self.run(scenario)? {
                 Ok(_) => delivered.push(way),
-                Err(Refusal { reason, .. }) => match failures.iter_mut().find(|(told, _)| *told == reason) {
-                    Some((_, ways)) => ways.push(way),
-                    None => failures.push((reason, vec![way])),
-                },
+                Err(Refusal { is_lack, reason }) => {
+                    let is_new = !is_lack && self.told.iter().all(|(told, _)| *told != reason);
+                    remedy = remedy.or_else(|| is_new.then(|| alone(scenario)));
+                    match failures.iter_mut().find(|(told, _)| *told == reason) {
+                        Some((_, ways)) => ways.push(way),
+                        None => failures.push((reason, vec![way])),
+                    }
+                }
             }
         }
         let delivers = delivered.iter().any(|way| !way.ipv6);
@@ -222,7 +227,8 @@ impl<X: Executor> Trials<'_, X> {
         }
         let finding = |(reason, ways): (String, Vec<Way>)| format!("{}: {}", text_of(&ways), self.once(&name, reason));
         let findings: Vec<_> = failures.into_iter().map(finding).collect();
-        Ok((Check::new(name, Verdict::Failed, findings.join("; ")), delivers))
+        let check = Check::new(name, Verdict::Failed, findings.join("; "));
+        Ok((Check { remedy, ..check }, delivers))
     }
 
     /// The reason, or a reference to the line that reported it before.
@@ -234,8 +240,15 @@ impl<X: Executor> Trials<'_, X> {
         reason
     }
 
-    /// Makes a run.
+    /// Makes a run, and once more if it begins and fails: a machine with other work lets a run fail now and then.
     fn run(&self, scenario: &Scenario) -> Result<Result<Sample, Refusal>, RunError> {
+        match self.attempt(scenario)? {
+            Err(Refusal { is_lack: false, .. }) => self.attempt(scenario),
+            result => Ok(result),
+        }
+    }
+
+    fn attempt(&self, scenario: &Scenario) -> Result<Result<Sample, Refusal>, RunError> {
         Ok(match self.executor.execute(scenario) {
             Err(RunError::Interrupted) => return Err(RunError::Interrupted),
             Err(error) => Err(Refusal { is_lack: error.class() != Class::Failed, reason: error.to_string() }),
@@ -246,6 +259,12 @@ impl<X: Executor> Trials<'_, X> {
             }
         })
     }
+}
+
+/// The remedy for a run that began and failed twice.
+fn alone(scenario: &Scenario) -> String {
+    let words = scenario.arguments().join(" ");
+    format!("see what it says alone: rust-tun-perf {words}; if it fails on an idle machine too, report that")
 }
 
 /// The offload settings and IP versions of some runs.
