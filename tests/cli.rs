@@ -189,6 +189,13 @@ fn every_kind_of_wrong_input_is_refused_by_name() {
     insta::assert_snapshot!(answers.join("\n"));
 }
 
+/// The system takes an empty name for any interface, and so for the proxy's own device.
+#[test]
+fn a_proxy_needs_the_name_of_an_interface() {
+    let refusal = refusal(&["proxy", "--interface", ""]).unwrap_or_default();
+    assert!(refusal.starts_with("exit 2\n") && refusal.contains("--interface <IFACE>"), "{refusal}");
+}
+
 /// The program and [`refusal`] print the same text, for an error of clap and for an error of the plan.
 #[test]
 #[cfg(feature = "smoltcp")]

@@ -14,7 +14,8 @@ use super::values;
 #[derive(Clone, Debug, Args)]
 pub struct Proxy {
     /// The interface for outgoing connections and datagrams
-    #[arg(short, long, value_name = "IFACE")]
+    #[arg(short, long, value_name = "IFACE",
+        value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub interface: String,
 
     /// The stack
