@@ -167,6 +167,7 @@ pub fn main_with<X: Executor>(
         Plan::Programs(profiles) => Ok(report::programs(&profiles, console.out)?),
         Plan::ShowProgram(text) => Ok(write!(console.out, "{text}")?),
         Plan::CheckProgram(profile) => Ok(report::program(&profile, console.out)?),
+        Plan::Rows => Ok(report::rows(console.columns, console.out)?),
         Plan::Doctor => doctor(&apart(platform::this_program()), console.out),
         Plan::Completions(shell) => Ok(console.out.write_all(&cli::completions(shell))?),
         Plan::Man => Ok(console.out.write_all(&cli::manual()?)?),

@@ -82,6 +82,8 @@ pub enum Plan {
     ShowProgram(String),
     /// A profile that has been checked.
     CheckProgram(Box<Profile>),
+    /// A list of the rows of the table of forwarders.
+    Rows,
     /// A check of what this machine can run.
     Doctor,
     /// The completions of the command line for a shell.
@@ -119,6 +121,7 @@ impl TryFrom<Cli> for Plan {
         Ok(match cli.command {
             None => Self::Run { json: cli.run.json, scenario: Box::new(Scenario::try_from(cli.run)?) },
             Some(Command::Matrix(matrix)) => Self::Matrix(MatrixPlan::try_from(*matrix)?),
+            Some(Command::Forward(forward)) if forward.list => Self::Rows,
             Some(Command::Forward(forward)) if forward.all || !forward.row.is_empty() => {
                 Self::Matrix(MatrixPlan::try_from(*forward)?)
             }

@@ -71,6 +71,16 @@ pub fn cases(cases: &[Case], columns: Option<u16>, out: &mut impl Write) -> io::
     out.flush()
 }
 
+/// Writes the rows of the published table of forwarders for a terminal, with the numbers by which `--row` takes them.
+///
+/// # Errors
+///
+/// Errors of the writer.
+pub fn rows(columns: Option<u16>, out: &mut impl Write) -> io::Result<()> {
+    terminal::terminal(vec![Block::Table(content::published::list())], columns, out)?;
+    out.flush()
+}
+
 /// Writes the result of a matrix for a terminal with this many `columns`; `None` is no limit. It is a table of the
 /// cells, or for forwarders the published table as Markdown. Samples of each environment and program have a table of
 /// their own.

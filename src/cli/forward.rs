@@ -30,10 +30,14 @@ pub struct Forward {
     #[arg(long, group = "table", conflicts_with_all = CHOICE)]
     pub all: bool,
 
-    /// Only these rows of the table, by their numbers
+    /// Only these rows of the table, by their numbers; see --list
     #[arg(long, value_name = "LIST", group = "table", conflicts_with_all = CHOICE, value_delimiter = ',',
         value_parser = clap::value_parser!(u16).range(1..=ROWS.len() as i64))]
     pub row: Vec<u16>,
+
+    /// Print the numbers and names of all rows of the table, and run none
+    #[arg(long, exclusive = true)]
+    pub list: bool,
 
     /// The forwarder in Go, already built; without it this program builds it, with go
     #[arg(long, value_name = "PATH")]

@@ -7,7 +7,7 @@ mod headline;
 mod layers;
 mod overview;
 mod programs;
-mod published;
+pub(super) mod published;
 mod questions;
 mod repairs;
 pub(super) mod repeat;

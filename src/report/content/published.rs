@@ -10,7 +10,7 @@ use crate::report::axis;
 use crate::report::format::{self, UNKNOWN};
 use crate::report::model::{Column, Table};
 use crate::report::series::Series;
-use crate::scenario::{Cell, Forwarder, plural};
+use crate::scenario::{Cell, Forwarder, ROWS, plural};
 
 /// The columns after the throughput, each with its metric: the published ones, and `Reord.`, which is new.
 const FIGURES: [(&str, &str); 6] = [
@@ -40,6 +40,14 @@ pub(super) fn table(one: &Series) -> Table {
         let metric = METRICS.iter().find(|metric| metric.name == name);
         table.push(Column::new(title, true), rows.iter().map(|row| format::figure(row, metric?)));
     }
+    table
+}
+
+/// The rows, with the numbers by which `--row` takes them and the names that they have elsewhere.
+pub(in crate::report) fn list() -> Table {
+    let mut table = Table::new("Rows");
+    table.push(Column::new("row", true), (1..=ROWS.len()).map(|row| row.to_string()));
+    table.push(Column::new("forwarder", false), ROWS.iter().map(ToString::to_string));
     table
 }
 
@@ -121,6 +129,14 @@ pub(super) const fn kind(forwarder: Forwarder) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_row_is_listed_by_its_number_and_its_name() {
+        let list = list();
+        assert_eq!(list.rows.len(), ROWS.len());
+        let expected = ["10", "sync, offload on, direct"].map(Into::into);
+        assert_eq!(list.rows.get(9).map(|row| &row[..]), Some(&expected[..]));
+    }
 
     #[test]
     fn every_published_figure_is_a_metric() {
