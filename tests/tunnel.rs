@@ -117,6 +117,8 @@ fn every_load_goes_through_a_tunnel_and_both_ends_are_paid_for() {
         let facts = &sample["program_facts"];
         assert!(sample["cpu"]["subject_seconds"].as_f64() > Some(0.0), "{sample}");
         assert!(facts["far_seconds"].as_f64() > Some(0.0), "{facts}");
+        assert!(facts["far_at_rest"]["processes"].as_u64() > Some(0), "{facts}");
+        assert!(facts["far_rest_cpu_share"].as_f64() >= Some(0.0), "{facts}");
         assert_eq!((&facts["far"]["processes"], &facts["under_load"]["processes"]), (&1.into(), &1.into()), "{facts}");
         assert_eq!((&facts["was_killed"], &facts["left_behind"]), (&false.into(), &0.into()), "{facts}");
         let mtu = if options.contains("9000") { 9000 } else { 1500 };

@@ -63,6 +63,12 @@ pub struct ProgramFacts {
     /// The processes at the far end of a tunnel at the end of the timed window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub far: Option<ProcessFacts>,
+    /// The same processes without a load, when the program was ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub far_at_rest: Option<ProcessFacts>,
+    /// The share of one processor that they took then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub far_rest_cpu_share: Option<f64>,
     /// Whether it had to be killed, because it did not end when it was asked to.
     pub was_killed: bool,
     /// Processes that it left behind.

@@ -219,7 +219,7 @@ impl Sample {
         let is_udp = self.cell.workload.protocol() == Some(Protocol::Udp);
         let has_outage = self.cell.conditions.outage.is_some();
         warnings.extend(measured.device_drops.filter(|count| *count > 0 && !is_udp && !has_outage).map(dropped));
-        warnings.extend(lost_more(self).map(Warning::LostMore));
+        warnings.extend(self.lost_more().map(Warning::LostMore));
         let repeated = measured.datagrams.map(|datagrams| datagrams.duplicated);
         let repeats_none = self.cell.conditions.duplicate_ppm == 0;
         warnings.extend(repeated.filter(|count| *count > 0 && repeats_none).map(Warning::Repeated));
@@ -241,14 +241,21 @@ impl Sample {
         warnings.extend(measured.program.as_deref().into_iter().flat_map(of_program));
         warnings
     }
+
+    /// The share of datagrams that was lost, if that is more than a search accepts.
+    pub fn lost_more(&self) -> Option<f64> {
+        let searched = self.cell.workload.datagram_bytes().is_some() && self.cell.bitrate.is_none();
+        self.measured.datagrams?.lost_share().filter(|share| searched && *share > MAX_LOST_SHARE)
+    }
 }
 
 /// The warnings about a program.
 fn of_program(facts: &ProgramFacts) -> impl Iterator<Item = Warning> {
     let files = facts.afterwards.open_files.zip(facts.at_rest.open_files);
+    let at_rest = [facts.rest_cpu_share, facts.far_rest_cpu_share].into_iter().flatten().reduce(f64::max);
     let left = files.map(|(after, before)| after.saturating_sub(before)).filter(|left| *left > MOST_FILES_LEFT);
     [
-        facts.rest_cpu_share.filter(|share| *share > MOST_AT_REST).map(Warning::BusyAtRest),
+        at_rest.filter(|share| *share > MOST_AT_REST).map(Warning::BusyAtRest),
         left.map(Warning::FilesLeft),
         facts.was_killed.then_some(Warning::Killed),
         (facts.left_behind > 0).then_some(Warning::LeftBehind(facts.left_behind)),
@@ -265,12 +272,6 @@ fn smaller_window(sample: &Sample) -> Option<Warning> {
     // A scaled window is a multiple of its unit (RFC 7323, 2.3).
     let unit = 1_usize << effective.window_scale.unwrap_or(0);
     (got + unit <= asked).then_some(Warning::SmallerWindow(asked, got))
-}
-
-/// The share of datagrams that was lost, if that is more than a search accepts.
-fn lost_more(sample: &Sample) -> Option<f64> {
-    let searched = sample.cell.workload.datagram_bytes().is_some() && sample.cell.bitrate.is_none();
-    sample.measured.datagrams?.lost_share().filter(|share| searched && *share > MAX_LOST_SHARE)
 }
 
 /// The mean size of the packets, if they could be super-packets and are not.

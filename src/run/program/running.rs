@@ -22,7 +22,7 @@ use super::place::{Run, command};
 use super::residents::{ProgramMeter, Residents};
 use crate::load::meter::Counters;
 use crate::program::{Profile, Role};
-use crate::sample::{AdoptedFacts, DeviceFacts, ProgramFacts};
+use crate::sample::{AdoptedFacts, DeviceFacts, ProcessFacts, ProgramFacts};
 use crate::scenario::Tun;
 
 /// How long its version may take.
@@ -141,14 +141,10 @@ impl Running {
             // It has set its device up itself: an address of ours before would have been one too many.
             self.adopt(run)?;
         }
-        if let Some(residents) = self.residents() {
-            residents.find();
-            let before = residents.cpu();
-            sleep(REST).await;
-            self.facts.at_rest = residents.facts();
-            let taken = residents.cpu().saturating_sub(before);
-            self.facts.rest_cpu_share = Some(taken.as_secs_f64() / REST.as_secs_f64());
-        }
+        let (near, far) = future::join(rest(self.residents()), rest(self.far_residents())).await;
+        let (at_rest, share) = near.unzip();
+        (self.facts.at_rest, self.facts.rest_cpu_share) = (at_rest.unwrap_or_default(), share);
+        (self.facts.far_at_rest, self.facts.far_rest_cpu_share) = far.unzip();
         Ok(())
     }
 
@@ -379,6 +375,16 @@ impl<E: Into<RunError>> From<E> for Reason {
     fn from(error: E) -> Self {
         Self::Other(error.into())
     }
+}
+
+/// What the processes of an end have without a load, and the share of a processor that they take.
+async fn rest(residents: Option<Arc<Residents>>) -> Option<(ProcessFacts, f64)> {
+    let residents = residents?;
+    residents.find();
+    let before = residents.cpu();
+    sleep(REST).await;
+    let taken = residents.cpu().saturating_sub(before);
+    Some((residents.facts(), taken.as_secs_f64() / REST.as_secs_f64()))
 }
 
 /// The first line with a digit at the beginning of what a program prints as its version.
