@@ -113,7 +113,7 @@ impl<W: Write> Observer for Progress<W> {
                 (Some(rate), _) => format!("{rate:.1} requests/s"),
                 (None, Some(count)) => format!("{count:.1} connections/MB"),
                 (None, None) if sample.measured.idle.is_some() => "memory unknown".to_owned(),
-                (None, None) => format!("{:.3} Gbit/s", sample.gbps()),
+                (None, None) => format!("{:.3} Gbps", sample.gbps()),
             }
         } else {
             let detail = sample.measured.detail.as_deref().unwrap_or_default();

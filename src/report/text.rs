@@ -9,7 +9,7 @@ use super::axis::{self, AXES};
 use super::format::with_sides;
 use crate::measure::metric::METRICS;
 use crate::sample::{IdleFacts, Interval, Sample, gbps};
-use crate::scenario::{DEFAULT_RELEASE, Layer, Protocol, Verify, Workload, plural};
+use crate::scenario::{Layer, MAX_LOST_SHARE, Protocol, Verify, plural};
 
 /// Writes the line to `out` if the run succeeded, and everything else to `err`.
 ///
@@ -47,22 +47,21 @@ fn latencies(sample: &Sample) -> String {
     format!("latency {}", values.collect::<Vec<_>>().join(", "))
 }
 
-/// The share of the datagrams that were lost.
+/// The share of the datagrams that were lost, and whether a search accepts less.
 fn lost(sample: &Sample) -> String {
     let share = sample.measured.datagrams.and_then(|datagrams| datagrams.lost_share());
-    share.map(|share| format!(", lost: {:.3} %", share * 100.0)).unwrap_or_default()
+    let more = sample.lost_more().map(|_| format!(", more than the {} % of a search", MAX_LOST_SHARE * 100.0));
+    share.map(|share| format!(", lost: {:.3} %{}", share * 100.0, more.unwrap_or_default())).unwrap_or_default()
 }
 
-/// The memory of connections, or of flows. How long it took to be released is said unless it is the second that
-/// connections have.
+/// The memory of connections, or of flows: of each one, and the share that was released after all had ended.
 fn memory(sample: &Sample, idle: &IdleFacts) -> String {
     let each =
         idle.bytes_per_connection().map_or_else(|| "unknown".to_owned(), |bytes| format!("{:.1} KiB", bytes / 1024.0));
     let released =
         idle.released_share().map_or_else(|| "unknown".to_owned(), |share| format!("{:.0} %", share * 100.0));
-    let is_usual = sample.cell.workload == Workload::Idle && idle.release == DEFAULT_RELEASE;
-    let after = if is_usual { String::new() } else { format!(" after {} s", idle.release.as_secs_f64()) };
-    format!("{}s: {}, memory: {each} each, released: {released}{after}", held(sample), idle.connections)
+    let after = idle.release.as_secs_f64();
+    format!("{}s: {}, memory: {each} each, released: {released} after {after} s", held(sample), idle.connections)
 }
 
 /// The noun for the connections or flows that a run held open.
@@ -189,12 +188,12 @@ fn delivered(sample: &Sample) -> String {
     format!("{what} in {:.6} s{verified}", measured.elapsed.as_secs_f64())
 }
 
-/// The rate of each direction, if there were two. The unit is Gbit/s, because scripts look for the word Gbps.
+/// The rate of each direction, if there were two.
 fn each_way(sample: &Sample) -> Option<String> {
     let measured = &sample.measured;
     let read = measured.bytes_back?;
     let [written, read] = [measured.bytes.saturating_sub(read), read].map(|bytes| gbps(bytes, measured.elapsed));
-    Some(format!("{written:.3} Gbit/s written by the clients, {read:.3} Gbit/s read"))
+    Some(format!("{written:.3} Gbps written by the clients, {read:.3} Gbps read"))
 }
 
 /// The known figures that have a line in this report.
@@ -217,7 +216,7 @@ fn intervals(sample: &Sample) -> impl Iterator<Item = String> {
     sample.measured.parts().filter(move |_| has_bytes).map(|(begin, length, part)| {
         let (from, to) = (begin.as_secs_f64(), part.end.as_secs_f64());
         let rate = gbps(part.bytes, length);
-        format!("{from:.2}–{to:.2} s  {rate:.2} Gbit/s{}", load(part))
+        format!("{from:.2}–{to:.2} s  {rate:.2} Gbps{}", load(part))
     })
 }
 
@@ -237,14 +236,15 @@ fn microseconds(time_us: u64) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+    use std::num::{NonZeroU16, NonZeroU64};
     use std::time::Duration;
 
     use netstacks::{Effective, StackKind};
 
     use super::*;
     use crate::measure::fixture::{cell, forwarder, sample};
-    use crate::sample::{CpuTime, DeviceFacts, Measurements, Packets, Status, TcpFacts};
-    use crate::scenario::{Cell, Generator, Mode, ROWS, Subject, Workload};
+    use crate::sample::{CpuTime, DatagramFacts, DeviceFacts, Measurements, Packets, Status, TcpFacts};
+    use crate::scenario::{Cell, Datagrams, Generator, Mode, ROWS, Subject, Workload};
 
     /// The output for a run of a gigabyte in a second: standard output, and standard error.
     fn printed(cell: &Cell, change: fn(&mut Measurements)) -> String {
@@ -262,7 +262,6 @@ mod tests {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         text(&sample, &mut out, &mut err).unwrap();
         let [out, err] = [out, err].map(|bytes| String::from_utf8(bytes).unwrap());
-        assert!(!err.contains("Gbps"), "scripts look for that word, and only the figure has it: {err}");
         format!("{out}--- stderr\n{err}")
     }
 
@@ -322,6 +321,38 @@ mod tests {
             let is_named = printed.contains("\nrepairs:   none; active: one, two\n");
             assert_eq!((is_named, printed.contains("repairs")), (repairs == Repairs::NONE, repairs == Repairs::NONE));
         }
+    }
+
+    #[test]
+    fn the_line_says_if_more_was_lost_than_a_search_accepts() {
+        let len = NonZeroU16::new(1472).unwrap();
+        let datagrams = of(Subject::Loopback, Workload::Datagrams(Datagrams { mode: Mode::Reader, len }));
+        let line = |cell: &Cell, change: fn(&mut Measurements)| printed(cell, change).lines().next().map(str::to_owned);
+        let lost = |measured: &mut Measurements| {
+            measured.datagrams = Some(DatagramFacts { sent: 1000, arrived: 998, ..DatagramFacts::default() });
+        };
+        let next_to_none = |measured: &mut Measurements| {
+            measured.datagrams = Some(DatagramFacts { sent: 1000, arrived: 999, ..DatagramFacts::default() });
+        };
+        let searched = line(&datagrams, lost).unwrap();
+        assert!(searched.ends_with(" Gbps, lost: 0.200 %, more than the 0.1 % of a search"), "{searched}");
+        assert!(line(&datagrams, next_to_none).unwrap().ends_with(" Gbps, lost: 0.100 %"));
+        let told = Cell { bitrate: NonZeroU64::new(1_000_000), ..datagrams };
+        assert!(line(&told, lost).unwrap().ends_with(" Gbps, lost: 0.200 %"));
+    }
+
+    #[test]
+    fn the_line_says_after_which_time_memory_was_released() {
+        let idle = |measured: &mut Measurements| {
+            let facts = IdleFacts { connections: 11, release: Duration::from_secs(1), ..IdleFacts::default() };
+            let rss = [Some(1 << 20), Some(2 << 20), Some(2 << 20), Some(2 << 20)];
+            let [rss_before_bytes, rss_open_bytes, rss_idle_bytes, rss_closed_bytes] = rss;
+            measured.idle =
+                Some(IdleFacts { rss_before_bytes, rss_open_bytes, rss_idle_bytes, rss_closed_bytes, ..facts });
+        };
+        let printed = printed(&of(Subject::Path(StackKind::Smoltcp), Workload::Idle), idle);
+        let line = "client io mode: idle, connections: 11, memory: 102.4 KiB each, released: 0 % after 1 s\n";
+        assert!(printed.starts_with(line), "{printed}");
     }
 
     #[test]
