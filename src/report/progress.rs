@@ -134,6 +134,20 @@ impl<W: Write> Observer for Progress<W> {
         }
     }
 
+    fn left_out(&mut self, reason: Option<&str>) {
+        self.done += 1;
+        if let Some(bar) = &self.bar {
+            bar.inc(1);
+        }
+        if let Some(reason) = reason {
+            let line = format!("left out: {reason}");
+            match &self.bar {
+                Some(bar) => bar.println(line),
+                None => self.line(&line),
+            }
+        }
+    }
+
     fn end(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();

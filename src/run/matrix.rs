@@ -1,15 +1,17 @@
 //! Runs the cells of a matrix, round by round, and keeps each sample as it comes.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use platform::Class;
+use netstacks::StackKind;
+use platform::{Class, Offload};
 
 use super::{Executor, RunError};
 use crate::plan::MatrixPlan;
+use crate::program::ProgramName;
 use crate::sample::{self, Appender, Environment, FileError, Head, Measurements, Sample, Status};
-use crate::scenario::{Cell, Scenario};
+use crate::scenario::{Cell, Scenario, Subject};
 
 /// An observer of a matrix.
 pub trait Observer {
@@ -22,6 +24,9 @@ pub trait Observer {
 
     /// The run has ended.
     fn sample(&mut self, sample: &Sample);
+
+    /// A run is left out. The first of its kind has the reason.
+    fn left_out(&mut self, reason: Option<&str>);
 
     /// The matrix ends.
     fn end(&mut self);
@@ -86,6 +91,10 @@ struct Rounds {
     done: HashSet<Run>,
     /// The cells whose path check succeeded, by program.
     checked: HashSet<(Cell, bool)>,
+    /// The subjects that have no offload, so that their runs with it are left out.
+    plain: HashSet<Subject>,
+    /// What each program said was its version, when it was asked first.
+    versions: HashMap<ProgramName, Option<String>>,
     /// Samples of runs that could not begin, as long as no run could. They are kept only if another run begins.
     unavailable: Vec<Sample>,
 }
@@ -133,6 +142,8 @@ impl Rounds {
             done: made.filter_map(run).collect(),
             samples,
             checked: HashSet::new(),
+            plain: HashSet::new(),
+            versions: HashMap::new(),
             unavailable: Vec::new(),
         })
     }
@@ -180,6 +191,10 @@ impl Rounds {
             if settled.contains(&run.cell) || !self.done.insert(run.clone()) {
                 continue;
             }
+            if scenario.offload == Offload::On && self.plain.contains(&scenario.subject) {
+                observer.left_out(None);
+                continue;
+            }
             let Run { cell, round, against } = run;
             observer.run(round, &cell, against);
             // Each round has its own seed for the link.
@@ -194,6 +209,11 @@ impl Rounds {
             let measured = match result {
                 Ok(measured) => measured,
                 Err(RunError::Interrupted) => return Err(RunError::Interrupted.into()),
+                Err(error) if has_no_offload(&scenario, &error) => {
+                    self.leave_out(scenario.subject, &error, observer);
+                    refused.get_or_insert(error);
+                    continue;
+                }
                 Err(error) => {
                     let status = match error.class() {
                         Class::Unavailable => Status::Unavailable,
@@ -215,6 +235,13 @@ impl Rounds {
         }
     }
 
+    /// Leaves out the runs of a subject with offload from now on.
+    fn leave_out(&mut self, subject: Subject, error: &RunError, observer: &mut impl Observer) {
+        self.plain.insert(subject);
+        let stack = subject.stack().map_or("", StackKind::name);
+        observer.left_out(Some(&format!("{stack} with offload: {error}")));
+    }
+
     /// Whether enough runs of a cell have timed out or stalled, and none has succeeded.
     fn hangs(&self, cell: &Cell, against: bool) -> bool {
         let is_of_cell = |sample: &&Sample| sample.measured.against == against && sample.cell == *cell;
@@ -233,14 +260,32 @@ impl Rounds {
         let check = scenario.path_check();
         let key = (Cell::planned(&check), against);
         if !self.checked.contains(&key) {
-            let measured = executor.execute(&check)?.measured;
+            let measured = self.ask(&check, executor)?;
             if measured.status != Status::Ok {
                 let detail = format!("in the check before the run: {}", measured.detail.unwrap_or_default());
                 return Ok(Measurements::failed(measured.status, detail));
             }
             self.checked.insert(key);
         }
-        executor.execute(scenario).map(|sample| sample.measured)
+        self.ask(scenario, executor)
+    }
+
+    /// Executes a scenario. A program is asked for its version once.
+    fn ask(&mut self, scenario: &Scenario, executor: &impl Executor) -> Result<Measurements, RunError> {
+        let mut scenario = scenario.clone();
+        let known = scenario.program.as_mut().and_then(|profile| {
+            let version = self.versions.get(&profile.name)?;
+            profile.version.clear();
+            Some(version.clone())
+        });
+        let mut measured = executor.execute(&scenario)?.measured;
+        if let (Some(profile), Some(facts)) = (scenario.program, &mut measured.program) {
+            match known {
+                Some(version) => facts.version = version,
+                None => drop(self.versions.insert(profile.name, facts.version.clone())),
+            }
+        }
+        Ok(measured)
     }
 
     /// Keeps a sample, on the disk first. As long as no run could begin, nothing is kept: once the missing thing is
@@ -267,6 +312,11 @@ impl Rounds {
         }
         Ok(())
     }
+}
+
+/// Whether a run could not begin because a process opens its device without offload, whatever the system has.
+fn has_no_offload(scenario: &Scenario, error: &RunError) -> bool {
+    scenario.offload == Offload::On && scenario.subject.has_process() && error.class() == Class::Unavailable
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::cli::{Cli, Command};
 use crate::measure::FEWEST_ROUNDS;
-use crate::sample::SampleFile;
+use crate::sample::{ProgramFacts, SampleFile};
 use crate::scenario::Mode;
 
 /// An executor for tests. `outcome` returns the result of a run by its number, from 0. A path check always succeeds.
@@ -50,16 +50,13 @@ impl Observer for Nobody {
     fn begin(&mut self, _total: Option<usize>, _done: usize, _seed: u64) {}
     fn run(&mut self, _round: u32, _cell: &Cell, _against: bool) {}
     fn sample(&mut self, _sample: &Sample) {}
+    fn left_out(&mut self, _reason: Option<&str>) {}
     fn end(&mut self) {}
 }
 
 /// Two cells of loopback, in two rounds, into a file of its own.
 fn plan(folder: &TempDir) -> MatrixPlan {
-    let words = "x matrix --layer loopback --runtime current-thread --runs 2 --seed 1 --time 0.1";
-    let Ok(Cli { command: Some(Command::Matrix(matrix)), .. }) = Cli::try_parse_from(words.split(' ')) else {
-        unreachable!("a constant of this test");
-    };
-    let plan = MatrixPlan::try_from(*matrix).unwrap();
+    let plan = planned("x matrix --layer loopback --runtime current-thread --runs 2 --seed 1 --time 0.1");
     MatrixPlan { out: Some(folder.path().join("samples.jsonl")), ..plan }
 }
 
@@ -73,6 +70,58 @@ fn statuses(samples: &[Sample]) -> Vec<Status> {
 
 fn made<X: Executor>(plan: &MatrixPlan, this: &X, against: Option<&X>) -> (Vec<Sample>, Result<(), crate::Error>) {
     matrix(plan, &[], this, against, crate::measure::settled, &mut Nobody)
+}
+
+/// A process that has no offload, and a program that says its version. Counts the runs that it could not begin, and how
+/// often it was asked for the version.
+#[derive(Default)]
+struct Plain {
+    refused: RefCell<usize>,
+    asked: RefCell<usize>,
+}
+
+impl Executor for Plain {
+    fn execute(&self, scenario: &Scenario) -> Result<Sample, RunError> {
+        if scenario.offload == Offload::On {
+            *self.refused.borrow_mut() += 1;
+            return Err(error(Class::Unavailable));
+        }
+        let is_asked = scenario.program.as_ref().is_some_and(|profile| !profile.version.is_empty());
+        *self.asked.borrow_mut() += usize::from(is_asked);
+        let version = is_asked.then(|| "1.2".to_owned());
+        let program = scenario.program.as_ref().map(|_| Box::new(ProgramFacts { version, ..ProgramFacts::default() }));
+        let measured = Measurements { detail: None, program, ..Measurements::failed(Status::Ok, "") };
+        Ok(Sample { cell: Cell::planned(scenario), measured, environment: Arc::new(Environment::detect()) })
+    }
+}
+
+fn planned(words: &str) -> MatrixPlan {
+    let Ok(Cli { command: Some(Command::Matrix(matrix)), .. }) = Cli::try_parse_from(words.split(' ')) else {
+        unreachable!("a constant of this test");
+    };
+    MatrixPlan::try_from(*matrix).unwrap()
+}
+
+#[test]
+fn a_process_without_offload_is_left_out_with_it_after_one_try() {
+    let plan =
+        planned("x matrix -n external --command true --layer path --mode rr --offload off,on --runs 3 --time 0.1");
+    let this = Plain::default();
+    let (samples, ended) = made(&plan, &this, None);
+    assert!(ended.is_ok());
+    assert_eq!(statuses(&samples), vec![Status::Ok; plan.scenarios.len() / 2 * 3]);
+    assert_eq!(*this.refused.borrow(), 1);
+}
+
+#[test]
+fn a_program_is_asked_for_its_version_once() {
+    let plan = planned("x matrix --layer program --program tun2proxy --mode reader,writer --runs 3 --time 0.1");
+    let this = Plain::default();
+    let (samples, ended) = made(&plan, &this, None);
+    assert!(ended.is_ok() && samples.len() == 6);
+    let versions = samples.iter().map(|sample| sample.measured.program.as_ref()?.version.as_deref());
+    assert!(versions.eq([Some("1.2"); 6]));
+    assert_eq!(*this.asked.borrow(), 1);
 }
 
 #[test]
