@@ -31,6 +31,7 @@ use std::path::{Path, PathBuf};
 use std::slice;
 
 use conformance::{Ran, Recording};
+use platform::Class;
 
 use crate::cli::{Cli, DEFAULT_FLOOR, Format};
 use crate::measure::{CellSummary, CompareError, Comparison, Summary};
@@ -301,7 +302,8 @@ fn conform(plan: &ConformPlan, console: Console<'_, impl Write, impl Write>) -> 
         if plan.json {
             writeln!(out, "{}", sample::score_line(score))?;
         }
-        if let Some(file) = &mut file {
+        // A case that was not run is tried again by the same command.
+        if let Some(file) = file.as_mut().filter(|_| !score.is_unavailable()) {
             file.append(&sample::score_line(score))?;
         }
         Ok::<_, Error>(write_packets(plan, score, ran, recording, &head.environment)?)
@@ -316,12 +318,19 @@ fn conform(plan: &ConformPlan, console: Console<'_, impl Write, impl Write>) -> 
     if !plan.json {
         report::scores(&scores, columns, out)?;
     }
-    let changed = scores.iter().filter(|score| !score.is_as_known()).count();
+    let changed = scores.iter().filter(|score| !score.is_as_known() && !score.is_unavailable()).count();
     none_bad(
         changed,
         scores.len(),
         "results are not the known ones (NEW, or passed although known to fail), so the exit code is 1",
-    )
+    )?;
+    match scores.iter().find(|score| score.is_unavailable()) {
+        Some(score) => {
+            let text = format!("{} is unavailable: {}", score.netstack, score.seen());
+            Err(RunError::Process { class: Class::Unavailable, text }.into())
+        }
+        None => Ok(()),
+    }
 }
 
 /// Writes the trace of the one case, and the report of a case that failed, if they were asked for.

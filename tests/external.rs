@@ -202,11 +202,23 @@ fn gvisor_runs_every_workload() {
 }
 
 #[test]
-fn a_program_that_does_not_start_has_failed_and_says_why() {
+fn a_program_that_does_not_start_is_unavailable_and_says_why() {
     skip_if!(no_root());
-    let output = run("conform -n external --case handshake", Some("sh -c 'echo error: unlucky >&2; exit 3'"));
-    assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&output.stdout).contains("unlucky"), "{output:?}");
+    for (command, cause) in [
+        (
+            "sh -c 'echo error: unlucky >&2; exit 3'",
+            "it ended with exit code 3 before it was ready; its last words: error: unlucky",
+        ),
+        ("sh -c 'echo hello; exec sleep 60'", "it printed another line before it was ready"),
+        ("sh -c 'kill -9 $$'", "it died of SIGKILL before it was ready"),
+        ("sleep 60", "it was not ready within 10 s, and was killed"),
+        ("/nowhere/stack", "start /nowhere/stack: No such file or directory"),
+    ] {
+        let output = run("conform -n external --case handshake,half-close", Some(command));
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.code() == Some(3) && stderr(&output).contains(cause), "{command}: {output:?}");
+        assert_eq!(said.matches("\"outcome\":\"unavailable\"").count(), 2, "{command}: {said}");
+    }
 }
 
 #[test]
@@ -220,6 +232,10 @@ fn a_program_that_does_not_get_ready_is_told_the_cause() {
         let said = stderr(&output);
         assert!(output.status.code() == Some(1) && said.contains(cause), "{command}: {said}");
     }
+    let output = run("-m rr -n external --time 0.1", Some("/nowhere/stack"));
+    let said = stderr(&output);
+    let cause = "start the stack's process (/nowhere/stack): No such file or directory";
+    assert!(output.status.code() == Some(3) && said.contains(cause), "{said}");
 }
 
 /// Each case has one result, and each result is the known one, by the rules of `conformance/tests/scorecard.rs`.

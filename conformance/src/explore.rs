@@ -151,7 +151,7 @@ impl Broken {
 /// The link has failed, or a packet is invalid.
 impl From<Stop> for Broken {
     fn from(stop: Stop) -> Self {
-        let (Stop::Fail(seen) | Stop::NotApplicable(seen)) = stop;
+        let (Stop::Fail(seen) | Stop::NotApplicable(seen) | Stop::Unavailable(seen)) = stop;
         Self::new(Invariant::Lives, seen)
     }
 }

@@ -55,7 +55,8 @@ pub(crate) const WINDOW: usize = 256 << 10;
 /// The port of the first client.
 const FIRST_PORT: u16 = 40_000;
 
-/// Runs a case. A stack that does not start fails the case, and so does one that hangs or panics.
+/// Runs a case. A stack that does not start fails the case, and so does one that hangs or panics. A program that does not
+/// start is unavailable.
 pub fn run(case: &Case, run: Run) -> Ran {
     if let Some(needed) = case.offload().filter(|needed| *needed != run.offload) {
         let why = if needed { "needs a link that offloads" } else { "makes no sense with offload" };
@@ -68,6 +69,7 @@ pub fn run(case: &Case, run: Run) -> Ran {
         Ok(()) => Outcome::Pass,
         Err(Stop::Fail(seen)) => Outcome::Fail(seen),
         Err(Stop::NotApplicable(why)) => Outcome::NotApplicable(why),
+        Err(Stop::Unavailable(why)) => Outcome::Unavailable(why),
     };
     Ran::of(outcome, effective)
 }
@@ -204,7 +206,7 @@ impl Setup {
         match process::start((self.stack, program), device, config, self.runtime.handle(), set_up) {
             Ok(running) => Ok((peer, running)),
             Err(error) if error.kind() == io::ErrorKind::Unsupported => Err(Stop::NotApplicable(error.to_string())),
-            Err(error) => Err(Stop::fail(error.to_string())),
+            Err(error) => Err(Stop::Unavailable(error.to_string())),
         }
     }
 }

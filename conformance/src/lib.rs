@@ -137,6 +137,8 @@ pub enum Outcome {
     Fail(String),
     /// The case says nothing here, and why.
     NotApplicable(String),
+    /// The stack's program did not start, and why.
+    Unavailable(String),
 }
 
 /// The result of running a case.
@@ -180,6 +182,7 @@ type Step<T = ()> = Result<T, Stop>;
 pub(crate) enum Stop {
     Fail(String),
     NotApplicable(String),
+    Unavailable(String),
 }
 
 impl Stop {

@@ -7,24 +7,29 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::process::Command;
-use std::sync::{Arc, Mutex, PoisonError, mpsc as blocking};
+use std::sync::mpsc::{self as blocking, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use netstacks::{Datagram, Datagrams, Effective, Listener, StackConfig, StackKind, Stream};
-use platform::{Child, read_line};
+use platform::{Child, ProcessEnd, read_line};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, UnboundedSender, channel, unbounded_channel};
+use tokio::sync::oneshot;
 
 use crate::protocol::{Device, Ready, START, Task, line};
 use crate::server::Running;
 
 /// How long the process may take to open its device.
 const READY: Duration = Duration::from_secs(10);
+
+/// How long it may take to end after its last line.
+const END: Duration = Duration::from_secs(2);
 
 /// How long it may take to confirm that it has sent a datagram.
 const SENT: Duration = Duration::from_secs(1);
@@ -97,26 +102,28 @@ pub(crate) fn start(
     let (accepted, listener) = unbounded_channel();
     let (arrived, datagrams) = channel(netstacks::MAX_WAITING_DATAGRAMS);
     let (sent, answers) = blocking::channel();
-    let (ended, end) = tokio::sync::oneshot::channel();
+    let (ended, end) = oneshot::channel();
     let process = Child::listen(command, None, move |orders, mut stdout| {
         let mut listening =
             Listening { orders: Orders(Some(orders)), accepted, arrived, sent, ready, streams: HashMap::new() };
         let _nobody_waits = ended.send(listening.listen(&mut stdout));
-    })?;
+    });
+    let path = program.path.display();
+    let process = process.map_err(|error| io::Error::other(format!("start {path}: {error}")))?;
     let orders = Orders(Some(process.orders()));
     let application = Application { backlog: config.backlog, user_timeout_seconds: config.user_timeout.as_secs_f64() };
     let load = Load { streams: [], requests: None, application };
     orders.write(&Task::new(device, config.window, None, (stack, config.repairs), load))?;
-    let begun = is_ready.recv_timeout(READY).map(|ready| begin(ready, device, &process.orders(), set_up));
+    let ready = is_ready.recv_timeout(READY);
+    let begun = ready.map(|ready| begin(ready, device, &process.orders(), set_up));
     let effective = match begun {
         Ok(Ok(effective)) => effective,
-        failed => {
+        Ok(Err(error)) => {
             // The next case uses the same device, so this waits until the process has closed it.
-            let end = runtime.block_on(process.kill());
-            let words = end.map(|end| end.stderr.trim().to_owned()).unwrap_or_default();
-            let late = io::Error::other(format!("the process is not ready: {words}"));
-            return Err(failed.ok().and_then(Result::err).unwrap_or(late));
+            runtime.block_on(process.kill());
+            return Err(error);
         }
+        Err(why) => return Err(runtime.block_on(refusal(why, process, end))),
     };
     Ok(Running {
         listener: Box::new(Accepting { orders: orders.clone(), accepted: listener }),
@@ -129,6 +136,28 @@ pub(crate) fn start(
         effective,
         process: Some(process),
     })
+}
+
+/// Ends a process that did not become ready, and says why it did not: not that this program killed it.
+async fn refusal(why: RecvTimeoutError, process: Child, said: oneshot::Receiver<io::Result<()>>) -> io::Error {
+    let said = match why {
+        RecvTimeoutError::Timeout => Some(format!("it was not ready within {} s, and was killed", READY.as_secs())),
+        RecvTimeoutError::Disconnected => match said.await {
+            Ok(Err(error)) if error.kind() != io::ErrorKind::UnexpectedEof => {
+                Some(format!("it printed another line before it was ready: {error}"))
+            }
+            _ => None,
+        },
+    };
+    let end = if said.is_some() { process.kill().await } else { process.stop(END).await };
+    let words = end.as_ref().and_then(|end| end.stderr.lines().rev().find(|line| !line.trim().is_empty()));
+    let words = words.map(|words| format!("; its last words: {}", words.trim())).unwrap_or_default();
+    let ended = || match end.as_ref().map(|end| &end.by) {
+        Some(ProcessEnd::Exited(code)) => format!("it ended with exit code {code} before it was ready"),
+        Some(ProcessEnd::Crashed(reason)) => format!("it died of {reason} before it was ready"),
+        _ => "it ended before it was ready".to_owned(),
+    };
+    io::Error::other(format!("the stack's process does not start: {}{words}", said.unwrap_or_else(ended)))
 }
 
 /// Tells a process that is ready to begin, once its device is set up. Returns the settings of its stack.

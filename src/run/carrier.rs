@@ -20,6 +20,7 @@ use super::profile::FoldedStacks;
 use super::protocol::{Answer, CHILD, Carry, Message, REPORT, Report, StackReport, Task};
 use crate::load::Load;
 use crate::load::meter::{Counters, Meter, Usage};
+use crate::remedy::WithRemedy;
 use crate::sample::Status;
 
 /// How long a carrier may take to make its devices.
@@ -86,7 +87,13 @@ impl Carrier {
         interrupts: &mut Interrupts,
     ) -> Result<(Self, Ready), RunError> {
         let CarrierProgram { name, program, task, has_profile, stacks } = program;
-        let failed = |source| platform::Error::new(Class::Failed, "start", format!("the {name}"), source);
+        let object = format!("the {name} ({})", program.path.display());
+        let failed = |source: io::Error| {
+            let is_missing = matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied);
+            let class = if is_missing { Class::Unavailable } else { Class::Failed };
+            let error = platform::Error::new(class, "start", object, source);
+            error.remedy("see that this program is there and may be executed")
+        };
         let mut command = Command::new(program.path);
         command.args(program.arguments).env(PARENT, process::id().to_string());
         platform::end_with_this_thread(&mut command);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::mpsc;
 use std::thread;
 
-use conformance::{Case, Layer, Program, Ran, Recording, Run, known};
+use conformance::{Case, Layer, Outcome, Program, Ran, Recording, Run, known};
 use netstacks::{Repairs, StackKind};
 use platform::Feature;
 
@@ -86,11 +86,16 @@ fn of_stack(
         return;
     }
     let is_recorded = plan.pcap.is_some() || plan.issue.is_some();
-    for case in cases {
+    // A program that did not start for the first case is not tried again.
+    let mut refused = None;
+    for (index, case) in cases.iter().enumerate() {
         let offload = plan.offload.or(case.offload()).unwrap_or(false);
         let recording = Recording::default();
         let run = run(offload, is_recorded.then(|| recording.clone()));
-        let ran = conformance::run(case, run.clone());
+        let ran = refused.clone().unwrap_or_else(|| conformance::run(case, run.clone()));
+        if index == 0 && matches!(ran.outcome, Outcome::Unavailable(_)) {
+            refused = Some(ran.clone());
+        }
         if !keep((Score::new(case, &run, &ran, &known), ran, recording)) {
             return;
         }

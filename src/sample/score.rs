@@ -94,11 +94,11 @@ impl Score {
         }
     }
 
-    /// What was seen, or why the case does not apply; empty if it passed.
+    /// What was seen, or why the case does not apply or was not run; empty if it passed.
     pub fn seen(&self) -> &str {
         match &self.outcome {
             Outcome::Pass => "",
-            Outcome::Fail(text) | Outcome::NotApplicable(text) => text,
+            Outcome::Fail(text) | Outcome::NotApplicable(text) | Outcome::Unavailable(text) => text,
         }
     }
 
@@ -113,6 +113,12 @@ impl Score {
             Outcome::Pass => self.known.is_none(),
             Outcome::Fail(_) => self.known.is_some(),
             Outcome::NotApplicable(_) => true,
+            Outcome::Unavailable(_) => false,
         }
+    }
+
+    /// Whether the case was not run, because the stack's program does not start.
+    pub const fn is_unavailable(&self) -> bool {
+        matches!(self.outcome, Outcome::Unavailable(_))
     }
 }

@@ -52,6 +52,6 @@ fn again(client: &mut Client) -> Step<Segment> {
 pub(super) fn named<T>(step: Step<T>, name: impl FnOnce() -> String) -> Step<T> {
     step.map_err(|stop| match stop {
         Stop::Fail(seen) => Stop::Fail(format!("{}: {seen}", name())),
-        other @ Stop::NotApplicable(_) => other,
+        other => other,
     })
 }

@@ -51,7 +51,7 @@ impl<'a> Expected<'a> {
         match (self, outcome) {
             (_, Outcome::Pass) => !matches!(self, Self::Fail(_)),
             (_, Outcome::NotApplicable(_)) => self == Self::Pass,
-            (Self::Pass, Outcome::Fail(_)) => false,
+            (_, Outcome::Unavailable(_)) | (Self::Pass, Outcome::Fail(_)) => false,
             (Self::Fail(text) | Self::AtTimes(text) | Self::Depends(text), Outcome::Fail(seen)) => {
                 let seen = without_numbers(seen);
                 text.is_none_or(|text| text.split(" | ").any(|text| seen.contains(text)))

@@ -9,6 +9,7 @@ use super::charts;
 use crate::report::format::{Stack, UNKNOWN, name_of, unique};
 use crate::report::model::{Bar, Benchmark, Block, Column, Document, Group, Measure, Section, Table};
 use crate::sample::{Head, SampleFile, Score};
+use crate::scenario::plural;
 
 /// Under the picture.
 const KEY: &str = "Of the cases that apply to a stack.";
@@ -56,6 +57,10 @@ pub(in crate::report) fn outcome(scores: &[Score]) -> Vec<Block> {
         let lines = failures.iter().flat_map(|text| text.lines()).map(str::to_owned);
         blocks.push(Block::List("Failures, the worst first:", lines.collect()));
     }
+    let left_out = left_out(&scores);
+    if !left_out.is_empty() {
+        blocks.push(Block::List("Left out:", left_out));
+    }
     let passed = scores.iter().filter(|score| score.outcome == Outcome::Pass && score.known.is_some());
     let passed: Vec<_> = passed.map(|score| with_known(score, &label(score))).collect();
     if !passed.is_empty() {
@@ -66,6 +71,19 @@ pub(in crate::report) fn outcome(scores: &[Score]) -> Vec<Block> {
         blocks.push(Block::Text(format!("{failed}, so the exit code is 0.")));
     }
     blocks
+}
+
+/// Why cases do not apply or were not run: each reason once, with the stacks and the cases.
+fn left_out(scores: &[&Score]) -> Vec<String> {
+    let is_left_out = |score: &&&Score| !(score.has_failed() || score.outcome == Outcome::Pass);
+    let reasons = unique(scores.iter().filter(is_left_out).map(|score| score.seen())).into_iter();
+    let text = |reason: &str| {
+        let of_it: Vec<_> = scores.iter().filter(is_left_out).copied().filter(|score| score.seen() == reason).collect();
+        let names = kinds(&of_it).into_iter().map(StackKind::name).collect::<Vec<_>>().join(", ");
+        let cases = unique(of_it.iter().map(|score| score.case.as_str())).len();
+        format!("{names}, {}: {reason}", plural(cases, "case"))
+    };
+    reasons.map(text).collect()
 }
 
 /// The scores of the cases that failed, of each stack the worst first.
@@ -215,6 +233,7 @@ fn word(score: &Score, as_it_is: Option<&Score>) -> String {
         Outcome::Pass if as_it_is.is_some_and(Score::has_failed) => "repaired",
         Outcome::Pass => "pass",
         Outcome::NotApplicable(_) => UNKNOWN,
+        Outcome::Unavailable(_) => "unavailable",
     };
     word.to_owned()
 }
@@ -269,6 +288,7 @@ const fn outcome_of(score: &Score) -> &'static str {
         Outcome::Pass => "pass",
         Outcome::Fail(_) => "fail",
         Outcome::NotApplicable(_) => "not-applicable",
+        Outcome::Unavailable(_) => "unavailable",
     }
 }
 
@@ -415,6 +435,20 @@ mod tests {
         assert!(passed.contains("known to fail:\n  ipstack half-close; known: ipstack answers"), "{passed}");
         let all_passed = printed(&[of_ipstack("handshake", Outcome::Pass)]);
         assert!(all_passed.ends_with("No case failed, so the exit code is 0.\n"), "{all_passed}");
+    }
+
+    #[test]
+    fn what_was_left_out_has_its_reason_once() {
+        let refuses = || Outcome::Unavailable("it ended with exit code 1".to_owned());
+        let text = printed(&[
+            of_ipstack("handshake", refuses()),
+            of_ipstack("half-close", refuses()),
+            of_ipstack("blind-rst", Outcome::NotApplicable("it has no RST".to_owned())),
+        ]);
+        let (_, lines) = text.split_once("Left out:\n").unwrap_or_default();
+        let expected = "  ipstack, 2 cases: it ended with exit code 1\n  ipstack, 1 case: it has no RST\n";
+        assert_eq!(lines, expected, "{text}");
+        assert_eq!(text.matches("unavailable").count(), 2, "a word in the table for each: {text}");
     }
 
     #[test]
