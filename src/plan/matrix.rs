@@ -113,7 +113,10 @@ impl TryFrom<Matrix> for MatrixPlan {
                 Ok(scenario) if !cells.insert(told_apart(&scenario, matrix.preset)) => {}
                 Ok(scenario) => plan.scenarios.push(scenario),
                 Err(error) => {
-                    plan.skipped.push(format!("{name}: {error}"));
+                    plan.skipped.extend(match matrix.preset {
+                        Some(Preset::Cores) => presets::left_out_once(&plan.skipped, &name, &error),
+                        _ => Some(format!("{name}: {error}")),
+                    });
                     first_error.get_or_insert(error);
                 }
             }
@@ -206,9 +209,11 @@ fn name(axes: &Axes) -> String {
     let version = if axes.ipv6.one() == Some(Switch::On) { ", IPv6" } else { "" };
     let streams = axes.parallel.one().filter(|count| *count != 1);
     let streams = streams.map(|count| format!(", {count} streams")).unwrap_or_default();
+    let shards = axes.shards.one().filter(|count| *count != 1);
+    let shards = shards.map(|count| format!(", {count} shards")).unwrap_or_default();
     let layer = if axes.layer() == Layer::Path { String::new() } else { format!("{}, ", axes.layer()) };
     let mtu = axes.mtu.one().unwrap_or(DEFAULT_MTU);
-    format!("{stack}{mode}{layer}MTU {mtu}{streams}{version}")
+    format!("{stack}{mode}{layer}MTU {mtu}{streams}{shards}{version}")
 }
 
 /// The cells of a matrix, or of its preset.
@@ -224,6 +229,9 @@ fn runs(matrix: &Matrix) -> Result<Vec<Axes>, PlanError> {
     let mut cells = Vec::new();
     for lists in presets::lists(preset, &matrix.axes) {
         cells.extend(axes::product(&with_defaults(matrix, &lists), &Axes::default())?);
+    }
+    if preset == Preset::Cores {
+        cells = cells.iter().flat_map(|cell| presets::sharded(cell, &matrix.axes)).collect();
     }
     Ok(cells)
 }

@@ -1,5 +1,6 @@
 //! The presets of a matrix: the lists of each, its rounds, and the limits of its runs.
 
+use std::iter;
 use std::time::Duration;
 
 use netstacks::{Repairs, StackCongestion, StackKind};
@@ -8,11 +9,12 @@ use platform::Offload;
 use crate::cli::axes::{compiled_in, offloads};
 use crate::cli::list::One;
 use crate::cli::{Axes, List, Preset};
+use crate::plan::PlanError;
 use crate::program::{self, Profile};
 use crate::scenario::{Layer, Mode, Protocol, RuntimeName};
 
-/// The timeout of a run that is expected to hang now and then: over a bad network, of a program as it is, or of a stack
-/// without a repair. It lasts for a second, but some stacks wait for a minute.
+/// The timeout of a run that is expected to hang now and then: over a bad network, of a program as it is, of a stack
+/// without a repair, or of any stack with many connections. It lasts for a second, but some stacks wait for a minute.
 const SHORT_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Rounds of the preset of programs.
@@ -33,6 +35,9 @@ const REPAIRS_RUNS: u32 = 6;
 /// Requests per second beside a stream: too few to be a load themselves.
 const BESIDE_RATE: u32 = 1000;
 
+/// Streams, and flows of datagrams, of the preset of cores where it has several.
+const MANY_STREAMS: u16 = 16;
+
 /// One packet in a hundred, in parts per million.
 const LOSS: u32 = 10_000;
 
@@ -49,20 +54,23 @@ pub(super) fn rounds(preset: Preset) -> Option<u32> {
 pub(super) fn timeout(preset: Preset, axes: &Axes) -> Option<Duration> {
     let is_whole = axes.repairs.one().is_none_or(|repairs| repairs == Repairs::ALL);
     let may_hang = match preset {
-        Preset::Programs | Preset::Repairs => true,
+        Preset::Programs | Preset::Repairs | Preset::Cores => true,
         _ => axes.loss.is_some() || !is_whole,
     };
     may_hang.then(|| SHORT_TIMEOUT.max(2 * axes.time.one().unwrap_or_default()))
 }
 
-/// Whether it has cells that may never finish: of programs as they are, and of stacks without their repairs.
+/// Whether it has cells that may never finish: of programs as they are, of stacks without their repairs, and of `tcp_ip` with new
+/// connections.
 pub(super) fn gives_up(preset: Preset) -> bool {
-    matches!(preset, Preset::Programs | Preset::Stacks | Preset::All | Preset::Repairs)
+    matches!(preset, Preset::Programs | Preset::Stacks | Preset::All | Preset::Repairs | Preset::Cores)
 }
 
 /// The lists of a preset. `free` has the options that a preset does not choose.
 pub(super) fn lists(preset: Preset, free: &Axes) -> Vec<Axes> {
-    use crate::cli::Preset::{All, Connections, Datagrams, Networks, Programs, Repairs, Requests, Stacks, Streams};
+    use crate::cli::Preset::{
+        All, Connections, Cores, Datagrams, Networks, Programs, Repairs, Requests, Stacks, Streams,
+    };
     let delay = Duration::from_millis(5);
     match preset {
         Streams => vec![free.clone()],
@@ -87,6 +95,7 @@ pub(super) fn lists(preset: Preset, free: &Axes) -> Vec<Axes> {
         }
         Stacks => main_figures(free, &[netstacks::Repairs::ALL, netstacks::Repairs::NONE]),
         Repairs => repairs(free),
+        Cores => cores(free),
         Programs => programs(free),
         All => [Streams, Requests, Connections, Datagrams, Networks, Stacks]
             .into_iter()
@@ -148,6 +157,45 @@ fn repairs(free: &Axes) -> Vec<Axes> {
         })
     };
     stacks.into_iter().flat_map(of_stack).collect()
+}
+
+/// The loads of the preset of cores. [`sharded`] makes cells with several shards of theirs.
+fn cores(free: &Axes) -> Vec<Axes> {
+    let of = |modes: &[Mode], parallel: &[u16]| Axes {
+        layer: List::new([Layer::Stack, Layer::Path]),
+        shards: None,
+        ..of(free, modes, parallel)
+    };
+    vec![
+        of(&[Mode::Reader, Mode::Writer], &[1, MANY_STREAMS]),
+        of(&[Mode::Rr], &[1000]),
+        of(&[Mode::Crr], &[200]),
+        Axes { protocol: List::new([Protocol::Udp]), ..of(&[Mode::Rr], &[MANY_STREAMS]) },
+    ]
+}
+
+/// A cell of the preset of cores with each number of shards, and a worker for each. In memory the clients have no threads beside
+/// the workers, so that one shard keeps one processor busy. Shards are not left out of the cells that do not take several: the check
+/// of a run says why.
+pub(super) fn sharded(cell: &Axes, free: &Axes) -> Vec<Axes> {
+    let processors = platform::parallelism().and_then(|count| u16::try_from(count).ok()).unwrap_or(1);
+    let doubled = iter::successors(Some(1), |count: &u16| count.checked_mul(2).filter(|next| *next <= processors));
+    let counts = free.shards.as_ref().map_or_else(|| doubled.collect(), |list| list.values().to_vec());
+    let no_clients = List::new([0]).filter(|_| cell.layer() == Layer::Stack);
+    let with = |count| Axes {
+        shards: List::new([count]).filter(|_| count > 1),
+        worker_threads: cell.worker_threads.clone().or_else(|| List::new([count])),
+        client_threads: cell.client_threads.clone().or_else(|| no_clients.clone()),
+        ..cell.clone()
+    };
+    counts.into_iter().map(with).collect()
+}
+
+/// A cell of the preset of cores that was left out, and why; `None` if another one has told the reason. All stacks and loads have the
+/// same few.
+pub(super) fn left_out_once(told: &[String], name: &str, error: &PlanError) -> Option<String> {
+    let reason = error.to_string();
+    (!told.iter().any(|line| line.ends_with(&reason))).then(|| format!("cells such as {name}: {reason}"))
 }
 
 /// The lists of the preset of programs: those that were named, or all that this machine has.

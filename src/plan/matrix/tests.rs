@@ -85,7 +85,7 @@ fn every_combination_is_there_once() {
 /// A matrix knows a run by its cell: a second scenario of a cell would never run, and was announced.
 #[test]
 fn a_preset_plans_each_cell_once() {
-    for preset in ["streams", "requests", "connections", "datagrams", "networks", "stacks", "all", "repairs"] {
+    for preset in ["streams", "requests", "connections", "datagrams", "networks", "stacks", "all", "repairs", "cores"] {
         let plan = plan(&format!("--preset {preset}"));
         let cells: HashSet<Cell> = plan.scenarios.iter().map(Cell::planned).collect();
         assert_eq!(cells.len(), plan.scenarios.len(), "{preset}");
@@ -386,6 +386,46 @@ fn a_stack_over_a_bad_network_has_congestion_control() {
     let both = "smoltcp all cubic delay 5 ms, loss 0.1 %";
     assert_eq!(of_smoltcp, ["smoltcp all none", loss, delay, both]);
     assert_eq!(cells.len(), 3 * 4);
+}
+
+/// What a cell does not take is tried, so that it is planned as soon as it is taken.
+#[test]
+fn the_preset_of_cores_has_shards_with_a_worker_each() {
+    let of = |plan: &MatrixPlan, layer, stack| -> Vec<_> {
+        let of_stack = plan.scenarios.iter().filter(|run| run.subject.layer() == layer);
+        let of_stack = of_stack.filter(|run| run.subject.stack() == Some(stack));
+        of_stack.map(|run| (Cell::planned(run).to_string(), run.shards.get(), run.runtime)).collect()
+    };
+    let plan = plan("--preset cores -n smoltcp,lwip --shards 1,2,4");
+    let memory = of(&plan, Layer::Stack, StackKind::Smoltcp);
+    // One stream has one shard.
+    assert_eq!(memory.len(), 2 + 5 * 3, "{memory:?}");
+    let has_its_workers =
+        |runtime, shards| runtime == RuntimeKind::MultiThread(std::num::NonZeroUsize::new(usize::from(shards)));
+    assert!(memory.iter().all(|(_, shards, runtime)| has_its_workers(*runtime, *shards)), "{memory:?}");
+    let udp = memory.iter().filter(|(name, ..)| name.contains("rr UDP") && name.contains("16 connections"));
+    assert_eq!(udp.map(|(_, shards, _)| *shards).collect::<Vec<_>>(), [1, 2, 4]);
+    assert_eq!(of(&plan, Layer::Stack, StackKind::Lwip).len(), 7);
+    assert_eq!(of(&plan, Layer::Path, StackKind::Lwip).len(), 7);
+    // A reason for those that cannot, and one for each number of shards that one stream is too few for.
+    let reasons: Vec<_> = plan.skipped.iter().map(|line| line.split_once(": ").unwrap().1).collect();
+    let one_instance = reasons.iter().filter(|reason| reason.contains("one instance a process"));
+    assert_eq!(one_instance.count(), 1, "{:?}", plan.skipped);
+    assert!(reasons.iter().any(|reason| reason.starts_with("--shards: 2 shards for 1 ")), "{reasons:?}");
+    assert!(reasons.iter().collect::<HashSet<_>>().len() == reasons.len() && reasons.len() < 5, "{reasons:?}");
+}
+
+#[test]
+fn the_preset_of_cores_goes_up_to_the_processors() {
+    let own = plan("--preset cores -n smoltcp");
+    let counts: HashSet<_> = own.scenarios.iter().map(|run| usize::from(run.shards.get())).collect();
+    let processors = platform::parallelism().unwrap_or(1);
+    let most = counts.iter().max().copied().unwrap();
+    assert!(most <= processors && 2 * most > processors.min(1000), "{counts:?} of {processors}");
+    assert!(counts.iter().all(|count| count.is_power_of_two()), "{counts:?}");
+    let three = RuntimeKind::MultiThread(std::num::NonZeroUsize::new(3));
+    let asked = plan("--preset cores -n smoltcp --worker-threads 3");
+    assert!(!asked.scenarios.is_empty() && asked.scenarios.iter().all(|run| run.runtime == three));
 }
 
 #[test]
