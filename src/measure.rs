@@ -7,6 +7,7 @@ pub(crate) mod fixture;
 mod loopback;
 pub mod metric;
 mod rank;
+pub mod scaling;
 mod settled;
 #[cfg(test)]
 mod simulation;

@@ -3,6 +3,7 @@
 mod cells;
 mod charts;
 mod conditions;
+mod cores;
 mod headline;
 mod layers;
 mod overview;
@@ -55,7 +56,8 @@ pub(super) fn document(all: &[Series]) -> Document {
         push("conditions", "Goodput under loss and delay", conditions::blocks(one));
         push("cost", "CPU cost against throughput", charts::cost(one).into_iter().map(Block::Chart).collect());
         push("latency", "Latency", requests::latencies(one));
-        push("connections", "Requests against connections", requests::by_connections(one));
+        push("connections", "Against connections", requests::by_connections(one));
+        push("cores", "Against shards", cores::blocks(one));
         push("time", "Runs over time", charts::drift(one));
         push("within", "The rate within each run", charts::within_runs(one));
     }

@@ -17,9 +17,13 @@ pub(super) fn blocks(one: &Series) -> Vec<Block> {
     } else {
         (&*format!("Median {}, and its 95 % interval:", one.unit()), main_table(one))
     };
+    vec![Block::Text(key.to_owned()), Block::Table(table), Block::Text(in_every_run(one))]
+}
+
+/// The properties that all runs of a series share, with their number and the machine.
+pub(super) fn in_every_run(one: &Series) -> String {
     let shared = one.shared().into_iter().chain([runs(one), one.machine()]).collect::<Vec<_>>();
-    let shared = format!("In every run: {}.", shared.join(", "));
-    vec![Block::Text(key.to_owned()), Block::Table(table), Block::Text(shared)]
+    format!("In every run: {}.", shared.join(", "))
 }
 
 /// How many runs a cell has, failed ones too.

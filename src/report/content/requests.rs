@@ -1,5 +1,6 @@
-//! Charts of requests: their latency, and how many are answered a second by the number of connections.
+//! Charts of requests: their latency. And charts of speeds by the number of connections.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::charts;
@@ -30,17 +31,31 @@ pub(super) fn latencies(one: &Series) -> Vec<Block> {
     if !matches!(one.kind(), Kind::Requests | Kind::Rated) {
         return Vec::new();
     }
-    with_note(charts(one, |cell| cell, "Latency by percentile", |rows| curves(one, rows)), note)
+    with_note(charts(&one.main_rows(), |cell| cell, "Latency by percentile", |rows| curves(one, rows)), note)
 }
 
-/// The requests a second of each work by its number of connections, with a line for each stack.
+/// The speed of each work by its number of connections, with a line for each stack.
 pub(super) fn by_connections(one: &Series) -> Vec<Block> {
-    let note = "Median requests a second by the number of connections, on a logarithmic scale. High is good, and so is a \
-        line that does not fall to the right.";
-    if one.kind() != Kind::Requests {
+    if !has_speeds(one) {
         return Vec::new();
     }
-    with_note(charts(one, |cell| Cell { parallel: 1, ..cell }, "Requests a second by connections", lines), note)
+    let unit = one.unit();
+    let note = format!(
+        "Median {unit} by the number of connections, on a logarithmic scale. High is good, and so is a line that does \
+         not fall to the right."
+    );
+    let label = format!("{unit} by connections");
+    let plot = |rows: &[&CellSummary]| {
+        let strokes = lines(rows, |cell| cell.parallel)?;
+        let range = factors_around(&strokes, |(connections, _)| connections)?;
+        Some(charts::small(Axis { name: "", range, scale: Scale::Logarithmic }, strokes))
+    };
+    with_note(charts(&one.main_rows(), |cell| Cell { parallel: 1, ..cell }, &label, plot), &note)
+}
+
+/// Whether the figure of a series is bytes or requests a second.
+pub(super) fn has_speeds(one: &Series) -> bool {
+    matches!(one.kind(), Kind::Streams | Kind::Datagrams | Kind::Requests)
 }
 
 /// A curve for each row that has latencies; `None` if none has.
@@ -57,33 +72,30 @@ fn curves(one: &Series, rows: &[&CellSummary]) -> Option<Plot> {
     Some(Plot::Plane { is_small: true, x, y, strokes, baseline: None })
 }
 
-/// A line for each mark, from few connections to many; `None` if all rows have the same number.
-fn lines(rows: &[&CellSummary]) -> Option<Plot> {
+/// A line for each mark, from few to many; `None` if all rows have the same number.
+pub(super) fn lines(rows: &[&CellSummary], number: fn(&Cell) -> u16) -> Option<Vec<Strokes>> {
+    let numbers: BTreeSet<_> = rows.iter().filter(|row| row.estimate.is_some()).map(|row| number(&row.cell)).collect();
     let lines = Mark::ALL.into_iter().flat_map(|mark| {
         let rows = rows.iter().filter(|row| charts::mark(&row.cell) == mark);
-        let points = rows.filter_map(|row| Some((f64::from(row.cell.parallel), row.estimate?.median)));
+        let points = rows.filter_map(|row| Some((f64::from(number(&row.cell)), row.estimate?.median)));
         line(mark, points.collect(), 1)
     });
-    let strokes: Vec<_> = lines.collect();
-    let range = factors_around(&strokes, |(connections, _)| connections)?;
-    // The range of a single number of connections is a factor to either side.
-    let has_several = range.end / range.start > FACTOR * FACTOR;
-    has_several.then(|| charts::small(Axis { name: "", range, scale: Scale::Logarithmic }, strokes))
+    (numbers.len() > 1).then(|| lines.collect())
 }
 
-fn with_note(charts: Vec<Chart>, note: &str) -> Vec<Block> {
+pub(super) fn with_note(charts: Vec<Chart>, note: &str) -> Vec<Block> {
     if charts.is_empty() { Vec::new() } else { vec![Block::Gallery(charts), Block::Text(note.to_owned())] }
 }
 
 /// A small chart for each work that has a plot. `alike` removes from a cell the property in which the rows of a chart
 /// may differ, apart from the subject.
-fn charts(
-    one: &Series,
+pub(super) fn charts(
+    rows: &[&CellSummary],
     alike: fn(Cell) -> Cell,
     label: &str,
     plot: impl Fn(&[&CellSummary]) -> Option<Plot>,
 ) -> Vec<Chart> {
-    let works = works(&one.main_rows(), alike);
+    let works = works(rows, alike);
     let cells: Vec<_> = works.iter().map(|(work, _)| work).collect();
     let differing: Vec<_> = axis::differing(&cells).into_iter().map(|axis| axis.name).collect();
     let charts = works.iter().filter_map(|(work, rows)| {
