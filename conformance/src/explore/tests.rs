@@ -171,6 +171,7 @@ fn lwip_and_smoltcp_keep_the_invariants() {
             stack,
             program: None,
             layer: Layer::Stack,
+            shards: 1,
             offload: false,
             mtu: link::MTU,
             repairs: netstacks::Repairs::ALL,
