@@ -115,7 +115,7 @@ fn a_process_without_offload_is_left_out_with_it_after_one_try() {
 
 #[test]
 fn a_program_is_asked_for_its_version_once() {
-    let plan = planned("x matrix --layer program --program tun2proxy --mode reader,writer --runs 3 --time 0.1");
+    let plan = planned("x matrix --program tun2proxy --mode reader,writer --runs 3 --time 0.1");
     let this = Plain::default();
     let (samples, ended) = made(&plan, &this, None);
     assert!(ended.is_ok() && samples.len() == 6);
