@@ -142,7 +142,7 @@ repairs! {
     /// Each connection has its own set of sockets, because smoltcp offers each packet to all sockets of a set. For smoltcp
     /// with one set, measure netstack-smoltcp.
     OwnSocketSet "own-socket-set": Smoltcp, Always;
-    /// Buffers are mapped memory, which takes no pages before it is used.
+    /// Buffers are mapped memory, which takes no pages before it is used, and none after a second without bytes.
     MappedRings "mapped-rings": Smoltcp, Always;
     /// A closed connection is reset if its peer makes no progress for a minute.
     OrphanTimeout "orphan-timeout": Smoltcp, Always;

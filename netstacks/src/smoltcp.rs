@@ -29,7 +29,7 @@ mod tests;
 use std::time::Duration;
 
 use platform::packet::flags::{ACK, SYN};
-use platform::packet::{MAX_HEADERS_LEN, TCP, TcpFields, TcpHeaders, Transport};
+use platform::packet::{MAX_HEADERS_LEN, TCP, TcpFields, TcpHeaders, TcpSegment, Transport};
 use platform::{Checksum, Link};
 use smoltcp::iface::{Config, Interface, PollIngressSingleResult, PollResult, SocketSet};
 use smoltcp::socket::tcp::State;
@@ -45,7 +45,7 @@ use crate::driven::isn::InitialNumbers;
 use crate::driven::segment::{self, Segment};
 use crate::driven::{self, DrivenDatagrams, DrivenListener, Flow, FlowId, Stage, Table};
 use crate::mss_rewrite;
-use crate::recovery::HEADERS;
+use crate::recovery::{HEADERS, is_before};
 use crate::{Effective, FlowKey, Netstack, Repair, StackConfig, StackKind, StartError, Started, is_host};
 
 /// As in `Cargo.lock`; the crate has no constant for it.
@@ -264,7 +264,7 @@ impl<L: Link> SmoltcpEngine<L> {
         }
     }
 
-    /// Sends at most `most` packets of a connection, and returns how many.
+    /// Sends at most `most` packets of a connection, and returns how many. To give memory back counts as a packet.
     fn send_due(&mut self, flow: FlowId, now: Instant, most: usize) -> usize {
         let clock = self.clock(now);
         let Some(Place::Open(Connection { socket, numbers, .. })) = self.table.get_mut(flow) else { return 0 };
@@ -273,6 +273,7 @@ impl<L: Link> SmoltcpEngine<L> {
             let result =
                 self.device.numbered(numbers, |device| self.interface.poll_egress(clock, device, socket.set()));
             if result == PollResult::None {
+                sent += usize::from(self.rest(flow, now));
                 self.sent_all(flow, now);
                 return sent;
             }
@@ -280,6 +281,22 @@ impl<L: Link> SmoltcpEngine<L> {
         }
         self.table.set_due(flow);
         sent
+    }
+
+    /// Gives the memory of a connection's rings back, or sets the timer for that. Returns whether it did.
+    fn rest(&mut self, flow: FlowId, now: Instant) -> bool {
+        let Some(connection) = self.table[flow].open_mut() else { return false };
+        match connection.rests_until(self.started, now) {
+            Some(until) if until <= now => {
+                connection.give_back();
+                true
+            }
+            Some(until) => {
+                self.table.set_timer(flow, until);
+                false
+            }
+            None => false,
+        }
     }
 
     /// Handles a connection that has nothing more to send now. It may have timed out or ended. Sets its timer.
@@ -385,9 +402,15 @@ impl<L: Link> SmoltcpEngine<L> {
         let clock = self.clock(now);
         let Some(connection) = self.table[flow].open_mut() else { return PollIngressSingleResult::None };
         let edges = connection.edges();
-        let Connection { socket, recovery, numbers, peer_window, .. } = connection;
+        let Connection { socket, recovery, numbers, peer_window, arrived, .. } = connection;
         let mut lost = None;
         if let Some(packet) = self.device.next_packet_mut() {
+            if let Some(segment) = TcpSegment::parse(packet) {
+                let end = segment.sequence().wrapping_add(segment.payload().len() as u32);
+                if is_before(*arrived, end) {
+                    *arrived = end;
+                }
+            }
             if let Some(segment) = edges.accept(packet) {
                 *peer_window = segment.window();
                 lost = recovery.on_segment(&segment, &edges, now);

@@ -66,8 +66,8 @@ pub use namespace::{
     interface_counts, interface_is_up, interface_names, set_black_hole,
 };
 pub use process::{
-    ProcessCondition, ProcessEnd, ProcessMeter, allow_open_files, end_with_parent, end_with_this_thread, parallelism,
-    pin_thread, processes_in, processors, return_large_buffers, sharpen_timers, this_program, with_mounts,
+    ProcessCondition, ProcessEnd, ProcessMeter, allow_open_files, discard, end_with_parent, end_with_this_thread,
+    parallelism, pin_thread, processes_in, processors, return_large_buffers, sharpen_timers, this_program, with_mounts,
 };
 pub use signal::Interrupts;
 pub use socket::{

@@ -58,6 +58,17 @@ pub fn return_large_buffers() {
     Native::return_large_buffers();
 }
 
+/// Gives the memory of an anonymous private mapping back to the system, which maps new pages where it is used again. Its
+/// bytes are lost. Returns whether the system has done so; only Linux does.
+///
+/// # Safety
+///
+/// This writes to the memory, which must be whole pages.
+pub unsafe fn discard(memory: *mut [u8]) -> bool {
+    // SAFETY: the caller promises the same.
+    unsafe { Native::discard(memory) }
+}
+
 /// Makes sleeps of the calling thread end on time. On Linux they otherwise end up to 50 microseconds late; other
 /// systems ignore the call.
 pub fn sharpen_timers() {

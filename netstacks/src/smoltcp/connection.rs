@@ -2,8 +2,8 @@
 
 use std::io::{self, IoSlice};
 use std::ops::{Deref, DerefMut};
-use std::slice;
 use std::time::Duration;
+use std::{ptr, slice};
 
 use memmap2::MmapMut;
 use smoltcp::iface::{SocketHandle, SocketSet};
@@ -12,15 +12,15 @@ use tokio::time::Instant;
 
 use super::half_open::HalfOpen;
 use super::numbers::Numbers;
-use crate::recovery::{Edges, Recovery};
+use crate::recovery::{Edges, Recovery, is_before};
 use crate::{Sink, Source};
 
 /// A socket in its own set.
 pub(super) struct Socket {
-    /// Borrows from `_rings`, so it must be dropped first. Fields are dropped in the order of their declaration.
+    /// Borrows from `rings`, so it must be dropped first. Fields are dropped in the order of their declaration.
     set: SocketSet<'static>,
     handle: SocketHandle,
-    _rings: MmapMut,
+    rings: MmapMut,
 }
 
 impl Socket {
@@ -42,11 +42,26 @@ impl Socket {
         let (receive, send) = bytes.split_at_mut(window);
         let mut set = SocketSet::new(Vec::with_capacity(1));
         let handle = set.add(tcp::Socket::new(tcp::SocketBuffer::new(receive), tcp::SocketBuffer::new(send)));
-        Ok(Self { set, handle, _rings: rings })
+        Ok(Self { set, handle, rings })
     }
 
     pub(super) fn set(&mut self) -> &mut SocketSet<'static> {
         &mut self.set
+    }
+
+    /// Gives the memory of both rings back to the system, with the bytes in them.
+    pub(super) fn discard_rings(&mut self) {
+        let rings = ptr::slice_from_raw_parts_mut(self.rings.as_mut_ptr(), self.rings.len());
+        // SAFETY: a whole anonymous mapping. The socket, which borrows it, does not run now.
+        let _not_everywhere = unsafe { platform::discard(rings) };
+    }
+}
+
+#[cfg(test)]
+impl Socket {
+    /// All memory of its rings.
+    pub(super) fn rings(&mut self) -> &mut [u8] {
+        &mut self.rings
     }
 }
 
@@ -112,6 +127,12 @@ pub(super) struct Connection {
     read: usize,
     /// Bytes that were written.
     written: usize,
+    /// The end of the last bytes from the peer, in order or not.
+    pub(super) arrived: u32,
+    /// Since when the rings have rested: how many bytes were read and written before, and when that is long enough.
+    rest: Option<(usize, Instant)>,
+    /// How many bytes were read and written before the memory of the rings was given back.
+    rested: usize,
     /// The length of an orphan's send queue at the last check, in bytes.
     unsent: usize,
     /// When an orphan is aborted, unless the peer makes progress.
@@ -128,6 +149,13 @@ pub(super) enum Fin {
     /// smoltcp sends it behind the queued bytes.
     Asked,
 }
+
+/// How long empty rings keep their memory, at least. A page that was given back costs about a microsecond when it is used
+/// again.
+pub(super) const REST: Duration = Duration::from_secs(1);
+
+/// Connections that rest end this together, so that the driver does not wake for each.
+const REST_STEP: Duration = Duration::from_millis(100);
 
 /// A socket is used again only if it has carried at most this many bytes.
 const MAX_SPARE_BYTES: usize = 64 << 10;
@@ -159,6 +187,9 @@ impl Connection {
             fin: Fin::Open,
             read: 0,
             written: 0,
+            arrived: begun.peer_first(),
+            rest: None,
+            rested: 0,
             unsent: usize::MAX,
             orphaned_until: None,
         }
@@ -195,6 +226,32 @@ impl Connection {
     /// Whether the socket has carried so few bytes that a new connection may use it: its touched memory stays allocated.
     pub(super) fn is_fresh(&self) -> bool {
         self.read + self.written + self.socket.recv_queue() <= MAX_SPARE_BYTES
+    }
+
+    /// How long the rings keep their memory; `None` if they have bytes or have given it back. `epoch` is the same for all
+    /// connections.
+    pub(super) fn rests_until(&mut self, epoch: Instant, now: Instant) -> Option<Instant> {
+        let moved = self.read + self.written;
+        let queued = self.socket.recv_queue() + self.socket.send_queue();
+        // Bytes behind a hole are in the ring too.
+        if moved == self.rested || queued > 0 || is_before(self.edges().expected, self.arrived) {
+            return None;
+        }
+        if let Some((before, until)) = self.rest
+            && before == moved
+        {
+            return Some(until);
+        }
+        let steps = (now + REST).saturating_duration_since(epoch).as_millis() / REST_STEP.as_millis() + 1;
+        let until = epoch + REST_STEP * steps as u32;
+        self.rest = Some((moved, until));
+        Some(until)
+    }
+
+    /// Gives the memory of the rings back, which must be empty.
+    pub(super) fn give_back(&mut self) {
+        self.rested = self.read + self.written;
+        self.socket.discard_rings();
     }
 
     /// When an orphan has waited for too long. Call it whenever the peer may have acknowledged something.

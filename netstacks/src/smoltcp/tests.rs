@@ -9,6 +9,7 @@ use platform::packet::TcpSegment;
 use platform::packet::flags::{FIN, RST, SYN};
 use platform::{MemoryLink, PacketBuffer, PacketMeta};
 
+use super::connection::REST;
 use super::*;
 use crate::driven::{Accepted, Engine};
 use crate::{Repairs, StackCongestion};
@@ -23,6 +24,7 @@ struct Bench {
     engine: SmoltcpEngine<MemoryLink>,
     wire: MemoryLink,
     now: Instant,
+    port: u16,
     sequence: u32,
     acknowledgement: u32,
 }
@@ -31,11 +33,11 @@ impl Bench {
     fn new((link, wire): (MemoryLink, MemoryLink), repairs: Repairs, congestion: StackCongestion) -> Self {
         let config = StackConfig { window: 256 << 10, repairs, congestion, ..StackConfig::default() };
         let engine = SmoltcpEngine::new(link, config);
-        Self { engine, wire, now: Instant::now(), sequence: 99, acknowledgement: 0 }
+        Self { engine, wire, now: Instant::now(), port: 1000, sequence: 99, acknowledgement: 0 }
     }
 
     fn put(&mut self, flags: u8, options: &[u8], payload: &[u8]) {
-        let [from, to] = ["10.0.0.1:1000", "10.0.0.2:80"].map(|address| address.parse::<SocketAddr>().unwrap());
+        let [from, to] = [([10, 0, 0, 1], self.port), ([10, 0, 0, 2], 80)].map(SocketAddr::from);
         let fields =
             TcpFields { sequence: self.sequence, acknowledgement: self.acknowledgement, flags, window: 60_000 };
         let mut headers = [0; MAX_HEADERS_LEN];
@@ -223,4 +225,66 @@ fn a_segment_beyond_the_window_is_not_sent_again() {
         assert_eq!(!bench.pass(3 * ROUND_TRIP).is_empty(), is_sent_again, "{acknowledged}");
         assert_eq!(!bench.pass(5 * ROUND_TRIP).is_empty(), is_sent_again, "{acknowledged}");
     }
+}
+
+#[test]
+fn a_connection_at_rest_gives_the_memory_of_its_rings_back() {
+    let mut probe = Socket::new(4096).unwrap();
+    probe.rings().fill(1);
+    probe.discard_rings();
+    let can_discard = probe.rings() == [0; 2 * 4096];
+
+    let mut bench = Bench::new(MemoryLink::pair(1500, 256), Repairs::ALL, StackCongestion::None);
+    let accepted = bench.open();
+    for (time, is_blank) in [(REST / 2, false), (2 * REST, can_discard), (Duration::ZERO, false)] {
+        let mut received = [0; 9];
+        bench.put(ACK, &[], b"question");
+        bench.turn();
+        assert_eq!(bench.engine.recv(accepted.flow, &mut received).unwrap(), 8);
+        assert_eq!(&received[..8], b"question");
+        bench.engine.send(accepted.flow, b"answer").unwrap();
+        assert_eq!(bench.turn().last(), Some(&(ACK | 8, 6)));
+        bench.put(ACK, &[], &[]);
+        bench.turn();
+        bench.pass(time);
+        let socket = &mut bench.engine.table[accepted.flow].open_mut().unwrap().socket;
+        assert_eq!(socket.rings().iter().all(|byte| *byte == 0), is_blank, "after {time:?}");
+    }
+}
+
+#[test]
+fn bytes_behind_a_hole_outlast_a_rest() {
+    let mut bench = Bench::new(MemoryLink::pair(1500, 256), Repairs::ALL, StackCongestion::None);
+    let accepted = bench.open();
+    let mut received = [0; 12];
+    bench.put(ACK, &[], b"read");
+    bench.turn();
+    assert_eq!(bench.engine.recv(accepted.flow, &mut received).unwrap(), 4);
+    bench.sequence += 5;
+    bench.put(ACK, &[], b"behind");
+    bench.turn();
+    bench.pass(2 * REST);
+    bench.sequence -= 11;
+    bench.put(ACK, &[], b"first");
+    bench.turn();
+    assert_eq!(bench.engine.recv(accepted.flow, &mut received).unwrap(), 11);
+    assert_eq!(&received[..11], b"firstbehind");
+}
+
+/// It costs a system call for each, and received packets must not wait for many of these.
+#[test]
+fn an_egress_gives_the_memory_of_few_connections_back() {
+    let mut bench = Bench::new(MemoryLink::pair(1500, 256), Repairs::ALL, StackCongestion::None);
+    for port in 1..=EGRESS_PACKETS as u16 + 1 {
+        (bench.port, bench.sequence, bench.acknowledgement) = (port, 99, 0);
+        let accepted = bench.open();
+        bench.put(ACK, &[], b"x");
+        bench.turn();
+        bench.engine.recv(accepted.flow, &mut [0; 9]).unwrap();
+        bench.turn();
+    }
+    bench.pass(2 * REST);
+    assert!(bench.engine.has_due());
+    bench.turn();
+    assert!(!bench.engine.has_due());
 }

@@ -199,6 +199,13 @@ pub(crate) trait System {
 
     fn return_large_buffers() {}
 
+    /// # Safety
+    ///
+    /// See [`crate::discard`].
+    unsafe fn discard(_memory: *mut [u8]) -> bool {
+        false
+    }
+
     fn processors() -> Option<Vec<u16>> {
         None
     }

@@ -81,6 +81,11 @@ impl System for Linux {
         let _accepted = unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BUFFER_BYTES) };
     }
 
+    unsafe fn discard(memory: *mut [u8]) -> bool {
+        // SAFETY: the caller owns the memory, and wants none of its bytes.
+        unsafe { libc::madvise(memory.cast(), memory.len(), libc::MADV_DONTNEED) == 0 }
+    }
+
     fn set_up(interface: &Interface) -> Result<(), Error> {
         network::set_up(interface)
     }
