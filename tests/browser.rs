@@ -45,7 +45,7 @@ const READERS: [(&str, u32, &str); 4] =
 const FACTS: &str = r"(() => {
     for (const details of document.querySelectorAll('details')) details.open = true;
     const seen = (element) => element.getClientRects().length > 0;
-    const figures = [...document.querySelectorAll('#throughput svg')].filter(seen);
+    const figures = [...document.querySelectorAll('#glance svg')].filter(seen);
     const luminance = (color) => {
         const [r, g, b] = color.match(/\d+/g).map((part) => {
             const value = part / 255;
@@ -70,7 +70,7 @@ const FACTS: &str = r"(() => {
         figures: figures.length,
         circles: figures[0].querySelectorAll('circle').length,
         ladders: [...document.querySelectorAll('.ladder svg')].filter(seen).length,
-        rows: document.querySelectorAll('#repeat tbody tr').length,
+        rows: document.querySelectorAll('.repeat tbody tr').length,
         ground: getComputedStyle(document.body).backgroundColor,
         text_contrast: Math.min(...texts.map((text) => contrast(inked(text)))),
         mark_contrast: Math.min(...marks.map(contrast)),
@@ -78,6 +78,67 @@ const FACTS: &str = r"(() => {
         unnamed: [...document.querySelectorAll('svg')].filter((svg) => !svg.getAttribute('aria-label')).length,
     });
 })()";
+
+/// Returns what is wrong with the layout of a page that is open, as lines: texts of a picture on each other or outside it,
+/// tables that are wider than their place, columns without a value, and sections that the contents lack.
+const LAYOUT: &str = r"(() => {
+    for (const details of document.querySelectorAll('details')) details.open = true;
+    const wrong = [];
+    const seen = (element) => element.getClientRects().length > 0;
+    for (const svg of [...document.querySelectorAll('svg')].filter(seen)) {
+        const name = svg.getAttribute('aria-label');
+        const edge = svg.getBoundingClientRect();
+        const texts = [...svg.querySelectorAll('text')].filter((text) => text.textContent.trim()).map((text) => [text.textContent.trim(), text.getBoundingClientRect()]);
+        texts.forEach(([text, box], index) => {
+            if (box.left < edge.left - 1 || box.right > edge.right + 1 || box.top < edge.top - 1 || box.bottom > edge.bottom + 1)
+                wrong.push(`${name}: ${text} is outside`);
+            for (const [other, its] of texts.slice(index + 1)) {
+                const across = Math.min(box.right, its.right) - Math.max(box.left, its.left);
+                const down = Math.min(box.bottom, its.bottom) - Math.max(box.top, its.top);
+                if (across > 1 && down > 2) wrong.push(`${name}: ${text} is on ${other}`);
+            }
+        });
+    }
+    for (const place of [...document.querySelectorAll('.scroll')].filter(seen)) {
+        const name = place.getAttribute('aria-label');
+        if (innerWidth >= 1280 && place.scrollWidth > place.clientWidth + 1) wrong.push(`${name} is too wide`);
+        if (getComputedStyle(place.querySelector('td')).position !== 'sticky') wrong.push(`${name} has no fixed column`);
+        const rows = [...place.querySelectorAll('tbody tr')].map((row) => [...row.children].map((cell) => cell.textContent));
+        for (let column = 1; column < rows[0].length; column++)
+            if (rows.every((row) => row[column] === '' || row[column] === '–')) wrong.push(`${name}: column ${column} is empty`);
+    }
+    if (document.documentElement.scrollWidth > innerWidth) wrong.push('the page is too wide');
+    const links = [...document.querySelectorAll('nav a')].map((link) => link.getAttribute('href'));
+    const sections = [...document.querySelectorAll('main section')].map((section) => `#${section.id}`);
+    if (new Set(links).size !== links.length || links.join() !== sections.join()) wrong.push(`contents: ${links}, ${sections}`);
+    return wrong.join('\n');
+})()";
+
+/// The data of the documents have more cells, and longer names, than the fixed samples.
+#[test]
+fn on_no_page_is_anything_too_wide_or_on_another_thing() {
+    let program = browser();
+    skip_if!(program.is_none().then(|| format!("none of {} is installed", NAMES.join(", "))));
+    let mut browser = Browser::start(&program.unwrap());
+    for name in ["stacks", "requests", "networks", "connections", "programs", "forward", "linux"] {
+        let (path, _) = page(&format!("data-{name}"), &[&format!("docs/data/{name}.jsonl")]);
+        for (device, width, theme) in READERS {
+            open(&mut browser, &path, width, theme);
+            browser.picture(&path.with_file_name(format!("data-{name}-{device}-{theme}.png")));
+            let wrong = browser.evaluate(LAYOUT);
+            assert_eq!(wrong, "", "{name}, {device}, {theme}");
+        }
+    }
+}
+
+/// Opens a page for a reader, and returns the events until it is drawn.
+fn open(browser: &mut Browser, path: &Path, width: u32, theme: &str) -> Vec<Value> {
+    let size = json!({"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500});
+    browser.call("Emulation.setDeviceMetricsOverride", &size);
+    let features = json!({"features": [{"name": "prefers-color-scheme", "value": theme}]});
+    browser.call("Emulation.setEmulatedMedia", &features);
+    browser.open(&format!("file://{}", path.display()))
+}
 
 #[test]
 fn a_page_is_whole_in_every_theme_and_width() {
@@ -103,11 +164,7 @@ fn is_layer(sample: &Sample) -> bool {
 
 fn look(browser: &mut Browser, path: &Path, series: &[Series], reader: (&str, &str, u32, &str)) {
     let (name, device, width, theme) = reader;
-    let size = json!({"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500});
-    browser.call("Emulation.setDeviceMetricsOverride", &size);
-    let features = json!({"features": [{"name": "prefers-color-scheme", "value": theme}]});
-    browser.call("Emulation.setEmulatedMedia", &features);
-    let events = browser.open(&format!("file://{}", path.display()));
+    let events = open(browser, path, width, theme);
     let address = browser.evaluate("location.href");
     let of = |method: &str| events.iter().filter(|event| event["method"] == method).collect::<Vec<_>>();
     for method in ["Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded"] {
@@ -133,5 +190,6 @@ fn look(browser: &mut Browser, path: &Path, series: &[Series], reader: (&str, &s
     // WCAG 2.1, 1.4.3 and 1.4.11.
     assert!(number("text_contrast") >= 4.5 && number("mark_contrast") >= 3.0, "{reader:?}: {facts}");
     assert!(number("smallest_px") >= 9.0, "{reader:?}: {facts}");
+    assert_eq!(browser.evaluate(LAYOUT), "", "{reader:?}");
     assert_eq!(facts["ground"] == "rgb(255, 255, 255)", theme == "light", "{reader:?}: {facts}");
 }

@@ -191,6 +191,8 @@ fn a_page_loads_nothing() {
         let text = written(two(), format);
         for loads in ["http:", "https:", "src=", "href", "url(", "@import", "<script", "<link", "<iframe", "<object"] {
             let text = text.replace("http://www.w3.org/2000/svg", "").replace("style-src=", "");
+            // The contents link to places on the page.
+            let text = text.replace("href=\"#", "");
             assert!(!text.contains(loads), "{format:?} has {loads}");
         }
     }

@@ -4,7 +4,7 @@ use bytesize::ByteSize;
 use forwarders::Io;
 use netstacks::{Repairs, StackCongestion, StackKind};
 
-use super::format::UNKNOWN;
+use super::format::{UNKNOWN, unique};
 use crate::measure::CellSummary;
 use crate::scenario::{Cell, Forwarder, Generator, Layer, Mode, RuntimeKind, Workload, is_one, plural, si};
 
@@ -225,10 +225,39 @@ pub(super) fn differing(cells: &[&Cell]) -> Vec<&'static Axis> {
     AXES.iter().filter(|axis| !axis.is_alike(cells)).collect()
 }
 
-/// The properties that are equal for all cells, as phrases.
-pub(super) fn shared(cells: &[&Cell]) -> Vec<String> {
-    let alike = AXES.iter().filter(|axis| axis.is_alike(cells));
-    alike.filter_map(|axis| cells.iter().find_map(|cell| axis.phrase(cell))).collect()
+/// The properties that are equal for all cells that have them, as phrases.
+#[derive(Default)]
+pub(super) struct Shared {
+    /// Those that all cells have.
+    pub(super) by_all: Vec<String>,
+    /// Those that only some have: the kernel alone has no MTU.
+    by_some: Vec<String>,
+}
+
+impl Shared {
+    pub(super) fn of(cells: &[&Cell]) -> Self {
+        let mut shared = Self::default();
+        for axis in AXES.iter().filter(|axis| axis.is_alike(cells)) {
+            let phrases: Vec<_> = cells.iter().map(|cell| axis.phrase(cell)).collect();
+            // Cells with the same value may need other words: one stream, or one connection.
+            let different = unique(phrases.iter().flatten().cloned());
+            let is_by_all = different.len() == 1 && phrases.iter().all(Option::is_some);
+            if is_by_all { &mut shared.by_all } else { &mut shared.by_some }.extend(different);
+        }
+        shared
+    }
+
+    /// Adds words that hold for all runs, or only for some.
+    pub(super) fn extend(&mut self, is_by_all: bool, words: impl IntoIterator<Item = String>) {
+        if is_by_all { &mut self.by_all } else { &mut self.by_some }.extend(words);
+    }
+
+    /// A sentence, or two.
+    pub(super) fn sentences(&self) -> String {
+        let parts = [("In every run", &self.by_all), ("In every run that has it", &self.by_some)];
+        let parts = parts.into_iter().filter(|(_, words)| !words.is_empty());
+        parts.map(|(of, words)| format!("{of}: {}.", words.join(", "))).collect::<Vec<_>>().join(" ")
+    }
 }
 
 /// The properties of a cell on some axes, as one phrase.
@@ -239,4 +268,25 @@ pub(super) fn phrase<'a>(cell: &Cell, axes: impl IntoIterator<Item = &'a Axis>) 
 /// The cells of some rows.
 pub(super) fn cells<'a>(rows: impl IntoIterator<Item = &'a CellSummary>) -> Vec<&'a Cell> {
     rows.into_iter().map(|row| &row.cell).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::measure::fixture::cell;
+    use crate::scenario::{Mode, Requests, Subject};
+
+    use super::*;
+
+    #[test]
+    fn in_every_run_is_only_what_holds_for_all() {
+        let stack = cell(StackKind::Lwip, Mode::Reader);
+        let kernel = Cell { subject: Subject::Loopback, offload: None, mtu: None, window_bytes: None, ..stack.clone() };
+        let requests = Cell { workload: Workload::Rr(Requests::default()), ..stack.clone() };
+        let words = Shared::of(&[&stack, &kernel]);
+        assert!(words.by_all.contains(&"1 stream".to_owned()), "{}", words.sentences());
+        assert_eq!(words.by_some[..2], ["lwip", "offload off"], "{}", words.sentences());
+        assert!(Shared::of(&[&stack]).by_some.is_empty());
+        let both = Shared::of(&[&stack, &requests]);
+        assert!(["1 stream", "1 connection"].iter().all(|words| both.by_some.contains(&(*words).to_owned())));
+    }
 }

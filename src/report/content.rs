@@ -6,6 +6,7 @@ mod conditions;
 mod cores;
 mod headline;
 mod layers;
+mod marks;
 mod overview;
 mod programs;
 pub(super) mod published;
@@ -26,14 +27,14 @@ use crate::sample;
 
 /// The report of some series.
 pub(super) fn document(all: &[Series]) -> Document {
-    // The bars share one scale. So a series with another figure gets a chart of its own.
-    let (alike, others): (Vec<_>, Vec<_>) = all.iter().partition(|one| one.speed().name == all[0].speed().name);
-    let mut picture = charts::bars(&alike);
-    picture.captions.extend(overview::shared(all).map(|shared| format!("In every run: {shared}.")));
-    picture.captions.extend(all.iter().map(|one| match label(one, all) {
-        Some(label) => format!("{label}: {}", one.machine()),
-        None => one.machine(),
-    }));
+    let mut picture = charts::bars(all);
+    picture.captions.extend(overview::shared(all));
+    let machines = format::unique(all.iter().map(Series::machine));
+    if machines.len() > 1 {
+        picture.captions.extend(all.iter().map(|one| format!("{}: {}", one.label, one.machine())));
+    } else {
+        picture.captions.extend(machines);
+    }
     let mut sections = Vec::new();
     sections.extend(section("stacks", "Stacks", None, stacks::blocks(all)));
     for (stack, blocks) in repairs::sections(all) {
@@ -45,11 +46,7 @@ pub(super) fn document(all: &[Series]) -> Document {
     sections.extend(section("side", "Side by side", None, overview::side_by_side(all)));
     for one in all {
         let of = label(one, all);
-        let mut overview = overview(one, of.clone());
-        if others.iter().any(|other| other.label == one.label) {
-            overview.blocks.push(Block::Chart(charts::bars(&[one])));
-        }
-        sections.push(overview);
+        sections.push(overview(one, of.clone()));
         let mut push = |kind, title, blocks| sections.extend(section(kind, title, of.clone(), blocks));
         push("cells", "Cells", cells::blocks(one));
         push("ladder", "Layers", layers::blocks(one));

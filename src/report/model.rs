@@ -4,7 +4,9 @@ mod chart;
 
 use comfy_table::{CellAlignment, TableStyle};
 
-pub(super) use self::chart::{Axis, Bar, Chart, Group, Guide, Mark, Plot, Scale, Shape, Strokes};
+pub(super) use self::chart::{
+    Axis, Bar, Chart, Group, Guide, Mark, Panel, Plot, Reference, Scale, Shape, Sign, Strokes,
+};
 use super::format::UNKNOWN;
 
 /// A report.
@@ -76,17 +78,30 @@ pub(super) struct Column {
     pub(super) title: String,
     /// Whether it holds numbers, which are aligned to the right.
     pub(super) is_number: bool,
-    /// Whether it may be left out if there is no room.
-    pub(super) may_go: bool,
+    pub(super) need: Need,
     /// How good the value of each row is, which a page shows as a colour; empty for none.
     pub(super) percent_of_best: Vec<u8>,
     /// Whether the value of each row stands out; empty for none.
     pub(super) bold: Vec<bool>,
 }
 
+/// Whether a column is shown if there is little room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Need {
+    Always,
+    /// As long as there is room.
+    Wanted,
+    /// If there is room after those that are wanted.
+    Extra,
+}
+
 impl Column {
     pub(super) fn new(title: impl Into<String>, is_number: bool) -> Self {
-        Self { title: title.into(), is_number, may_go: false, percent_of_best: Vec::new(), bold: Vec::new() }
+        Self { title: title.into(), is_number, need: Need::Always, percent_of_best: Vec::new(), bold: Vec::new() }
+    }
+
+    pub(super) fn if_room(self, need: Need) -> Self {
+        Self { need, ..self }
     }
 }
 

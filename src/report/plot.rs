@@ -6,6 +6,8 @@
 mod bars;
 mod marks;
 mod plane;
+mod signs;
+mod words;
 
 use std::io;
 
@@ -13,10 +15,13 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::format;
-use super::model::{Mark, Plot};
+pub(super) use self::signs::sign;
+pub(super) use self::words::wrapped;
+use self::words::{fitted, width_of};
+use super::model::{Plot, Sign};
 
 /// A colour: its use, and its values in the light and the dark theme.
+#[derive(Clone, Copy)]
 pub(super) struct Ink {
     light: RGBColor,
     dark: &'static str,
@@ -26,41 +31,14 @@ const GROUND: Ink = Ink { light: RGBColor(0xFF, 0xFF, 0xFF), dark: "#14181d" };
 const TEXT: Ink = Ink { light: RGBColor(0x1B, 0x1F, 0x24), dark: "#e6e9ed" };
 const FAINT: Ink = Ink { light: RGBColor(0x57, 0x60, 0x6A), dark: "#9ba5b0" };
 const GRID: Ink = Ink { light: RGBColor(0xE1, 0xE5, 0xEA), dark: "#2c343d" };
-// Blue, orange and green also differ in lightness, for readers who do not see red and green. The marks differ in shape
-// too.
-const BLUE: Ink = Ink { light: RGBColor(0x0B, 0x5C, 0xAB), dark: "#6cb6f5" };
-const ORANGE: Ink = Ink { light: RGBColor(0xC2, 0x51, 0x0C), dark: "#f29a5c" };
-const GREEN: Ink = Ink { light: RGBColor(0x12, 0x8A, 0x67), dark: "#3fc79b" };
-const PURPLE: Ink = Ink { light: RGBColor(0x7A, 0x3E, 0x9D), dark: "#c79be6" };
-const OLIVE: Ink = Ink { light: RGBColor(0x8A, 0x7A, 0x0A), dark: "#d6c44e" };
-const GREY: Ink = Ink { light: RGBColor(0x6B, 0x74, 0x7E), dark: "#8f99a5" };
 
-const INKS: [&Ink; 10] = [&GROUND, &TEXT, &FAINT, &GRID, &BLUE, &ORANGE, &GREEN, &PURPLE, &OLIVE, &GREY];
-
-impl Mark {
-    /// Its colour, the colour's name in the style sheet of the page, and its shape in text.
-    pub(super) const fn look(self) -> (&'static Ink, &'static str, char) {
-        match self {
-            Self::Circle => (&BLUE, "blue", '●'),
-            Self::Triangle => (&ORANGE, "orange", '▲'),
-            Self::Square => (&GREEN, "green", '■'),
-            Self::Cross => (&PURPLE, "purple", '✚'),
-            Self::Ring => (&OLIVE, "olive", '○'),
-            Self::Frame => (&BLUE, "blue", '□'),
-            Self::Nabla => (&PURPLE, "purple", '▼'),
-            Self::Bar => (&OLIVE, "olive", '▬'),
-            Self::Diamond => (&GREY, "grey", '◆'),
-        }
-    }
-
-    const fn ink(self) -> &'static Ink {
-        self.look().0
-    }
-}
+/// Those that belong to no mark.
+const INKS: [Ink; 4] = [GROUND, TEXT, FAINT, GRID];
 
 /// The rules that give each colour its value in the dark theme. They belong into a media query.
 pub(super) fn theme() -> String {
-    let rules = INKS.iter().map(|Ink { light: RGBColor(red, green, blue), dark }| {
+    let inks = INKS.into_iter().chain(Sign::ALL.map(Sign::ink));
+    let rules = inks.map(|Ink { light: RGBColor(red, green, blue), dark }| {
         let light = format!("#{red:02X}{green:02X}{blue:02X}");
         format!("svg [fill=\"{light}\"]{{fill:{dark}}}svg [stroke=\"{light}\"]{{stroke:{dark}}}\n")
     });
@@ -69,8 +47,9 @@ pub(super) fn theme() -> String {
 
 /// Height of the text in a picture, in pixels.
 const TEXT_PX: f64 = 12.0;
-/// About the width of a character of the text: a picture cannot ask the font for it.
-const CHARACTER_PX: f64 = 6.6;
+
+/// The space to the left of the name of a vertical axis, in pixels.
+const EDGE: u32 = 3;
 
 /// The area on which a picture is drawn.
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -78,7 +57,7 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// Draws a plot.
 pub(super) fn draw(plot: &Plot, width: Width) -> io::Result<Picture> {
     match plot {
-        Plot::Bars(name, groups) => bars::bars(name, groups, width),
+        Plot::Bars(panels) => bars::bars(panels, width),
         Plot::Marks { names, points, guides } => marks::marks(*names, points, guides, width),
         Plot::Plane { is_small, x, y, strokes, baseline } => plane::plane(*is_small, x, y, strokes, *baseline, width),
     }
@@ -134,26 +113,19 @@ fn text_style(ink: &Ink, horizontal: HPos, vertical: VPos) -> TextStyle<'static>
     ("sans-serif", TEXT_PX * 1.24).into_font().color(&ink.light).pos(Pos::new(horizontal, vertical))
 }
 
-/// A text without control characters, cut to the width that is there.
-fn fitted(text: &str, width_px: f64) -> String {
-    let line = format::one_line(text);
-    let room = (width_px / CHARACTER_PX).max(4.0) as usize;
-    match line.char_indices().nth(room) {
-        Some(_) => line.chars().take(room - 1).chain(['…']).collect(),
-        None => line,
-    }
-}
-
-/// About how wide a text is, in pixels.
-fn width_of(text: &str) -> f64 {
-    text.chars().count() as f64 * CHARACTER_PX
-}
-
-/// The ticks of a logarithmic axis from `low` to `high`: powers of ten, each times these factors.
-fn steps(low: f64, high: f64, factors: &[f64]) -> Vec<f64> {
-    let decades = low.log10().floor() as i32..=high.log10().ceil() as i32;
-    let steps = decades.flat_map(|decade| factors.iter().map(move |factor| factor * 10_f64.powi(decade)));
-    steps.filter(|step| (low..=high).contains(step)).collect()
+/// The ticks of a logarithmic axis from `low` to `high`, of which there is room for `most`: powers of ten, each also times 2
+/// and 5 if they are few.
+fn steps(low: f64, high: f64, most: usize) -> Vec<f64> {
+    let of = |factors: &[f64]| -> Vec<f64> {
+        let decades = low.log10().floor() as i32..=high.log10().ceil() as i32;
+        let steps = decades.flat_map(|decade| factors.iter().map(move |factor| factor * 10_f64.powi(decade)));
+        steps.filter(|step| (low..=high).contains(step)).collect()
+    };
+    let fine = of(&[1.0, 2.0, 5.0]);
+    let steps = if fine.len() > most { of(&[1.0]) } else { fine };
+    // With more decades than there is room for, every second or third of them.
+    let every = steps.len().div_ceil(most.max(1)).max(1);
+    steps.into_iter().step_by(every).collect()
 }
 
 /// The number at a tick of an axis, with four significant digits.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::axis;
+use super::axis::{self, Shared};
 use super::format;
 use crate::measure::metric::{GBPS, Metric, speed_of};
 use crate::measure::{CellSummary, Summary, grouped};
@@ -106,26 +106,29 @@ impl Series {
         format::one_line(&words.join(", "))
     }
 
-    /// The properties that all runs share: axes of the cells, the client's congestion control, and the length of a run.
-    pub(super) fn shared(&self) -> Vec<String> {
-        let mut words = axis::shared(&axis::cells(&self.summary.cells));
-        let mut controls: Vec<_> =
-            self.samples.iter().filter_map(|sample| sample.measured.congestion.as_deref()).collect();
-        controls.sort_unstable();
-        controls.dedup();
-        if !controls.is_empty() {
-            words.push(format::one_line(&format!("congestion control {}", controls.join(" or "))));
+    /// What the runs share: properties of the cells, the client's congestion control, and the length of a run.
+    pub(super) fn shared(&self) -> Shared {
+        let mut shared = Shared::of(&axis::cells(&self.summary.cells));
+        let succeeded = || self.samples.iter().filter(|sample| sample.is_ok());
+        let controls = || succeeded().map(|sample| sample.measured.congestion.as_deref());
+        let mut names: Vec<_> = controls().flatten().collect();
+        names.sort_unstable();
+        names.dedup();
+        if !names.is_empty() {
+            let words = format::one_line(&format!("congestion control {}", names.join(" or ")));
+            shared.extend(controls().all(|control| control.is_some()), [words]);
         }
-        let times = || self.samples.iter().filter(|sample| sample.is_ok()).map(|sample| sample.measured.elapsed);
+        let times = || succeeded().map(|sample| sample.measured.elapsed);
         if let (Some(shortest), Some(longest)) = (times().min(), times().max()) {
             let [shortest, longest] = [shortest, longest].map(|time| format!("{:.1}", time.as_secs_f64()));
-            words.push(if shortest == longest {
+            let words = if shortest == longest {
                 format!("{shortest} s timed")
             } else {
                 format!("{shortest} to {longest} s timed")
-            });
+            };
+            shared.extend(true, [words]);
         }
-        words
+        shared
     }
 
     /// The rows of whole subjects, without their single layers. All rows, if there is no whole subject.

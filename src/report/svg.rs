@@ -4,7 +4,6 @@ use std::io::{self, Write};
 
 use askama::Template;
 
-use super::format;
 use super::model::Document;
 use super::plot::{self, Picture, Width};
 
@@ -21,14 +20,18 @@ struct Standalone<'a> {
     height: u32,
 }
 
+/// The space to either side of the picture, and the height of a line of a caption, in pixels.
+const MARGIN: u32 = 16;
+const LINE: u32 = 18;
+
 /// Writes the picture with its title and captions.
 pub(super) fn svg(document: &Document, out: &mut impl Write) -> io::Result<()> {
     let picture = &plot::draw(&document.picture.plot, Width::Wide)?;
-    let top = 44;
-    let first = top + picture.height + 20;
-    let captions: Vec<_> = document.picture.captions.iter().map(|caption| format::shortened(caption)).collect();
-    let (width, height) = (picture.width + 24, first + 18 * captions.len() as u32);
-    let captions = (first..).step_by(18).zip(captions).collect();
+    let (top, width) = (44, picture.width + 24);
+    let room = f64::from(width - 2 * MARGIN);
+    let captions = document.picture.captions.iter().flat_map(|caption| plot::wrapped(caption, room));
+    let captions: Vec<_> = (top + picture.height + 20..).step_by(LINE as usize).zip(captions).collect();
+    let height = captions.last().map_or(top + picture.height, |(y, _)| *y) + LINE;
     Standalone { picture, title: document.title, captions, top, width, height }
         .write_into(out)
         .map_err(io::Error::other)

@@ -5,10 +5,10 @@ use std::io::{self, Write};
 use comfy_table::presets;
 
 use super::format;
-use super::model::{Block, Table};
+use super::model::{Block, Need, Table};
 
 /// Writes blocks for a terminal with this many `columns`; `None` is no limit. If a table does not fit, columns at its
-/// right are left out, and a line under it names them. Charts are left out.
+/// right are left out, those that are wanted last, and a line under it names them. Charts are left out.
 pub(super) fn terminal(blocks: Vec<Block>, columns: Option<u16>, out: &mut impl Write) -> io::Result<()> {
     for block in blocks {
         match block {
@@ -30,14 +30,17 @@ fn write_table(mut table: Table, columns: Option<u16>, out: &mut impl Write) -> 
         let widest = lines.iter().map(|line| line.chars().count()).max().unwrap_or(0);
         columns.is_some_and(|columns| widest > columns.into())
     };
-    let mut left_out = Vec::new();
+    let titles: Vec<_> = table.columns.iter().map(|column| column.title.clone()).collect();
     while is_too_wide(&lines) {
-        let Some(index) = table.columns.iter().rposition(|column| column.may_go) else { break };
-        left_out.insert(0, table.columns.remove(index).title);
+        let last = |need| table.columns.iter().rposition(|column| column.need == need);
+        let Some(index) = last(Need::Extra).or_else(|| last(Need::Wanted)) else { break };
+        table.columns.remove(index);
         table.rows.iter_mut().for_each(|row| drop(row.remove(index)));
         lines = table.lines(presets::NOTHING, |text, _| format::one_line(text));
     }
     lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
     writeln!(out)?;
+    let is_left_out = |title: &&String| !table.columns.iter().any(|column| column.title == **title);
+    let left_out: Vec<_> = titles.iter().filter(is_left_out).map(String::as_str).collect();
     if left_out.is_empty() { Ok(()) } else { writeln!(out, "In a wider terminal also: {}.", left_out.join(", ")) }
 }

@@ -4,7 +4,7 @@ use crate::measure::CellSummary;
 use crate::measure::metric::{METRICS, Metric, Taken, speed_of};
 use crate::report::axis::{self, AXES};
 use crate::report::format;
-use crate::report::model::{Benchmark, Block, Column, Measure, Table};
+use crate::report::model::{Benchmark, Block, Column, Measure, Need, Table};
 use crate::report::series::Series;
 use crate::sample::Sample;
 use crate::scenario::Cell;
@@ -12,10 +12,8 @@ use crate::scenario::Cell;
 /// The table of a series and its notes.
 pub(super) fn blocks(one: &Series) -> Vec<Block> {
     let mut blocks = vec![Block::Table(table(one))];
-    let shared = one.shared();
-    if !shared.is_empty() {
-        blocks.push(Block::Text(format!("In every run: {}.", shared.join(", "))));
-    }
+    let shared = one.shared().sentences();
+    blocks.extend((!shared.is_empty()).then_some(Block::Text(shared)));
     blocks.extend(notes(one));
     let cells = axis::cells(&one.summary.cells);
     let columns = metrics(&cells, |metric| metric.in_cells).map(|metric| explained(metric, &cells)).collect();
@@ -37,6 +35,25 @@ fn metrics(cells: &[&Cell], wanted: fn(&Metric) -> bool) -> impl Iterator<Item =
     METRICS.iter().filter(move |metric| wanted(metric) && cells.iter().any(|cell| (metric.exists)(cell)))
 }
 
+/// The metrics that a page shows first, beside the speed: cost, memory, loss and latency.
+const WANTED: [&str; 11] = [
+    "cores_per_gbit",
+    "subject_cpu_us_per_request",
+    "bytes_per_connection",
+    "released_share",
+    "latency_p50_us",
+    "latency_p99_us",
+    "lost_share",
+    "retransmits",
+    "device_drops",
+    "rss_bytes",
+    "peak_rss_bytes",
+];
+
+fn need(metric: &Metric) -> Need {
+    if WANTED.contains(&metric.name) { Need::Wanted } else { Need::Extra }
+}
+
 /// The meaning of a metric's column.
 fn explained(metric: &Metric, cells: &[&Cell]) -> String {
     let over = match metric.taken {
@@ -50,7 +67,7 @@ fn explained(metric: &Metric, cells: &[&Cell]) -> String {
     format!("{}: {}{over}{}", format::head(metric, cells), metric.about, better.unwrap_or_default())
 }
 
-/// The rows of a summary. A property that is equal for all of them has no column; see [`axis::shared`].
+/// The rows of a summary. A property that is equal for all of them has no column; see [`axis::Shared`].
 fn table(one: &Series) -> Table {
     let (rows, cells) = (&one.summary.cells, axis::cells(&one.summary.cells));
     let mut table = Table::new(format!("Figures of {}", one.label));
@@ -62,10 +79,12 @@ fn table(one: &Series) -> Table {
         if metric.name == one.speed().name {
             table.push(head, rows.iter().map(format::figure_or_failures));
             table.push(Column::new("95 % interval", true), rows.iter().map(format::interval));
-            let runs = Column { may_go: true, ..Column::new("runs", true) };
-            table.push(runs, rows.iter().map(|row| row.speeds.len().to_string()));
+            table.push(
+                Column::new("runs", true).if_room(Need::Extra),
+                rows.iter().map(|row| row.speeds.len().to_string()),
+            );
         } else {
-            table.push(Column { may_go: true, ..head }, rows.iter().map(|row| format::figure(row, metric)));
+            table.push(head.if_room(need(metric)), rows.iter().map(|row| format::figure(row, metric)));
         }
     }
     let slower = |row: &CellSummary| {
@@ -73,7 +92,7 @@ fn table(one: &Series) -> Table {
         row.warnings.iter().find_map(|warning| warning.slower_runs(runs)).map(|slower| format!("{slower} of {runs}"))
     };
     if rows.iter().any(|row| slower(row).is_some()) {
-        table.push(Column::new("slower by the end", false), rows.iter().map(slower));
+        table.push(Column::new("slower by the end", false).if_room(Need::Wanted), rows.iter().map(slower));
     }
     let is_mixed = |row: &CellSummary| !row.failures.is_empty() && row.estimate.is_some();
     if rows.iter().any(is_mixed) {
@@ -87,18 +106,19 @@ fn table(one: &Series) -> Table {
 pub(super) fn samples(one: &Series) -> Table {
     let (samples, cells) = (&one.samples, axis::cells(&one.summary.cells));
     let mut table = Table::new(format!("Samples of {}", one.label));
-    let mut push = |title: String, is_number, value: &dyn Fn(&Sample) -> Option<String>| {
-        table.push(Column::new(title, is_number), samples.iter().map(value));
+    let mut push = |column: Column, value: &dyn Fn(&Sample) -> Option<String>| {
+        table.push(column, samples.iter().map(value));
     };
-    push("round".to_owned(), true, &|sample| sample.measured.round.map(|round| round.to_string()));
-    push("cell".to_owned(), false, &|sample| Some(sample.cell.to_string()));
-    push("status".to_owned(), false, &|sample| Some(sample.measured.status.to_string()));
+    push(Column::new("cell", false), &|sample| Some(sample.cell.to_string()));
+    push(Column::new("round", true), &|sample| sample.measured.round.map(|round| round.to_string()));
+    push(Column::new("status", false), &|sample| Some(sample.measured.status.to_string()));
     for metric in metrics(&cells, |metric| metric.in_samples) {
-        push(format::head(metric, &cells), true, &|sample| {
+        let need = if metric.name == one.speed().name { Need::Always } else { need(metric) };
+        push(Column::new(format::head(metric, &cells), true).if_room(need), &|sample| {
             Some(metric.write(metric.of_run(sample).filter(|_| (metric.exists)(&sample.cell))?))
         });
     }
-    push("detail".to_owned(), false, &|sample| sample.measured.detail.as_deref().map(format::shortened));
+    push(Column::new("detail", false), &|sample| sample.measured.detail.as_deref().map(format::shortened));
     table
 }
 

@@ -1,71 +1,135 @@
 //! The charts of a report.
 
-use forwarders::Offload;
-use netstacks::StackKind;
-
-use super::published;
+pub(super) use super::marks::{legend, mark, mark_of};
+use super::{marks, published, requests};
 use crate::measure::CellSummary;
-use crate::measure::metric::speed;
+use crate::measure::metric::{speed, speed_of};
 use crate::report::axis::{self, Axis};
 use crate::report::format;
-use crate::report::model::{self, Bar, Block, Chart, Group, Guide, Mark, Plot, Scale, Shape, Strokes};
+use crate::report::model::{
+    self, Bar, Block, Chart, Group, Guide, Mark, Panel, Plot, Reference, Scale, Shape, Strokes,
+};
 use crate::report::series::{Kind, Series};
 use crate::sample::{Sample, gbps};
-use crate::scenario::{Cell, Forwarder};
+use crate::scenario::{Cell, Subject};
 
 pub(super) const THROUGHPUT: &str = "throughput, Gbps";
 
-/// The main rows of series that are compared by the same figure, as bars.
-pub(super) fn bars(all: &[&Series]) -> Chart {
-    let (forwards, stacks): (Vec<_>, Vec<_>) = all.iter().copied().partition(|one| one.is_forward());
-    let mut groups = groups_of(&stacks);
-    for group in groups_of(&forwards) {
-        let title = match group.title {
-            title if stacks.is_empty() => title,
-            title if title.is_empty() => "forwarders".to_owned(),
-            title => format!("forwarders: {title}"),
+/// Groups share a scale if the longest bars of none are shorter than those of another by more than this factor.
+const MAGNITUDE: f64 = 5.0;
+
+/// The main rows of all series as bars: panels for each figure by which they are compared.
+pub(super) fn bars(all: &[Series]) -> Chart {
+    // Stacks of all figures are told apart by the same words, and so are forwarders.
+    let axes = [false, true].map(|is_forward| {
+        let rows = all.iter().filter(|one| one.is_forward() == is_forward).flat_map(Series::main_rows);
+        axis::differing(&axis::cells(rows.filter(|row| !is_kernel(&row.cell))))
+    });
+    let mut panels = Vec::new();
+    for figure in format::unique(all.iter().map(|one| one.speed().name)) {
+        let alike = all.iter().filter(|one| one.speed().name == figure);
+        let (forwards, stacks): (Vec<_>, Vec<_>) = alike.partition(|one| one.is_forward());
+        let mut groups = groups_of(&stacks, &axes[0]);
+        for group in groups_of(&forwards, &axes[1]) {
+            let title = match group.title {
+                title if stacks.is_empty() => title,
+                title if title.is_empty() => "forwarders".to_owned(),
+                title => format!("forwarders: {title}"),
+            };
+            groups.push(Group { title, ..group });
+        }
+        let scale = match stacks.first().map(|one| one.kind()) {
+            Some(Kind::Requests) => "requests a second",
+            Some(Kind::Rated) => "p99 of the latencies, µs: less is better",
+            Some(Kind::Connections) => "connections in a megabyte",
+            _ => THROUGHPUT,
         };
-        groups.push(Group { title, bars: group.bars });
+        panels.extend(of_magnitudes(scale, groups));
     }
     let key =
         "Bar and number: median. Line: its 95 % interval. Dot: a run. Ring: an outlier, which counts like any other.";
-    let (scale, label, more) = match all.first().map(|one| one.kind()) {
-        Some(Kind::Requests) => ("requests a second", "Requests of each cell", ""),
-        Some(Kind::Rated) => ("p99 of the latencies, µs", "Latency of each cell", " Less is better."),
-        Some(Kind::Connections) => ("connections in a megabyte", "Connections of each cell", ""),
-        _ => (THROUGHPUT, "Throughput of each cell", ""),
-    };
-    of_groups(scale, groups, label, &format!("{key}{more}"))
+    let has_reference = panels.iter().flat_map(|panel| &panel.groups).any(|group| !group.references.is_empty());
+    let about = if has_reference { " Dashed: the kernel alone, for comparison." } else { "" };
+    of_panels(panels, "The main figure of each cell", &format!("{key}{about}"))
 }
 
-/// Groups of bars as a chart, on a scale with this name.
-pub(super) fn of_groups(scale: &'static str, groups: Vec<Group>, label: &str, caption: &str) -> Chart {
-    let plot = Plot::Bars(scale, groups);
+/// Panels of groups as a chart.
+pub(super) fn of_panels(panels: Vec<Panel>, label: &str, caption: &str) -> Chart {
+    let plot = Plot::Bars(panels);
     Chart { label: label.to_owned(), captions: vec![caption.to_owned()], legend: Vec::new(), plot }
 }
 
-/// The bars of series of one kind: a group for each piece of work.
-fn groups_of(series: &[&Series]) -> Vec<Group> {
-    let cells = axis::cells(series.iter().flat_map(|one| one.main_rows()));
-    let axes = axis::differing(&cells);
-    let groups = works(&cells).into_iter().map(|work| {
-        let mut rows: Vec<(&CellSummary, &Series)> = Vec::new();
-        for one in series {
-            rows.extend(one.main_rows().into_iter().filter(|row| row.cell.same_work(work)).map(|row| (row, *one)));
+/// Groups of one unit: a panel for each magnitude.
+fn of_magnitudes(axis: &'static str, groups: Vec<Group>) -> Vec<Panel> {
+    let longest = |group: &Group| group.bars.iter().filter_map(|bar| Some(bar.median.as_ref()?.0)).fold(0.0, f64::max);
+    let mut panels: Vec<Panel> = Vec::new();
+    for group in groups {
+        let own = longest(&group);
+        let is_near = |other: &Group| {
+            let (least, most) = (own.min(longest(other)), own.max(longest(other)));
+            least == 0.0 || most <= least * MAGNITUDE
+        };
+        match panels.iter_mut().find(|panel| panel.groups.iter().all(is_near)) {
+            Some(panel) => panel.groups.push(group),
+            None => panels.push(Panel { axis, groups: vec![group] }),
         }
+    }
+    panels
+}
+
+/// The bars of series of one kind: a group for each piece of work, which its title says as far as it differs in `axes`.
+/// Beside others, the kernel has no bars.
+fn groups_of(series: &[&Series], axes: &[&Axis]) -> Vec<Group> {
+    let mut all = Vec::new();
+    for one in series {
+        all.extend(one.main_rows().into_iter().map(|row| (row, *one)));
+    }
+    if all.iter().any(|(row, _)| !is_kernel(&row.cell)) {
+        all.retain(|(row, _)| !is_kernel(&row.cell));
+    }
+    let cells = axis::cells(all.iter().map(|(row, _)| *row));
+    let groups = works(&cells).into_iter().map(|work| {
+        let mut rows: Vec<_> = all.iter().filter(|(row, _)| row.cell.same_work(work)).collect();
         rows.sort_by(|(left, _), (right, _)| left.cell.cmp(&right.cell));
+        let of_series = |one: &Series| (series.len() > 1).then(|| one.label.clone());
         let bars = rows.into_iter().map(|(row, one)| {
             let mut label = vec![name(&row.cell)];
             let is_runtime = |axis: &&&Axis| axis.name == "runtime";
             label.extend(axes.iter().find(is_runtime).and(row.cell.runtime).map(|runtime| runtime.to_string()));
             label.extend(row.cell.variant());
-            label.extend((series.len() > 1).then(|| one.label.clone()));
+            label.extend(of_series(one));
             bar(label.join(", "), row)
         });
-        let bars = bars.collect();
-        Group { title: axis::phrase(work, axes.iter().copied().filter(|axis| (axis.is_work)(work))), bars }
+        let references = series.iter().filter_map(|one| kernel_of(one, work, of_series(one))).collect();
+        let title = axis::phrase(work, axes.iter().copied().filter(|axis| (axis.is_work)(work)));
+        Group { title, bars: bars.collect(), references }
     });
     groups.collect()
+}
+
+/// Whether a cell is the kernel alone.
+fn is_kernel(cell: &Cell) -> bool {
+    match cell.subject {
+        Subject::Loopback | Subject::Kernel => true,
+        Subject::Program(name) => name.as_str() == marks::KERNEL,
+        _ => false,
+    }
+}
+
+/// The kernel's figure at a piece of work of others: over loopback, if the work has no conditions.
+fn kernel_of(one: &Series, work: &Cell, of: Option<String>) -> Option<Reference> {
+    let is_its = |row: &&CellSummary| {
+        is_kernel(&row.cell) && row.cell != *work && requests::is_rival(&work.with_subject_of(&row.cell), &row.cell)
+    };
+    let rows = one.summary.cells.iter().filter(is_its).filter_map(|row| Some((row, row.estimate?.median)));
+    let (row, value) = rows.min_by_key(|(row, _)| row.cell.subject == Subject::Kernel)?;
+    let place = match row.cell.subject {
+        Subject::Loopback => Some("loopback".to_owned()),
+        Subject::Kernel => Some("two devices".to_owned()),
+        _ => None,
+    };
+    let words: Vec<_> = [marks::KERNEL.to_owned()].into_iter().chain(place).chain(of).collect();
+    Some(Reference { label: format!("{}: {}", words.join(", "), speed_of(&row.cell).write_with_unit(value)), value })
 }
 
 /// One cell of each piece of work, in the order of the works.
@@ -80,13 +144,14 @@ pub(super) fn works<'a>(cells: &[&'a Cell]) -> Vec<&'a Cell> {
 
 /// The name of a cell among rivals.
 pub(super) fn name(cell: &Cell) -> String {
-    match (cell.forwarder(), cell.stack()) {
-        (Some(forwarder), _) => {
+    match (cell.forwarder(), cell.stack(), cell.program()) {
+        (Some(forwarder), ..) => {
             let name = published::name(forwarder);
             forwarder.row().map_or_else(|| name.clone(), |row| format!("{row} {name}"))
         }
-        (None, Some(stack)) => stack.to_string(),
-        (None, None) => cell.layer().to_string(),
+        (None, Some(stack), _) => stack.to_string(),
+        (None, None, Some(program)) => program.to_string(),
+        (None, None, None) => cell.layer().to_string(),
     }
 }
 
@@ -102,33 +167,6 @@ pub(super) fn bar(label: String, row: &CellSummary) -> Bar {
         median: row.estimate.map(|estimate| (estimate.median, estimate.low..estimate.high)),
         runs: row.speeds.iter().enumerate().map(|(index, gbps)| (*gbps, row.outliers.contains(&index))).collect(),
         note,
-    }
-}
-
-pub(super) fn mark(cell: &Cell) -> Mark {
-    match (cell.forwarder(), cell.stack()) {
-        (Some(Forwarder::Rust(config)), _) => match config.offload {
-            Offload::Off => Mark::Circle,
-            Offload::On => Mark::Triangle,
-            Offload::Whole => Mark::Square,
-        },
-        (None, Some(stack)) => mark_of(stack),
-        (Some(Forwarder::Go { .. }), _) | (None, None) => Mark::Diamond,
-    }
-}
-
-/// The mark of a stack.
-pub(super) const fn mark_of(stack: StackKind) -> Mark {
-    match stack {
-        StackKind::Lwip => Mark::Circle,
-        StackKind::Ipstack => Mark::Triangle,
-        StackKind::Smoltcp => Mark::Square,
-        StackKind::TcpIp => Mark::Cross,
-        StackKind::NetstackSmoltcp => Mark::Ring,
-        StackKind::LwipPublished => Mark::Frame,
-        StackKind::Gvisor => Mark::Nabla,
-        StackKind::External => Mark::Bar,
-        StackKind::Kernel => Mark::Diamond,
     }
 }
 
@@ -157,19 +195,6 @@ pub(super) fn cost(one: &Series) -> Option<Chart> {
         legend: legend(&rows),
         plot: Plot::Marks { names: [THROUGHPUT, "cores for a Gbit"], guides: guides.collect(), points },
     })
-}
-
-/// The meaning of the marks of some rows.
-pub(super) fn legend(rows: &[&CellSummary]) -> Vec<(Mark, &'static str)> {
-    let kind = |cell: &Cell| match cell.forwarder() {
-        Some(forwarder) => published::kind(forwarder),
-        None => cell.stack().map_or("kernel", StackKind::name),
-    };
-    let marks = Mark::ALL.into_iter().filter_map(|of| {
-        let cell = &rows.iter().find(|row| mark(&row.cell) == of)?.cell;
-        Some((of, kind(cell)))
-    });
-    marks.collect()
 }
 
 /// The times of a series' runs, and the name of their axis.
@@ -217,9 +242,12 @@ fn around(values: impl Iterator<Item = f64> + Clone) -> std::ops::Range<f64> {
 /// All runs in one chart: how far each is from its cell's median, over time. Empty if no cell has two runs to compare.
 pub(super) fn drift(one: &Series) -> Vec<Block> {
     let (samples, clock) = (&one.samples, Clock::of(&one.samples));
-    let mut strokes = Mark::ALL.map(|mark| Strokes { mark, shape: Shape::Dots, points: Vec::new() });
+    let rows: Vec<_> = one.summary.cells.iter().filter(|row| row.speeds.len() > 1).collect();
+    let legend = legend(&rows);
+    let dots = |(mark, _): &(Mark, String)| Strokes { mark: *mark, shape: Shape::Dots, points: Vec::new() };
+    let mut strokes: Vec<_> = legend.iter().map(dots).collect();
     for (sample, time) in samples.iter().zip(&clock.times).filter(|(sample, _)| sample.is_ok()) {
-        let row = one.summary.cells.iter().find(|row| row.cell == sample.cell && row.speeds.len() > 1);
+        let row = rows.iter().find(|row| row.cell == sample.cell);
         let median = row.and_then(|row| row.estimate).map(|estimate| estimate.median).filter(|gbps| *gbps > 0.0);
         let of_mark = strokes.iter_mut().find(|strokes| strokes.mark == mark(&sample.cell));
         if let (Some(median), Some(strokes)) = (median, of_mark) {
@@ -240,8 +268,8 @@ pub(super) fn drift(one: &Series) -> Vec<Block> {
             "Each dot is a run: how far it is from the median of its cell. Dots that leave the line together come \
              from the machine, not from a {subject}."
         )],
-        legend: Vec::new(),
-        plot: Plot::Plane { is_small: false, x, y, strokes: strokes.into_iter().collect(), baseline: Some(0.0) },
+        legend,
+        plot: Plot::Plane { is_small: false, x, y, strokes, baseline: Some(0.0) },
     };
     let cells = gallery(one, "over the time", |row| Some(over_time(one, &clock, row)));
     let title = format!("Each cell alone: {} by {}", one.unit(), clock.name);
@@ -266,7 +294,8 @@ fn gallery(one: &Series, of: &str, plot: impl Fn(&CellSummary) -> Option<Plot>) 
     let rows = one.summary.cells.iter().filter(|row| row.estimate.is_some());
     let charts = rows.filter_map(|row| {
         let label = format!("{} {of}: {}", one.unit(), row.cell);
-        Some(Chart { label, captions: vec![row.cell.to_string()], legend: Vec::new(), plot: plot(row)? })
+        let legend = vec![(mark(&row.cell), row.cell.to_string())];
+        Some(Chart { label, captions: Vec::new(), legend, plot: plot(row)? })
     });
     charts.collect()
 }
@@ -305,8 +334,11 @@ fn rates(sample: &Sample) -> Vec<(f64, f64)> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::float_cmp, reason = "a test may panic, and its figures are exact")]
 
+    use netstacks::StackKind;
+
     use super::*;
     use crate::measure::fixture::{cell, sample};
+    use crate::report::model::Sign;
     use crate::scenario::Mode;
 
     /// Runs that began at these minutes; `None` is one that does not say when.
@@ -341,6 +373,29 @@ mod tests {
         let series = Series::split("runs", &[known, unknown], &[]);
         let Plot::Marks { points, .. } = cost(&series[0]).unwrap().plot else { unreachable!() };
         // 20 Gbit in two seconds.
-        assert!(matches!(points[..], [(_, cost, Mark::Square)] if (cost - 0.075).abs() < 1e-9));
+        assert!(matches!(points[..], [(_, cost, Mark { sign: Sign::Square, .. })] if (cost - 0.075).abs() < 1e-9));
+    }
+
+    #[test]
+    fn the_kernel_is_a_line_through_each_group_and_groups_of_another_magnitude_have_another_scale() {
+        let stack = |kind, mtu, gbps| sample(&Cell { mtu: Some(mtu), ..cell(kind, Mode::Reader) }, gbps);
+        let like = cell(StackKind::Lwip, Mode::Reader);
+        let kernel = Cell { subject: Subject::Loopback, offload: None, mtu: None, window_bytes: None, ..like };
+        let runs = [
+            stack(StackKind::Lwip, 1500, 2.0),
+            stack(StackKind::Smoltcp, 1500, 1.0),
+            stack(StackKind::Lwip, 9000, 30.0),
+            stack(StackKind::Lwip, 4000, 8.0),
+            sample(&kernel, 9.0),
+        ];
+        let Plot::Bars(panels) = bars(&Series::split("runs", &runs, &[])).plot else { unreachable!() };
+        let titles = |panel: &Panel| panel.groups.iter().map(|group| group.title.clone()).collect::<Vec<_>>();
+        assert_eq!(panels.iter().map(titles).collect::<Vec<_>>(), [vec!["MTU 1500", "MTU 4000"], vec!["MTU 9000"]]);
+        let groups: Vec<_> = panels.iter().flat_map(|panel| &panel.groups).collect();
+        assert_eq!(groups.iter().map(|group| group.bars.len()).collect::<Vec<_>>(), [2, 1, 1]);
+        for group in groups {
+            let [Reference { label, value }] = &group.references[..] else { unreachable!("{}", group.title) };
+            assert_eq!((label.as_str(), *value), ("kernel, loopback: 9.00 Gbps", 9.0));
+        }
     }
 }

@@ -4,7 +4,7 @@ use super::charts;
 use crate::measure::{CellSummary, Summary};
 use crate::report::axis::{self, Axis};
 use crate::report::format;
-use crate::report::model::{Block, Column, Group, Table};
+use crate::report::model::{Block, Column, Group, Panel, Table};
 use crate::report::series::{Kind, Series};
 use crate::scenario::{Cell, Subject, Workload};
 
@@ -27,9 +27,8 @@ pub(super) fn blocks(one: &Series) -> Vec<Block> {
     }
     let cells = axis::cells(paths.iter().map(|layers| layers.path));
     let axes = axis::differing(&cells);
-    let chart = charts::of_groups(
-        charts::THROUGHPUT,
-        groups(&paths, &axes),
+    let chart = charts::of_panels(
+        vec![Panel { axis: charts::THROUGHPUT, groups: groups(&paths, &axes) }],
         "Throughput of each layer alone and of the whole path",
         "From above: the kernel’s TCP over its loopback, without a device; the device with packets that the kernel \
          sends back, without TCP; each stack alone over a link in memory; and the whole path, client to stack.",
@@ -87,7 +86,7 @@ fn groups(paths: &[Layers<'_>], axes: &[&Axis]) -> Vec<Group> {
         rows.extend(mine().flat_map(|layers| [layers.stack, Some(layers.path)]).flatten());
         let bars = rows.into_iter().map(|row| charts::bar(name(row.cell.subject), row)).collect();
         let title = axis::phrase(&work.path.cell, axes.iter().copied().filter(|axis| axis.name != "netstack"));
-        Group { title, bars }
+        Group { title, bars, references: Vec::new() }
     });
     groups.collect()
 }

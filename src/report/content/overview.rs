@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use super::published;
-use crate::report::axis;
+use crate::report::axis::{self, Shared};
 use crate::report::format::{self, unique};
 use crate::report::model::{Block, Column, Table};
 use crate::report::series::{Kind, Series};
@@ -20,10 +20,11 @@ pub(super) fn blocks(one: &Series) -> Vec<Block> {
     vec![Block::Text(key.to_owned()), Block::Table(table), Block::Text(in_every_run(one))]
 }
 
-/// The properties that all runs of a series share, with their number and the machine.
+/// The properties that all runs of a series share, with their number and the machine, in sentences.
 pub(super) fn in_every_run(one: &Series) -> String {
-    let shared = one.shared().into_iter().chain([runs(one), one.machine()]).collect::<Vec<_>>();
-    format!("In every run: {}.", shared.join(", "))
+    let mut shared = one.shared();
+    shared.extend(true, [runs(one), one.machine()]);
+    shared.sentences()
 }
 
 /// How many runs a cell has, failed ones too.
@@ -35,10 +36,10 @@ fn runs(one: &Series) -> String {
     }
 }
 
-/// The properties that are equal for all main cells of all series.
+/// The properties that are equal for all main cells of all series, in sentences; `None` without any.
 pub(super) fn shared(all: &[Series]) -> Option<String> {
-    let words = axis::shared(&axis::cells(all.iter().flat_map(Series::main_rows)));
-    (!words.is_empty()).then(|| words.join(", "))
+    let shared = Shared::of(&axis::cells(all.iter().flat_map(Series::main_rows)));
+    Some(shared.sentences()).filter(|sentences| !sentences.is_empty())
 }
 
 /// The main rows of a series of stacks: offload and runtime are columns.

@@ -6,7 +6,7 @@ use super::questions::{self, Figures, MEMORY, NEW, Question, READ, REQUESTS, Row
 use crate::measure::{self, CellSummary, Summary};
 use crate::program::{self, Profile, ProgramName, Role, is_baseline};
 use crate::report::format::{self, UNKNOWN};
-use crate::report::model::{Block, Column};
+use crate::report::model::{Block, Column, Need};
 use crate::report::series::Series;
 use crate::sample::ProgramFacts;
 use crate::scenario::{Cell, Requests, Workload};
@@ -90,7 +90,7 @@ fn blocks(all: &[&Series], programs: &[Program], wanted: Role, title: &'static s
     );
     let at_rest = |facts: &ProgramFacts| facts.at_rest.pss_bytes.unwrap_or_default() as f64 / 1e6;
     table.push(Column::new("MB at rest", true), facts().map(|facts| median(facts, at_rest, 1)));
-    table.push(Column::new("version", false), facts().map(version));
+    table.push(Column::new("version", false).if_room(Need::Extra), facts().map(version));
     let note = format!(
         "Medians of the runs that succeeded, with their intervals, on {}, with one stream or as many connections as the column \
          says. {} Memory is of the near end of a tunnel.",

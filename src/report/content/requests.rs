@@ -75,7 +75,7 @@ fn curves(one: &Series, rows: &[&CellSummary]) -> Option<Plot> {
 /// A line for each mark, from few to many; `None` if all rows have the same number.
 pub(super) fn lines(rows: &[&CellSummary], number: fn(&Cell) -> u16) -> Option<Vec<Strokes>> {
     let numbers: BTreeSet<_> = rows.iter().filter(|row| row.estimate.is_some()).map(|row| number(&row.cell)).collect();
-    let lines = Mark::ALL.into_iter().flat_map(|mark| {
+    let lines = charts::legend(rows).into_iter().flat_map(|(mark, _)| {
         let rows = rows.iter().filter(|row| charts::mark(&row.cell) == mark);
         let points = rows.filter_map(|row| Some((f64::from(number(&row.cell)), row.estimate?.median)));
         line(mark, points.collect(), 1)
@@ -133,7 +133,7 @@ fn works<'a>(rows: &[&'a CellSummary], alike: fn(Cell) -> Cell) -> Vec<(Cell, Ve
 
 /// Whether two cells fit into one chart: they differ only in the stack, or one is the kernel's, which lacks some of the
 /// properties.
-fn is_rival(one: &Cell, other: &Cell) -> bool {
+pub(super) fn is_rival(one: &Cell, other: &Cell) -> bool {
     fn agree<T: Copy + PartialEq>(one: Option<T>, other: Option<T>) -> bool {
         one.is_none() || other.is_none() || one == other
     }
@@ -177,6 +177,7 @@ mod tests {
 
     use super::*;
     use crate::measure::fixture::{cell, sample};
+    use crate::report::model::Sign;
     use crate::sample::{RequestFacts, Sample};
     use crate::scenario::{Mode, Requests, Workload};
 
@@ -218,7 +219,7 @@ mod tests {
         let runs = [run(&stack, 1000), run(&stack, 1000), run(&loopback(&stack), 500)];
         let charts = lines(latencies(&Series::split("runs", &runs, &[])[0]));
         let [(_, strokes)] = &charts[..] else { unreachable!("{} charts", charts.len()) };
-        assert_eq!(strokes.iter().map(|line| line.mark).collect::<Vec<_>>(), [Mark::Diamond, Mark::Square]);
+        assert_eq!(strokes.iter().map(|line| line.mark.sign).collect::<Vec<_>>(), [Sign::Diamond, Sign::Square]);
         let points = &strokes[1].points;
         let all = measure::latency(&runs[..2]);
         assert!(points.iter().all(|(share, latency)| all.quantile_us(*share) == Some(*latency)));
@@ -243,8 +244,8 @@ mod tests {
         let charts = lines(by_connections(&Series::split("runs", &runs, &[])[0]));
         let [(caption, strokes)] = &charts[..] else { unreachable!("{} charts", charts.len()) };
         assert_eq!(caption, "rr, MTU 1500");
-        let points = |mark| &strokes.iter().find(|line| line.mark == mark).unwrap().points;
-        assert_eq!(*points(Mark::Circle), [(1.0, 100.0), (50.0, 2000.0)]);
-        assert_eq!(*points(Mark::Diamond), [(1.0, 300.0)]);
+        let points = |sign| &strokes.iter().find(|line| line.mark.sign == sign).unwrap().points;
+        assert_eq!(*points(Sign::Circle), [(1.0, 100.0), (50.0, 2000.0)]);
+        assert_eq!(*points(Sign::Diamond), [(1.0, 300.0)]);
     }
 }

@@ -7,7 +7,7 @@ use netstacks::{Repairs, StackKind};
 
 use super::charts;
 use crate::report::format::{Stack, UNKNOWN, name_of, unique};
-use crate::report::model::{Bar, Benchmark, Block, Column, Document, Group, Measure, Section, Table};
+use crate::report::model::{Bar, Benchmark, Block, Column, Document, Group, Measure, Need, Panel, Section, Table};
 use crate::sample::{Head, SampleFile, Score};
 use crate::scenario::plural;
 
@@ -36,7 +36,8 @@ pub(in crate::report) fn document(files: &[SampleFile]) -> Document {
         }
         all.extend(scores);
     }
-    let picture = charts::of_groups("cases passed, %", groups(&all), "Cases that each stack passes", KEY);
+    let panel = Panel { axis: "cases passed, %", groups: groups(&all) };
+    let picture = charts::of_panels(vec![panel], "Cases that each stack passes", KEY);
     Document {
         title: "Conformance of TCP/IP stacks",
         picture,
@@ -206,8 +207,8 @@ fn cases(scores: &[&Score]) -> Table {
         });
         table.push(Column::new(name_of(stack), false), values);
     }
-    table.push(Column { may_go: true, ..Column::new("situation", false) }, of_cases(scores, |score| &score.title));
-    table.push(Column { may_go: true, ..Column::new("RFC", false) }, of_cases(scores, |score| &score.rfc));
+    table.push(Column::new("situation", false).if_room(Need::Wanted), of_cases(scores, |score| &score.title));
+    table.push(Column::new("RFC", false).if_room(Need::Extra), of_cases(scores, |score| &score.rfc));
     table
 }
 
@@ -301,13 +302,13 @@ fn groups(scores: &[&Score]) -> Vec<Group> {
             let percent = 100.0 * passed as f64 / applied.max(1) as f64;
             Bar {
                 label: name_of(of),
-                mark: charts::mark_of(of.0),
+                mark: charts::mark_of(of),
                 median: Some((percent, percent..percent)),
                 runs: Vec::new(),
                 note: format!("{passed} of {applied}"),
             }
         });
-        Group { title: subject.to_owned(), bars: bars.collect() }
+        Group { title: subject.to_owned(), bars: bars.collect(), references: Vec::new() }
     };
     subjects.map(group).collect()
 }

@@ -9,24 +9,39 @@ pub(crate) struct Chart {
     /// Lines of text under it.
     pub(crate) captions: Vec<String>,
     /// The meaning of its marks.
-    pub(crate) legend: Vec<(Mark, &'static str)>,
+    pub(crate) legend: Vec<(Mark, String)>,
     pub(crate) plot: Plot,
 }
 
 /// The kinds of charts.
 pub(crate) enum Plot {
-    /// Horizontal bars over one axis with this name.
-    Bars(&'static str, Vec<Group>),
+    /// Horizontal bars, in panels under each other.
+    Bars(Vec<Panel>),
     /// Marks on two logarithmic axes with these names.
     Marks { names: [&'static str; 2], points: Vec<(f64, f64, Mark)>, guides: Vec<Guide> },
     /// Dots, marks or lines on two axes, as wide as the page or one of many small ones.
     Plane { is_small: bool, x: Axis, y: Axis, strokes: Vec<Strokes>, baseline: Option<f64> },
 }
 
+/// Groups of bars over one axis.
+pub(crate) struct Panel {
+    /// The name of the axis.
+    pub(crate) axis: &'static str,
+    pub(crate) groups: Vec<Group>,
+}
+
 /// Bars that are compared with each other.
 pub(crate) struct Group {
     pub(crate) title: String,
     pub(crate) bars: Vec<Bar>,
+    /// Lines through all bars.
+    pub(crate) references: Vec<Reference>,
+}
+
+/// A value with which the bars of a group are compared.
+pub(crate) struct Reference {
+    pub(crate) label: String,
+    pub(crate) value: f64,
 }
 
 /// A cell.
@@ -37,7 +52,7 @@ pub(crate) struct Bar {
     pub(crate) median: Option<(f64, Range<f64>)>,
     /// The runs, and whether each is an outlier.
     pub(crate) runs: Vec<(f64, bool)>,
-    /// The text at its end.
+    /// The text at the median.
     pub(crate) note: String,
 }
 
@@ -87,37 +102,62 @@ pub(crate) enum Shape {
 
 /// Stands for a kind of cell: a shape, and a colour of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mark {
-    /// lwIP, or a forwarder without super-packets.
-    Circle,
-    /// ipstack, or a forwarder that cuts and joins super-packets.
-    Triangle,
-    /// smoltcp, or a forwarder that passes super-packets through.
-    Square,
-    /// `tcp_ip`.
-    Cross,
-    /// netstack-smoltcp.
-    Ring,
-    /// lwip-published.
-    Frame,
-    /// gVisor.
-    Nabla,
-    /// A program of the user's.
-    Bar,
-    /// The kernel, or the forwarder in Go.
-    Diamond,
+pub(crate) struct Mark {
+    pub(crate) sign: Sign,
+    /// Whether it is an outline: a stack as it is, or a relative of the program with the filled shape.
+    pub(crate) is_open: bool,
 }
 
 impl Mark {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const fn filled(sign: Sign) -> Self {
+        Self { sign, is_open: false }
+    }
+
+    pub(crate) const fn open(sign: Sign) -> Self {
+        Self { sign, is_open: true }
+    }
+}
+
+/// The shape of a mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sign {
+    Circle,
+    Triangle,
+    Square,
+    Cross,
+    Nabla,
+    Left,
+    Right,
+    Bar,
+    Diamond,
+    Pillar,
+    Star,
+    Saltire,
+    Hexagon,
+    Pentagon,
+    Hourglass,
+    Bow,
+    Chevron,
+}
+
+impl Sign {
+    pub(crate) const ALL: [Self; 17] = [
         Self::Circle,
         Self::Triangle,
         Self::Square,
         Self::Cross,
-        Self::Ring,
-        Self::Frame,
         Self::Nabla,
+        Self::Left,
+        Self::Right,
         Self::Bar,
         Self::Diamond,
+        Self::Pillar,
+        Self::Star,
+        Self::Saltire,
+        Self::Hexagon,
+        Self::Pentagon,
+        Self::Hourglass,
+        Self::Bow,
+        Self::Chevron,
     ];
 }

@@ -8,7 +8,7 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
-use super::{FAINT, GRID, Picture, Width, marks, steps, text_style, tick, width_of};
+use super::{EDGE, FAINT, GRID, Picture, Width, signs, steps, text_style, tick, width_of};
 use crate::report::model::{Axis, Scale, Shape, Strokes};
 
 /// The size of one of many small pictures, in pixels.
@@ -64,10 +64,7 @@ impl Ranged for Coordinate<'_> {
                 let nines = 0..=self.axis.scale.place(end) as i32;
                 nines.map(|nines| 1.0 - 10_f64.powi(-nines)).collect()
             }
-            Scale::Logarithmic => {
-                let all = steps(start, end, &[1.0, 2.0, 5.0]);
-                if all.len() > hint.max_num_points() { steps(start, end, &[1.0]) } else { all }
-            }
+            Scale::Logarithmic => steps(start, end, hint.max_num_points()),
         }
     }
 
@@ -97,6 +94,7 @@ pub(super) fn plane(
         let mut chart = ChartBuilder::on(area)
             .margin_top(8)
             .margin_right(12)
+            .margin_left(EDGE)
             .x_label_area_size(if x.name.is_empty() { 22 } else { 42 })
             .y_label_area_size(if y.name.is_empty() { 34.max(widest + 16) } else { 56.max(widest + 34) })
             .build_cartesian_2d(Coordinate::of(x), Coordinate::of(y))?;
@@ -129,7 +127,7 @@ pub(super) fn plane(
                     let radius = if is_small { 3 } else { 2 };
                     chart.draw_series(points.map(|point| Circle::new(point, radius, ink.mix(0.8).filled())))?;
                 }
-                Shape::Marks => points.try_for_each(|point| marks::shape(area, chart.backend_coord(&point), *mark))?,
+                Shape::Marks => points.try_for_each(|point| signs::shape(area, chart.backend_coord(&point), *mark))?,
             }
         }
         Ok(())
