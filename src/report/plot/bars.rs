@@ -185,7 +185,8 @@ fn reference_line(
     let label = if is_beyond { format!("{label} →") } else { label.clone() };
     // It is on the side of the line that has more room.
     let is_left = f64::from(place) + 4.0 + width_of(&label) > f64::from(layout.width);
-    let (anchor, at) = if is_left { (HPos::Right, place - 4) } else { (HPos::Left, place + 4) };
+    let (anchor, at) =
+        if is_left { (HPos::Right, (place - 4).max(width_of(&label) as i32 + 4)) } else { (HPos::Left, place + 4) };
     area.draw(&Text::new(
         fitted(&label, f64::from(layout.width) - 8.0),
         (at, upper),
