@@ -269,11 +269,54 @@ impl<L: Link> Peers<L> {
     /// The errors of the link, which can no longer be used; [`io::ErrorKind::InvalidData`] if the stack sends more than
     /// a window has room for. Then `ready` is not complete.
     pub fn wait(&mut self, longest: Duration, ready: &mut Vec<usize>) -> io::Result<()> {
+        self.signal.attach();
+        let mut begin = None;
+        while self.advance(ready)?.is_pending() {
+            let now = Instant::now();
+            let left = longest.saturating_sub(now - *begin.get_or_insert(now));
+            if left.is_zero() {
+                break;
+            }
+            thread::park_timeout(left);
+        }
+        Ok(())
+    }
+
+    /// The same as [`Peers::wait`] for a task, which bounds the time itself.
+    ///
+    /// # Errors
+    ///
+    /// The same.
+    ///
+    /// ```
+    /// use std::future::poll_fn;
+    ///
+    /// use netstacks::peer::Peers;
+    /// use platform::MemoryLink;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> std::io::Result<()> {
+    /// let (link, _other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+    /// let mut peers = Peers::new(link, [10, 0, 0, 1].into());
+    /// let waker = peers.waker();
+    /// tokio::spawn(async move { waker.wake() });
+    /// let mut ready = Vec::new();
+    /// poll_fn(|cx| peers.poll_wait(cx, &mut ready)).await?;
+    /// assert!(ready.is_empty());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn poll_wait(&mut self, cx: &mut Context<'_>, ready: &mut Vec<usize>) -> Poll<io::Result<()>> {
+        self.signal.attach_task(cx.waker());
+        self.advance(ready)
+    }
+
+    /// Sends and receives until there is something to do for the caller, or until the link has nothing. Then the link has
+    /// the waker.
+    fn advance(&mut self, ready: &mut Vec<usize>) -> Poll<io::Result<()>> {
         ready.clear();
         ready.append(&mut self.found);
         self.table.next_turn();
-        self.signal.attach();
-        let mut begin = None;
         loop {
             let has_room_again = self.regain_room(ready)?;
             self.table.send_due(&mut self.wire)?;
@@ -281,17 +324,11 @@ impl<L: Link> Peers<L> {
             self.receive(ready)?;
             let is_woken = self.signal.lower();
             if is_woken || has_room_again || !ready.is_empty() || self.has_datagrams() {
-                return Ok(());
+                return Poll::Ready(Ok(()));
             }
-            if self.poll_change()?.is_ready() {
-                continue;
+            if self.poll_change()?.is_pending() {
+                return Poll::Pending;
             }
-            let now = Instant::now();
-            let left = longest.saturating_sub(now - *begin.get_or_insert(now));
-            if left.is_zero() {
-                return Ok(());
-            }
-            thread::park_timeout(left);
         }
     }
 

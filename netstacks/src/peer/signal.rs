@@ -1,32 +1,50 @@
-//! Wakes a thread that waits for a link.
+//! Wakes a thread or a task that waits for a link.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Wake;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
 
-/// Unparks the waiting thread, either as the waker of a link or with a flag for the thread.
+/// Wakes the waiting thread or task, either as the waker of a link or with a flag for it.
 #[derive(Debug)]
 pub(super) struct Signal {
-    /// The thread that waits, or the last one that did.
-    thread: Mutex<Thread>,
+    /// The one that waits, or the last one that did.
+    waiter: Mutex<Waiter>,
     raised: AtomicBool,
+}
+
+#[derive(Debug)]
+enum Waiter {
+    Thread(Thread),
+    Task(Waker),
 }
 
 impl Signal {
     pub(super) fn new() -> Self {
-        Self { thread: Mutex::new(thread::current()), raised: AtomicBool::new(false) }
+        Self { waiter: Mutex::new(Waiter::Thread(thread::current())), raised: AtomicBool::new(false) }
     }
 
     /// Sends wakes to the current thread from now on. Call it before the link is polled.
     pub(super) fn attach(&self) {
-        *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = thread::current();
+        *self.waiter() = Waiter::Thread(thread::current());
     }
 
-    /// Sets the flag, and wakes the thread.
+    /// Sends wakes to this task from now on. Call it before the link is polled.
+    pub(super) fn attach_task(&self, waker: &Waker) {
+        match &mut *self.waiter() {
+            Waiter::Task(task) => task.clone_from(waker),
+            other @ Waiter::Thread(_) => *other = Waiter::Task(waker.clone()),
+        }
+    }
+
+    fn waiter(&self) -> MutexGuard<'_, Waiter> {
+        self.waiter.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the flag, and wakes the waiter.
     pub(super) fn raise(&self) {
         self.raised.store(true, Ordering::Release);
-        self.unpark();
+        self.wake_waiter();
     }
 
     pub(super) fn is_raised(&self) -> bool {
@@ -38,17 +56,20 @@ impl Signal {
         self.raised.swap(false, Ordering::AcqRel)
     }
 
-    fn unpark(&self) {
-        self.thread.lock().unwrap_or_else(PoisonError::into_inner).unpark();
+    fn wake_waiter(&self) {
+        match &*self.waiter() {
+            Waiter::Thread(thread) => thread.unpark(),
+            Waiter::Task(task) => task.wake_by_ref(),
+        }
     }
 }
 
 impl Wake for Signal {
     fn wake(self: Arc<Self>) {
-        self.unpark();
+        self.wake_waiter();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.unpark();
+        self.wake_waiter();
     }
 }
