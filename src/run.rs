@@ -226,7 +226,8 @@ fn execute(
     profiled(&title, profile, Sample::is_ok, || {
         let started = SystemTime::now();
         let network = enter_network(scenario)?;
-        let runtime = probe(scenario).and_then(|()| runtime(runtime_kind(scenario), scenario.pin.as_ref())).map_err(|source| {
+        let pin = scenario.pin.as_ref().filter(|_| !scenario.shards_have_threads());
+        let runtime = probe(scenario).and_then(|()| runtime(runtime_kind(scenario), pin)).map_err(|source| {
             platform::Error::new(Class::Failed, "start", "the runtime and the clients", source)
                 .remedy("raise the limits on processes and open files (ulimit -u, ulimit -n), or lower --worker-threads and --parallel")
         })?;
@@ -294,9 +295,14 @@ fn enter_network(scenario: &Scenario) -> Result<Network, RunError> {
     }
 }
 
-/// The runtime of the stack and its server. A carrier has its own runtime, so its load gets all processors.
+/// The runtime of the stack and its server. A carrier has its own runtime, so its load gets all processors. Shards with
+/// threads of their own leave only the supervisor to it.
 fn runtime_kind(scenario: &Scenario) -> RuntimeKind {
-    if scenario.subject.is_carrier() { RuntimeKind::MultiThread(None) } else { scenario.runtime }
+    match scenario.runtime {
+        _ if scenario.subject.is_carrier() => RuntimeKind::MultiThread(None),
+        _ if scenario.shards_have_threads() => RuntimeKind::CurrentThread,
+        runtime => runtime,
+    }
 }
 
 /// Checks that the system has enough threads and descriptors for a run. Tokio panics if one is missing, and a runtime
@@ -316,6 +322,7 @@ fn probe(scenario: &Scenario) -> io::Result<()> {
         (usize::from(scenario.parallel.get() + holes) + streams, 3 + streams)
     };
     let workers = match runtime_kind(scenario) {
+        RuntimeKind::CurrentThread if scenario.shards_have_threads() => scenario.shards.get().into(),
         RuntimeKind::CurrentThread => 0,
         RuntimeKind::MultiThread(Some(workers)) => workers.get(),
         RuntimeKind::MultiThread(None) => platform::parallelism().unwrap_or(1),

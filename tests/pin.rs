@@ -46,10 +46,14 @@ fn clients_and_workers_are_kept_on_their_processors() {
     let there = platform::processors().unwrap();
     skip_if!((there.len() < 2).then_some("there is only one processor"));
     let (one, other) = (there[0], there[1]);
-    for (layer, worker) in [("--worker-threads 1", "tokio-rt-worker"), ("--current-thread", "rust-tun-perf")] {
-        let arguments = format!(
-            "-m rr --layer loopback --parallel 2 --client-threads 2 --time 100 --timeout 200 {layer} --pin {other},{one}"
-        );
+    for (subject, worker) in [
+        ("--layer loopback --client-threads 2 --worker-threads 1", "tokio-rt-worker"),
+        ("--layer loopback --client-threads 2 --current-thread", "rust-tun-perf"),
+        // A shard has one thread.
+        #[cfg(feature = "smoltcp")]
+        ("--layer stack -n smoltcp --shards 2", "client-1"),
+    ] {
+        let arguments = format!("-m rr --parallel 2 --time 100 --timeout 200 {subject} --pin {other},{one}");
         let mut command = Command::new(PROGRAM);
         command.args(arguments.split_whitespace()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = Ended(command.spawn().unwrap());
@@ -58,6 +62,8 @@ fn clients_and_workers_are_kept_on_their_processors() {
         for (name, processor) in [("client-0", other), ("client-1", one), (worker, one)] {
             assert!(is_kept(process, name, &processor.to_string()), "{name}: {:?}", threads(process));
         }
+        let has_workers = threads(process).keys().any(|(thread, _)| thread.starts_with("tokio-rt-worker"));
+        assert_eq!(has_workers, worker == "tokio-rt-worker", "{:?}", threads(process));
     }
 }
 

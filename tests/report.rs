@@ -59,6 +59,7 @@ impl Executor for Fixed {
             device: Some(DeviceFacts { name: "utun8".to_owned(), mtu: 1500, offload: false, tx_queue_len: Some(4308) }),
             effective: Some(Effective {
                 stack_version: "1.2.3".into(),
+                shards: 1,
                 receive_buffer_bytes: 4 << 20,
                 send_buffer_bytes: 4 << 20,
                 window_scale: Some(7),

@@ -73,6 +73,19 @@ impl StackConfig {
     pub const MIN_WINDOW: usize = 4 << 10;
     /// Largest window, in bytes: the largest scaled window of RFC 7323, 2.3.
     pub const MAX_WINDOW: usize = (1 << 30) - 1;
+
+    /// The same for each of so many instances: each has an equal share of the limits on connections, rounded up.
+    ///
+    /// ```
+    /// use netstacks::StackConfig;
+    ///
+    /// assert_eq!(StackConfig::default().divided(3).backlog, 342);
+    /// ```
+    #[must_use]
+    pub fn divided(&self, instances: usize) -> Self {
+        let share = |limit: usize| limit.div_ceil(instances.max(1));
+        Self { backlog: share(self.backlog), connections: share(self.connections), ..self.clone() }
+    }
 }
 
 impl Default for StackConfig {
@@ -96,6 +109,9 @@ impl Default for StackConfig {
 pub struct Effective {
     /// The stack's version.
     pub stack_version: Cow<'static, str>,
+    /// Instances side by side, each with these settings.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub shards: usize,
     /// Each connection's receive buffer, in bytes: the largest window that is advertised.
     pub receive_buffer_bytes: usize,
     /// Each connection's send buffer, in bytes, or the most that may be in flight.
@@ -115,6 +131,15 @@ pub struct Effective {
     // Files of older versions have another name.
     #[serde(default, alias = "workarounds", skip_serializing_if = "Vec::is_empty")]
     pub repairs: Vec<Cow<'static, str>>,
+}
+
+const fn one() -> usize {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+const fn is_one(shards: &usize) -> bool {
+    *shards == 1
 }
 
 /// The smallest shift count (RFC 7323, 2.3) that can announce a window of `window` bytes. All stacks use this one.

@@ -73,6 +73,7 @@ impl<L: Link> Netstack<L> for Ipstack {
             driver: Box::pin(serve(stack, Ending(hub), offload)),
             effective: Effective {
                 stack_version: VERSION.into(),
+                shards: 1,
                 // Its window is never smaller than its MTU.
                 receive_buffer_bytes: window.max(mtu),
                 send_buffer_bytes: window,

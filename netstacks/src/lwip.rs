@@ -84,6 +84,7 @@ impl<L: Link> Netstack<L> for Lwip {
         let segments = Segments::over(&offload, window);
         let effective = Effective {
             stack_version: VERSION.into(),
+            shards: 1,
             receive_buffer_bytes: window >> scale << scale,
             send_buffer_bytes: window.min(MAX_QUEUED_SEGMENTS * usize::from(segments.v4)),
             window_scale: Some(scale),

@@ -72,6 +72,7 @@ impl<L: Link> Netstack<L> for LwipPublished {
             ]),
             effective: Effective {
                 stack_version: VERSION.into(),
+                shards: 1,
                 receive_buffer_bytes: WINDOW,
                 send_buffer_bytes: SEND_BUFFER,
                 window_scale: None,

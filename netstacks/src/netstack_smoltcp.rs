@@ -68,6 +68,7 @@ impl<L: Link> Netstack<L> for NetstackSmoltcp {
             ]),
             effective: Effective {
                 stack_version: VERSION.into(),
+                shards: 1,
                 receive_buffer_bytes: window,
                 send_buffer_bytes: window,
                 window_scale: Some(window_scale(window)),

@@ -21,7 +21,8 @@ use tokio::task::{JoinError, JoinSet};
 pub use self::link::{PassedOn, Steered, steer};
 use crate::datagrams::{Deliveries, Mailbox, mailbox};
 use crate::{
-    Datagram, DatagramBatch, Datagrams, Driver, FlowKey, Listener, Netstack, StackConfig, StartError, Started, Stream,
+    Datagram, DatagramBatch, Datagrams, Driver, Effective, FlowKey, Listener, Netstack, StackConfig, StartError, Started,
+    Stream,
 };
 
 /// Spreads flows over shards: the same two ends, in either order, always have the same shard. The key of the hash is
@@ -93,11 +94,7 @@ pub fn sharded<S: Netstack<L>, L: Link>(
     config: &StackConfig,
 ) -> Result<Sharded<S, L>, StartError> {
     let count = 1 + others.len();
-    let config = StackConfig {
-        backlog: config.backlog.div_ceil(count),
-        connections: config.connections.div_ceil(count),
-        ..config.clone()
-    };
+    let config = config.divided(count);
     // The driver makes one task for each of these, so that none waits for another.
     let mut tasks: Vec<Driver> = Vec::new();
     let (offer, accepted) = mpsc::channel(count);
@@ -110,7 +107,7 @@ pub fn sharded<S: Netstack<L>, L: Link>(
         datagrams
     };
     let first = S::start(first, &config)?;
-    let effective = first.effective.clone();
+    let effective = Effective { shards: count, ..first.effective.clone() };
     let mut shards = vec![add(first)];
     for link in others {
         shards.push(add(S::start(link, &config)?));

@@ -70,6 +70,7 @@ impl<L: Link> Netstack<L> for Smoltcp {
         let offload = mss_rewrite::offload(&capabilities, config.repairs);
         let effective = Effective {
             stack_version: VERSION.into(),
+            shards: 1,
             receive_buffer_bytes: config.window,
             send_buffer_bytes: config.window,
             window_scale: Some(crate::window_scale(config.window)),

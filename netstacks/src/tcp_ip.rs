@@ -66,6 +66,7 @@ impl<L: Link> Netstack<L> for TcpIp {
             ]),
             effective: Effective {
                 stack_version: VERSION.into(),
+                shards: 1,
                 receive_buffer_bytes: usize::from(unscaled) << shift,
                 send_buffer_bytes: config.window,
                 window_scale: Some(shift),

@@ -30,6 +30,7 @@ use tokio::sync::{Notify, watch};
 
 use self::arrivals::{Arrivals, Arrived};
 pub(crate) use self::trial::Trial;
+use super::dealt;
 use super::error::LoadError;
 use super::pattern::Pattern;
 use super::sockets::Cancel;
@@ -249,7 +250,7 @@ impl Flows {
             let counts_elsewhere = has_process && direction == Direction::ToServer;
             Flow::new(direction, counts_elsewhere.then_some(first.begin))
         };
-        let parallel = usize::from(scenario.parallel.get());
+        let flows = dealt(directions, scenario.parallel.get().into(), scenario);
         let grace = GRACE + delay + jitter;
         Some(Self {
             len,
@@ -261,7 +262,7 @@ impl Flows {
             greeting: GREETING + 2 * (delay + jitter),
             verify: scenario.verify,
             payload: Pattern::new(SEED, len).slice(0, len).to_vec(),
-            each: directions.iter().flat_map(|direction| (0..parallel).map(|_| flow(*direction))).collect(),
+            each: flows.into_iter().map(|(direction, _)| flow(direction)).collect(),
             trial: watch::Sender::new(first),
             is_warm: AtomicBool::new(false),
             wakes: Mutex::default(),

@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::error::LoadError;
-use super::meter::Cost;
 use super::sockets::{Cancel, Sockets};
 use super::window::Window;
 
@@ -26,7 +25,21 @@ const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
 /// Delivers the part of a client thread. Its sockets are returned with the result: as long as they live, the server sees
 /// no end.
-pub(crate) type Deliver = Box<dyn FnOnce(&Window) -> (Box<dyn Send>, Result<(), LoadError>) + Send>;
+pub(crate) type Deliver = Box<dyn FnOnce(&Window) -> (Box<dyn Rest>, Result<(), LoadError>) + Send>;
+
+/// The sockets of a client that is done.
+pub(crate) trait Rest: Send {
+    /// Serves what shares the thread, if there is anything, until the client is cancelled.
+    fn rest(&mut self) {}
+}
+
+impl Rest for () {}
+
+impl<S: Sockets> Rest for Engine<S> {
+    fn rest(&mut self) {
+        self.sockets.rest(&self.cancelled);
+    }
+}
 
 /// A client thread that has not begun yet.
 pub(crate) struct Client {
@@ -50,7 +63,7 @@ impl Client {
         let deliver: Deliver = Box::new(move |window| {
             let result = engine.deliver(&mut work, window);
             work.leave();
-            (Box::new(engine.sockets), result)
+            (Box::new(engine), result)
         });
         Self { deliver, cancel }
     }
@@ -112,9 +125,9 @@ impl<S: Sockets> Engine<S> {
         platform::sharpen_timers();
         work.warm_up(self, window)?;
         window.wait()?;
-        let begun = Cost::of_thread();
+        let begun = self.sockets.cost();
         work.run(self, window)?;
-        window.end(Cost::of_thread().since(begun));
+        window.end(self.sockets.cost().since(begun));
         work.finish(self, window)?;
         // Sockets in memory send their last acknowledgements in a wait. The server may need them to end.
         let now = self.now();

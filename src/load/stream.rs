@@ -28,6 +28,7 @@ use portable_atomic::AtomicU64;
 use serde::Serialize;
 use tokio::sync::Notify;
 
+use super::dealt;
 use super::error::LoadError;
 use super::pattern::Pattern;
 use crate::scenario::{Amount, Mode, Scenario, Verify};
@@ -153,7 +154,7 @@ impl Stream {
             stop: AtomicBool::new(false),
             sender: OnceLock::new(),
         };
-        directions.iter().flat_map(|direction| (0..streams).map(|index| stream(*direction, index))).collect()
+        dealt(directions, streams, scenario).into_iter().map(|(direction, index)| stream(direction, index)).collect()
     }
 
     /// How many bytes may be sent now in the timed window, if `sent` bytes have been sent since its `begin`. If none

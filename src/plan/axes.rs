@@ -112,8 +112,8 @@ impl Kind {
     }
 
     fn has_shards(&self) -> bool {
-        let has_instances = self.has_stack() && !(self.layer == Layer::Stack && self.is_idle());
-        has_instances && self.stack.is_none_or(StackKind::can_shard)
+        let is_alone = self.layer == Layer::Stack && (self.is_idle() || self.runtime != RuntimeName::MultiThread);
+        self.has_stack() && !is_alone && self.stack.is_none_or(StackKind::can_shard)
     }
 
     fn has_queues(&self) -> bool {
@@ -188,8 +188,9 @@ impl Use {
 }
 
 const NO_CLIENT: &str = "the layer device has packets without connections";
-const SHARDS: &str = "only the layers stack, path and proxy have several instances of a stack, the layer stack in all modes but idle; \
-    lwip has one instance a process, and gvisor and external are processes of their own";
+const SHARDS: &str = "only the layers stack, path and proxy have several instances of a stack; with the layer stack each has a thread, \
+    so not with --current-thread, and not in the mode idle; lwip has one instance a process, and gvisor and external are \
+    processes of their own";
 const QUEUES: &str = "only the layers path and proxy have a device that shards share";
 const NO_DEVICE: &str = "the layer loopback has no device, and a program opens its own";
 const PROGRAM: &str = "--program chooses it";

@@ -5,7 +5,7 @@ use std::num::{NonZeroU16, NonZeroUsize};
 use super::PlanError;
 use crate::cli::Axes;
 use crate::cli::list::One;
-use crate::scenario::{Layer, Mode, RuntimeKind, RuntimeName, Workload, plural};
+use crate::scenario::{Layer, Mode, RuntimeKind, RuntimeName, Scenario, Workload, plural};
 
 /// The runtime of the stack.
 pub(super) fn runtime(axes: &Axes) -> RuntimeKind {
@@ -21,23 +21,28 @@ fn sockets(workload: Workload, parallel: NonZeroU16) -> u16 {
     if workload.mode() == Some(Mode::Both) { 2 * parallel.get() } else { parallel.get() }
 }
 
-/// The instances of the stack. Each has as many client threads as the others. One that would have no socket is refused.
-pub(super) fn shards(axes: &Axes, workload: Workload, parallel: NonZeroU16) -> Result<NonZeroU16, PlanError> {
+/// The instances of the stack. One that would have no socket is refused, or none for one of the directions.
+pub(super) fn shards(axes: &Axes, parallel: NonZeroU16) -> Result<NonZeroU16, PlanError> {
     // The command line refuses 0.
     let shards = axes.shards.one().and_then(NonZeroU16::new).unwrap_or(NonZeroU16::MIN);
-    let refuse = |reason: String| Err(PlanError::new("--shards", reason));
     // The kernel's clients share the device, whatever their number.
-    if axes.layer() != Layer::Stack {
-        return Ok(shards);
+    if axes.layer() == Layer::Stack && shards > parallel {
+        let reason = format!("{shards} shards for {}; raise --parallel", plural(parallel, "connection"));
+        return Err(PlanError::new("--shards", reason));
     }
-    match (sockets(workload, parallel), axes.client_threads.one()) {
-        (sockets, _) if shards.get() > sockets => {
-            refuse(format!("{shards} shards for {}; raise --parallel", plural(sockets, "socket")))
+    Ok(shards)
+}
+
+/// The threads of the clients; 0 if they run on the thread of their stack. One that would have no socket is refused.
+pub(super) fn client_threads(axes: &Axes, workload: Workload, parallel: NonZeroU16) -> Result<Option<u16>, PlanError> {
+    let sockets = sockets(workload, parallel);
+    let refuse = |reason| Err(PlanError::new("--client-threads", reason));
+    match axes.client_threads.one() {
+        Some(0) if axes.layer() != Layer::Stack => {
+            refuse("only with --layer stack can a thread have both a stack and its clients; give 1 or more".to_owned())
         }
-        (_, Some(threads)) if threads % shards != 0 => {
-            refuse(format!("{shards} shards cannot share {} evenly", plural(threads, "client thread")))
-        }
-        _ => Ok(shards),
+        Some(threads) if threads > sockets => refuse(format!("{threads} threads for {}", plural(sockets, "socket"))),
+        threads => Ok(threads),
     }
 }
 
@@ -62,17 +67,22 @@ pub(super) fn check_queues(queues: Option<u16>, shards: u16) -> Result<(), PlanE
     }
 }
 
-/// The threads of the clients. One that would have no socket is refused.
-pub(super) fn client_threads(
-    axes: &Axes,
-    workload: Workload,
-    parallel: NonZeroU16,
-) -> Result<Option<NonZeroU16>, PlanError> {
-    let sockets = sockets(workload, parallel);
-    match axes.client_threads.one() {
-        Some(threads) if threads > sockets => {
-            Err(PlanError::new("--client-threads", format!("{threads} threads for {}", plural(sockets, "socket"))))
+/// Refuses what threads that each have a stack and its clients do not take.
+pub(super) fn check_shards(scenario: &Scenario) -> Result<(), PlanError> {
+    if !scenario.shards_have_threads() {
+        return Ok(());
+    }
+    let shards = scenario.shards.get();
+    let workers = scenario.runtime.workers().map(NonZeroUsize::get);
+    let threads = scenario.client_threads.filter(|threads| *threads > 0);
+    let refuse = |option, reason: String| Err(PlanError::new(option, reason));
+    let each = "each shard over memory has one thread, also for its clients";
+    match (workers.filter(|workers| *workers != usize::from(shards)), threads) {
+        (Some(_), _) => refuse("--worker-threads", format!("{each}; leave it out, or give {shards}")),
+        (None, Some(_)) => refuse("--client-threads", format!("{each}; leave it out, or give 0")),
+        (None, None) if scenario.background.is_some() => {
+            refuse("--background", format!("{each}, and a stream beside the requests needs another; give no --shards"))
         }
-        threads => Ok(threads.and_then(NonZeroU16::new)),
+        (None, None) => Ok(()),
     }
 }

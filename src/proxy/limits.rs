@@ -149,6 +149,7 @@ mod tests {
         let config = Config { max_flows, max_memory, ..Config::new("eth0") };
         let effective = Effective {
             stack_version: "1".into(),
+            shards: 1,
             receive_buffer_bytes: 1000,
             send_buffer_bytes: 1000,
             window_scale: None,

@@ -110,12 +110,13 @@ fn subject(sample: &Sample) -> Option<(&'static str, String)> {
     }
     let (stack, effective) = (cell.stack()?, effective?);
     let runtime = cell.runtime.map(|runtime| format!(" on {runtime}")).unwrap_or_default();
+    let shards = if effective.shards == 1 { String::new() } else { format!(" in {} shards", effective.shards) };
     let [window_in, window_out] =
         [effective.receive_buffer_bytes, effective.send_buffer_bytes].map(|bytes| bytes as u64);
     Some((
         "stack",
         format!(
-            "{stack} {}{runtime}, window {} in, {} out, congestion control {}",
+            "{stack} {}{runtime}{shards}, window {} in, {} out, congestion control {}",
             effective.stack_version,
             ByteSize(window_in),
             ByteSize(window_out),
@@ -308,6 +309,7 @@ mod tests {
             let printed = printed(&cell, |measured| {
                 measured.effective = Some(Effective {
                     stack_version: "1".into(),
+                    shards: 1,
                     receive_buffer_bytes: 1,
                     send_buffer_bytes: 1,
                     window_scale: None,

@@ -6,96 +6,119 @@ use std::io;
 use std::iter;
 
 use netstacks::peer::{Peers, SharedLink};
-use netstacks::{Spread, StackKind};
+use netstacks::{Effective, StackKind};
 use platform::{Class, Counted, Link, MemoryLink, Network, Offload};
 
 use super::error::RunError;
 use super::path;
 use super::prepared::Prepared;
+use super::server_side::ServerSide;
 use super::stack::{StackStarter, Start, StartedStack};
-use crate::load::Load;
 use crate::load::engine::Client;
 use crate::load::meter::LinkMeter;
-use crate::load::sockets::memory::{MemorySockets, Place};
+use crate::load::sockets::memory::MemorySockets;
+use crate::load::sockets::worker::Worker;
 use crate::load::window::Window;
+use crate::load::{Load, share};
 use crate::sample::DeviceFacts;
 use crate::scenario::Scenario;
 
 /// Stands for the name of the device.
 const NAME: &str = "memory";
 
+/// The stack's end of a link.
+type Near = Counted<MemoryLink>;
+
 /// Prepares a stack over memory.
 pub(super) fn prepare(
     scenario: &Scenario,
     network: &Network,
     kind: StackKind,
-    stack: &impl StackStarter<Counted<MemoryLink>>,
+    stack: &impl StackStarter<Near>,
 ) -> Result<Prepared, RunError> {
     let pair = match scenario.offload {
         Offload::Auto | Offload::On => MemoryLink::offloading_pair,
         Offload::Off => MemoryLink::pair,
     };
-    // Each shard has a link of its own.
-    let mtu = scenario.mtu.into();
-    let (link, far) = pair(mtu, MemoryLink::DEFAULT_DEPTH);
-    let pairs = iter::repeat_with(|| pair(mtu, MemoryLink::DEFAULT_DEPTH));
-    let (others, mut fars): (Vec<_>, Vec<_>) = pairs.take(usize::from(scenario.shards.get()) - 1).unzip();
-    fars.insert(0, far);
-    let counted = |near: MemoryLink| Counted::new(near.moderated());
-    let (link, others): (_, Vec<_>) = (counted(link), others.into_iter().map(counted).collect());
-    let facts = DeviceFacts {
+    let pairs = iter::repeat_with(|| pair(scenario.mtu.into(), MemoryLink::DEFAULT_DEPTH));
+    let links: Vec<(Near, MemoryLink)> =
+        pairs.take(scenario.shards.get().into()).map(|(near, far)| (Counted::new(near.moderated()), far)).collect();
+    let device = links.first().map(|(link, _)| DeviceFacts {
         name: NAME.to_owned(),
         mtu: link.capabilities().mtu,
         offload: link.capabilities().segmentation.any(),
         tx_queue_len: u32::try_from(MemoryLink::DEFAULT_DEPTH).ok(),
-    };
+    });
     let load = Load::of(scenario);
     // The link drops nothing, and has no counter for it.
-    let traffic = iter::once(&link).chain(&others).map(Counted::traffic);
+    let traffic: Vec<_> = links.iter().map(|(link, _)| link.traffic()).collect();
     let window = Window::new(load.clients(), LinkMeter::new(traffic, || None));
-    let spread = Spread::default();
-    let start = Start::new(link, scenario, &load).with_shards(others, spread.clone());
-    let StartedStack { server, effective } = stack.start(kind, start)?;
-    Ok(Prepared {
-        clients: clients(network, fars, &spread, &load)?,
-        device: Some(facts),
-        effective: Some(effective),
-        ..Prepared::new(load, window, server)
-    })
+    let (server, effective, clients) = if scenario.shards_have_threads() {
+        shards(scenario, network, &load, links, |start| stack.start(kind, start))?
+    } else {
+        let (link, far) = links.into_iter().next().ok_or_else(too_few)?;
+        let StartedStack { server, effective } = stack.start(kind, Start::new(link, scenario, &load))?;
+        (server, effective, clients(network, far, &load)?)
+    };
+    Ok(Prepared { clients, device, effective: Some(effective), ..Prepared::new(load, window, server) })
 }
 
-/// The clients of a load. They are dealt to the shards in turn; those of one shard share its link.
-fn clients(network: &Network, links: Vec<MemoryLink>, spread: &Spread, load: &Load) -> Result<Vec<Client>, RunError> {
-    let shards = links.len();
-    let places: Vec<_> =
-        (0..load.clients()).map(|client| Place::new(client, load.clients(), shards, network.address, spread)).collect();
-    if places.len() == shards {
-        let peers = links.into_iter().map(|link| Peers::new(link, network.address));
-        return clients_of(places.into_iter().zip(peers), network, load);
+/// Shards that share nothing. The thread of each runs an instance of the stack, its server, and a client of the load.
+fn shards(
+    scenario: &Scenario,
+    network: &Network,
+    load: &Load,
+    links: Vec<(Near, MemoryLink)>,
+    start: impl Fn(Start<Near>) -> Result<StartedStack, RunError>,
+) -> Result<(ServerSide, Effective, Vec<Client>), RunError> {
+    let (shards, mut of_one) = (links.len(), None);
+    let (mut servers, mut ends) = (Vec::new(), Vec::new());
+    for (shard, (link, far)) in links.into_iter().enumerate() {
+        let worker = Worker::new()
+            .map_err(|source| platform::Error::new(Class::Failed, "start", "the runtime of a shard", source))?;
+        let tasks = worker.enter();
+        let streams = share(load.streams().len(), shard, shards).len();
+        let StartedStack { server, effective } = start(Start::new(link, scenario, load).of_shard(streams, shards))?;
+        drop(tasks);
+        servers.push(server);
+        of_one = Some(Effective { shards, ..effective });
+        ends.push((far, worker));
     }
-    let split = |(shard, link)| {
-        let clients = places.iter().filter(|place| place.shard == shard).count();
-        SharedLink::split_evenly(link, clients).into_iter()
-    };
-    let mut ends: Vec<_> = links.into_iter().enumerate().map(split).collect();
-    let peers = places.into_iter().filter_map(|place| {
-        let peers = Peers::sharing(ends[place.shard].next()?, network.address, place.index, place.count);
-        Some((place, peers))
-    });
-    clients_of(peers, network, load)
+    let mut ends = ends.into_iter();
+    let clients = load.client_threads(&path::targets(network.peer, load), |protocol, _| {
+        let (link, worker) = ends.next().ok_or_else(too_few)?;
+        Ok::<_, RunError>(MemorySockets::new(Peers::new(link, network.address), protocol, (0, 1)).with_worker(worker))
+    })?;
+    Ok((ServerSide::all(servers), of_one.ok_or_else(too_few)?, clients))
+}
+
+/// The clients of a load, each with a thread of its own. Several share the link.
+fn clients(network: &Network, link: MemoryLink, load: &Load) -> Result<Vec<Client>, RunError> {
+    if load.clients() == 1 {
+        return clients_of(iter::once(Peers::new(link, network.address)), 1, network, load);
+    }
+    let ends = SharedLink::split_evenly(link, load.clients());
+    // There are at most a few hundred clients.
+    let count = ends.len() as u16;
+    let peers = (0..).zip(ends).map(|(index, end)| Peers::sharing(end, network.address, index, count));
+    clients_of(peers, count, network, load)
 }
 
 /// The clients of a load, each over its own peers.
 fn clients_of<L: Link>(
-    mut peers: impl Iterator<Item = (Place, Peers<L>)>,
+    peers: impl Iterator<Item = Peers<L>>,
+    count: u16,
     network: &Network,
     load: &Load,
 ) -> Result<Vec<Client>, RunError> {
+    let mut places = (0..).zip(peers);
     load.client_threads(&path::targets(network.peer, load), |protocol, _| {
-        let (place, peers) = peers.next().ok_or_else(|| {
-            let source = io::Error::other("there are more threads than ends of the link");
-            platform::Error::new(Class::Failed, "start", "the scripted clients", source)
-        })?;
-        Ok(MemorySockets::new(peers, protocol, place))
+        let (index, peers) = places.next().ok_or_else(too_few)?;
+        Ok(MemorySockets::new(peers, protocol, (index, count)))
     })
+}
+
+fn too_few() -> RunError {
+    let source = io::Error::other("there are more threads than ends of the links");
+    platform::Error::new(Class::Failed, "start", "the scripted clients", source).into()
 }

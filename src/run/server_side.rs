@@ -33,18 +33,18 @@ impl ServerSide {
         Self { driver: Some(tokio::spawn(driver)), server: Some(tokio::spawn(server)) }
     }
 
-    /// Starts the driver, and a server for this load. `stream_of` returns the index of the stream that a connection
-    /// carries. A connection without a stream carries requests, if the load has any. Datagrams come from `source`.
+    /// Starts the driver, and a server for this load, to which so many of its streams come. `stream_of` returns the index of
+    /// the stream that a connection carries. A connection without a stream carries requests, if the load has any. Datagrams
+    /// come from `source`.
     pub(super) fn spawn<Li: Listener>(
         listener: Li,
         source: impl Datagrams,
         driver: impl Future<Output = Failure> + Send + 'static,
-        load: &Load,
+        (load, count): (&Load, usize),
         stream_of: impl Fn(&Li::Stream) -> Option<usize> + Send + 'static,
     ) -> Self {
         match load.clone() {
             Load::Streams(streams, _) => {
-                let count = streams.len();
                 let serve = move |connection| {
                     // In the host's network, other programs may connect. Their connections are dropped.
                     let index = stream_of(&connection).filter(|index| *index < streams.len())?;
@@ -81,6 +81,17 @@ impl ServerSide {
             // The other program has a server of its own.
             Load::External(_) => Self::new(driver, future::pending()),
         }
+    }
+
+    /// Several as one, which is done when all are, and fails when one fails.
+    pub(super) fn all(sides: Vec<Self>) -> Self {
+        let mut sides: JoinSet<_> = sides.into_iter().map(|mut side| async move { side.next().await }).collect();
+        Self::new(future::pending(), async move {
+            while let Some(ended) = sides.join_next().await {
+                ended.map_err(|error| Failure::of_join("the server", error))??;
+            }
+            Ok(())
+        })
     }
 
     /// Waits until the server is done or either fails. Never returns once both have ended.

@@ -29,6 +29,8 @@ pub(super) struct Start<L> {
     spread: Spread,
     config: StackConfig,
     load: Load,
+    /// How many of the load's streams come to it.
+    streams: usize,
 }
 
 /// A stack that was started.
@@ -40,7 +42,13 @@ pub(super) struct StartedStack {
 impl<L: Link> Start<L> {
     pub(super) fn new(link: L, scenario: &Scenario, load: &Load) -> Self {
         let (others, spread) = (Vec::new(), Spread::default());
-        Self { link, others, spread, config: config(scenario), load: load.clone() }
+        Self { link, others, spread, config: config(scenario), load: load.clone(), streams: load.streams().len() }
+    }
+
+    /// The same as one of several instances that share nothing. So many of the load's streams come to it, and it has its
+    /// share of the limits.
+    pub(super) fn of_shard(self, streams: usize, shards: usize) -> Self {
+        Self { config: self.config.divided(shards), streams, ..self }
     }
 
     /// The same with more instances, on these links.
@@ -62,21 +70,21 @@ impl<L: Link> Visitor<L> for Start<L> {
     type Output = Result<StartedStack, StartError>;
 
     fn visit<S: Netstack<L>>(self) -> Self::Output {
-        let Self { link, others, spread, config, load } = self;
+        let Self { link, others, spread, config, load, streams } = self;
         Ok(if others.is_empty() {
-            serve(S::start(link, &config)?, &load)
+            serve(S::start(link, &config)?, &load, streams)
         } else {
-            serve(sharded::<S, _>(&spread, link, others, &config)?, &load)
+            serve(sharded::<S, _>(&spread, link, others, &config)?, &load, streams)
         })
     }
 }
 
-fn serve<Li: Listener>(started: Started<Li, impl Datagrams>, load: &Load) -> StartedStack {
+fn serve<Li: Listener>(started: Started<Li, impl Datagrams>, load: &Load, streams: usize) -> StartedStack {
     let Started { listener, datagrams, driver, effective } = started;
     let driver = async { Failure::of_driver(driver.await) };
     // The port that a client connects to names its stream.
     let stream_of = |connection: &Li::Stream| connection.local_addr().port().checked_sub(FIRST_PORT).map(usize::from);
-    StartedStack { server: ServerSide::spawn(listener, datagrams, driver, load, stream_of), effective }
+    StartedStack { server: ServerSide::spawn(listener, datagrams, driver, (load, streams), stream_of), effective }
 }
 
 #[cfg(test)]

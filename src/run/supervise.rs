@@ -16,7 +16,7 @@ use super::outage::Interruption;
 use super::server_side::ServerSide;
 use super::stopped::{self, Gap, StopWatcher};
 use super::thirds::Readings;
-use crate::load::engine::Client;
+use crate::load::engine::{Client, Rest};
 use crate::load::meter::{Cost, Counters, Snapshot, Usage, difference};
 use crate::load::sockets::Cancel;
 use crate::load::window::Window;
@@ -33,6 +33,9 @@ const LOOK: Duration = Duration::from_millis(250);
 
 /// After one part of a run has failed, another part may report a better reason within this time.
 const FAILURE_SETTLE: Duration = Duration::from_millis(100);
+
+/// A client that is cancelled ends at once. One that does not end in this time is stuck.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 type Reporter = mpsc::UnboundedSender<Result<(), Failure>>;
 type Reports = mpsc::UnboundedReceiver<Result<(), Failure>>;
@@ -86,7 +89,7 @@ impl Records {
 #[derive(Default)]
 struct Threads {
     /// Each returns its connection, which is kept until the other side has ended too.
-    running: Vec<thread::JoinHandle<Option<Box<dyn Send>>>>,
+    running: Vec<thread::JoinHandle<Option<Box<dyn Rest>>>>,
     cancel: Vec<Cancel>,
 }
 
@@ -123,11 +126,11 @@ impl Supervisor {
         };
         // Read before the parts are ended, because that takes time.
         let failed_at = matches!(verdict, Ok(Err(_))).then(|| self.window.read());
-        let connections = self.stop(threads);
+        let stopped = self.stop(threads, &mut reports).await;
         let ended = server.end().await;
-        drop(connections);
+        let stopped = stopped.map(drop);
         let gaps = watcher.map(StopWatcher::finish);
-        let verdict = verdict?.and(ended);
+        let verdict = verdict?.and(ended).and(stopped);
         Ok(self.outcome(verdict, failed_at.as_ref(), records, gaps.as_deref()))
     }
 
@@ -144,7 +147,10 @@ impl Supervisor {
                     Err(panic) => (None, Err(Failure::of_panic("a client", panic.as_ref()))),
                 };
                 let _unheard = report.send(result);
-                connection
+                connection.map(|mut connection| {
+                    connection.rest();
+                    connection
+                })
             };
             let thread = thread::Builder::new().name(format!("client-{index}")).spawn(client);
             threads.running.push(thread.map_err(|source| {
@@ -155,14 +161,21 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Ends clients that wait for the window or block on a connection, and joins all threads.
-    fn stop(&self, threads: Threads) -> Vec<Box<dyn Send>> {
+    /// Ends clients that wait for the window or block on a connection, and joins all threads. A thread that runs a stack may
+    /// be stuck in it.
+    async fn stop(&self, threads: Threads, reports: &mut Reports) -> Result<Vec<Box<dyn Rest>>, Failure> {
         self.window.cancel();
         for cancel in threads.cancel {
             cancel();
         }
+        // Each thread has a sender of the reports until it ends.
+        let ended = tokio::time::timeout(SHUTDOWN_TIMEOUT, async { while reports.recv().await.is_some() {} }).await;
+        if ended.is_err() {
+            let detail = "a client did not end when it was cancelled".to_owned();
+            return Err(Failure { status: Status::Stalled, detail });
+        }
         // A client catches its own panics.
-        threads.running.into_iter().filter_map(|thread| thread.join().ok().flatten()).collect()
+        Ok(threads.running.into_iter().filter_map(|thread| thread.join().ok().flatten()).collect())
     }
 
     /// Waits until every client and the server are done, or until something goes wrong.

@@ -38,8 +38,8 @@ pub struct Cell {
     pub shards: NonZeroU16,
     /// Queues of the device, if the stack has several shards; `None` for one for each shard where the device can have several.
     pub queues: Option<NonZeroU16>,
-    /// Threads of the clients; `None` for the default.
-    pub client_threads: Option<NonZeroU16>,
+    /// Threads of the clients; `None` for the default, 0 for the thread of their stack.
+    pub client_threads: Option<u16>,
     /// The processors of the client threads and of the workers; `None` for the system's choice.
     pub pin: Option<Processors>,
     /// Bits of payload a second that are sent at most in each direction.
@@ -83,7 +83,7 @@ struct Fields {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     queues: Option<NonZeroU16>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    client_threads: Option<NonZeroU16>,
+    client_threads: Option<u16>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pin: Option<Processors>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -373,7 +373,10 @@ impl fmt::Display for Cell {
                 None => words.extend((self.parallel != 1).then(|| format!("{} streams", self.parallel))),
             },
         }
-        words.extend(self.client_threads.map(|threads| plural(threads, "client thread")));
+        words.extend(self.client_threads.map(|threads| match threads {
+            0 => "clients on the stack's thread".to_owned(),
+            threads => plural(threads, "client thread"),
+        }));
         words.extend(self.pin.as_ref().map(|processors| format!("pinned to {processors}")));
         words.extend(self.workload.datagram_bytes().map(|len| format!("{len}-byte datagrams")));
         words.extend(self.background.map(|mode| match mode {

@@ -280,6 +280,7 @@ fn measured(cell: &Cell, gbps: f64) -> Measurements {
 fn effective(stack: StackKind) -> Effective {
     Effective {
         stack_version: stack.to_string().into(),
+        shards: 1,
         receive_buffer_bytes: 4 << 20,
         send_buffer_bytes: 4 << 20,
         window_scale: Some(7),

@@ -2,53 +2,29 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use netstacks::peer::Peers;
-use netstacks::{FlowKey, Spread};
 use platform::{Link, TcpStatistics};
 
+use super::worker::Worker;
 use super::{Cancel, Sockets};
+use crate::load::meter::Cost;
 use crate::scenario::Protocol;
 
 /// How long sockets wait before they try a full link again.
 const SOON: Duration = Duration::from_micros(100);
+
+/// How long a client that is done waits at once; it is woken when it is cancelled.
+const LONGEST_REST: Duration = Duration::from_secs(1);
 
 /// The lowest port of a UDP socket.
 const FIRST_PORT: u16 = 1024;
 
 /// Most datagrams that wait in a socket; further ones are dropped.
 const MAX_WAITING: usize = 4096;
-
-/// The place of a client among all of a load.
-pub(crate) struct Place {
-    /// The shard of the stack that it talks to.
-    pub(crate) shard: usize,
-    shards: usize,
-    spread: Spread,
-    /// Its number among the clients of its shard, and their number.
-    pub(crate) index: u16,
-    pub(crate) count: u16,
-    /// Its address.
-    address: IpAddr,
-}
-
-impl Place {
-    /// The place of client number `client` of so many. They are dealt to the shards in turn.
-    pub(crate) fn new(client: usize, clients: usize, shards: usize, address: IpAddr, spread: &Spread) -> Self {
-        let (shard, index) = (client % shards, client / shards);
-        let count = (clients - shard).div_ceil(shards);
-        // There are at most a few hundred clients.
-        Self { shard, shards, spread: spread.clone(), index: index as u16, count: count as u16, address }
-    }
-
-    /// Whether answers to datagrams from this port come over the link of its shard.
-    fn is_own(&self, port: u16, target: SocketAddr) -> bool {
-        let key = FlowKey { local: target, peer: SocketAddr::new(self.address, port) };
-        self.shards == 1 || self.spread.shard(key, self.shards) == self.shard
-    }
-}
 
 /// Peers as the sockets of a thread.
 pub(crate) struct MemorySockets<L> {
@@ -57,9 +33,11 @@ pub(crate) struct MemorySockets<L> {
     /// Over UDP: the sockets, by number, and the number of each local port.
     datagrams: Vec<Option<UdpSocket>>,
     ports: Vec<Option<usize>>,
-    place: Place,
-    /// The next local port.
+    /// The next local port, and how far its ports are apart: threads that share a link have different ones.
     next_port: u16,
+    step: u16,
+    /// Runs the stack on this thread, if it has no threads of its own.
+    worker: Option<Worker>,
     /// UDP sockets that are ready at once: new ones, and those for which the link had no room.
     waiting: Vec<usize>,
     /// Room for the numbers of sockets that are ready, and for a datagram.
@@ -75,19 +53,34 @@ struct UdpSocket {
 }
 
 impl<L: Link> MemorySockets<L> {
-    /// Sockets over these peers.
-    pub(crate) fn new(peers: Peers<L>, protocol: Protocol, place: Place) -> Self {
+    /// Sockets over these peers, which are number `index` of `count` on their link.
+    pub(crate) fn new(peers: Peers<L>, protocol: Protocol, (index, count): (u16, u16)) -> Self {
         let is_udp = protocol == Protocol::Udp;
         Self {
             peers,
             protocol,
             datagrams: Vec::new(),
             ports: vec![None; if is_udp { 1 << 16 } else { 0 }],
-            next_port: FIRST_PORT.next_multiple_of(place.count) + place.index,
-            place,
+            next_port: FIRST_PORT.next_multiple_of(count) + index,
+            step: count,
+            worker: None,
             waiting: Vec::new(),
             listed: Vec::new(),
             buffer: vec![0; if is_udp { u16::MAX.into() } else { 0 }],
+        }
+    }
+
+    /// The same with the stack of their link on their thread: it runs while they wait.
+    pub(crate) fn with_worker(self, worker: Worker) -> Self {
+        Self { worker: Some(worker), ..self }
+    }
+
+    /// Waits for the peers, and lists the sockets that are ready.
+    fn wait_for_peers(&mut self, longest: Duration) -> io::Result<()> {
+        let Self { peers, listed, worker, .. } = self;
+        match worker {
+            Some(worker) => worker.run(longest, |cx| peers.poll_wait(cx, listed)).unwrap_or(Ok(())),
+            None => peers.wait(longest, listed),
         }
     }
 
@@ -98,7 +91,7 @@ impl<L: Link> MemorySockets<L> {
     /// Makes a UDP socket at a port of its own. Ports are used in turn.
     fn open(&mut self, index: usize, target: SocketAddr) -> io::Result<()> {
         let first = self.next_port;
-        while self.ports[usize::from(self.next_port)].is_some() || !self.place.is_own(self.next_port, target) {
+        while self.ports[usize::from(self.next_port)].is_some() {
             self.next_port = self.after(self.next_port);
             if self.next_port == first {
                 return Err(io::ErrorKind::AddrNotAvailable.into());
@@ -116,8 +109,7 @@ impl<L: Link> MemorySockets<L> {
     }
 
     fn after(&self, port: u16) -> u16 {
-        let step = self.place.count;
-        port.checked_add(step).unwrap_or(FIRST_PORT.next_multiple_of(step) + port % step)
+        port.checked_add(self.step).unwrap_or(FIRST_PORT.next_multiple_of(self.step) + port % self.step)
     }
 }
 
@@ -183,7 +175,7 @@ impl<L: Link> Sockets for MemorySockets<L> {
     fn wait(&mut self, end: Instant, due: Option<Instant>, ready: &mut Vec<usize>) -> io::Result<()> {
         let longest = due.map_or(end, |due| due.min(end)).saturating_duration_since(Instant::now());
         // A full link soon has room again: it drops nothing.
-        self.peers.wait(if self.waiting.is_empty() { longest } else { longest.min(SOON) }, &mut self.listed)?;
+        self.wait_for_peers(if self.waiting.is_empty() { longest } else { longest.min(SOON) })?;
         ready.append(&mut self.listed);
         ready.append(&mut self.waiting);
         while let Some(datagram) = self.peers.receive_datagram(&mut self.buffer) {
@@ -196,6 +188,19 @@ impl<L: Link> Sockets for MemorySockets<L> {
             }
         }
         Ok(())
+    }
+
+    fn cost(&self) -> Cost {
+        self.worker.as_ref().map_or_else(Cost::of_thread, Worker::cost_of_client)
+    }
+
+    fn rest(&mut self, cancelled: &AtomicBool) {
+        while self.worker.is_some() && !cancelled.load(Ordering::Acquire) {
+            // A link that has failed ends the stack, too, which says so.
+            if self.wait_for_peers(LONGEST_REST).is_err() {
+                break;
+            }
+        }
     }
 
     fn canceller(&self) -> Cancel {

@@ -166,7 +166,7 @@ mod tests {
 
     use super::*;
     use crate::measure::fixture::{cell, in_round, sample};
-    use crate::report::model::{Mark, Plot, Shape};
+    use crate::report::model::{Mark, Plot, Shape, Sign};
     use crate::sample::Sample;
     use crate::scenario::{Mode, Subject as Of};
 
@@ -234,8 +234,8 @@ mod tests {
         };
         assert!(x.range.start.abs() < 1e-9 && x.range.end > 4.0);
         let of = |mark| strokes.iter().find(|line| line.mark == mark && line.shape == Shape::Line).unwrap();
-        assert_eq!(of(Mark::Square).points, [(1.0, 10.0), (2.0, 15.0), (4.0, 19.0)]);
-        assert_eq!(of(Mark::Circle).points, [(1.0, 20.0)]);
+        assert_eq!(of(Mark::filled(Sign::Square)).points, [(1.0, 10.0), (2.0, 15.0), (4.0, 19.0)]);
+        assert_eq!(of(Mark::filled(Sign::Circle)).points, [(1.0, 20.0)]);
     }
 
     /// The machine of the fixture has two processors, so four shards wait for each other.

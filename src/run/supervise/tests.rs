@@ -202,7 +202,10 @@ fn execute(
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let udp_target = socket.local_addr().unwrap();
         let datagrams = kernel_load::datagrams_for(socket, &load, scenario.window_bytes).unwrap();
-        let server = ServerSide::spawn(Loopback { listener, fault }, datagrams, driver, &load, |_| Some(0));
+        let server =
+            ServerSide::spawn(Loopback { listener, fault }, datagrams, driver, (&load, load.streams().len()), |_| {
+                Some(0)
+            });
         let meter = LinkMeter::new([], || Some(0));
         let window = Arc::new(Window::new(load.clients(), meter));
         let is_udp = scenario.workload.protocol() == Some(Protocol::Udp);
@@ -513,6 +516,23 @@ fn an_unknown_congestion_control_is_reported_as_missing() {
     let error = run("-m reader --congestion no-such-thing", Fault::None, healthy()).err().unwrap();
     assert_eq!(error.exit_code(), 3);
     assert!(error.to_string().contains("no-such-thing"), "{error}");
+}
+
+/// A thread that runs a stack may be stuck in it.
+#[tokio::test]
+async fn a_client_that_does_not_end_is_left_behind() {
+    let load = Load::of(&scenario("-m writer"));
+    let window = Arc::new(Window::new(1, LinkMeter::new([], || Some(0))));
+    let server = ServerSide::new(future::pending(), future::pending());
+    let deliver = Box::new(|_: &Window| {
+        loop {
+            thread::park();
+        }
+    });
+    let client = Client { deliver, cancel: Box::new(|| ()) };
+    let supervisor = Supervisor::new(Duration::from_millis(10), None, load, window);
+    let outcome = supervisor.supervise(server, vec![client], Interrupts::catch().unwrap()).await.unwrap();
+    assert_eq!(outcome.status, Status::Timeout, "{:?}", outcome.detail);
 }
 
 /// A connection at rest must live, also one that is half-closed.

@@ -105,6 +105,7 @@ pub(in crate::sample) fn sample() -> Sample {
             device: Some(DeviceFacts { name: "utun8".to_owned(), mtu: 1500, offload: true, tx_queue_len: Some(4308) }),
             effective: Some(Effective {
                 stack_version: "1.2.3".into(),
+                shards: 1,
                 receive_buffer_bytes: 4 << 20,
                 send_buffer_bytes: 4 << 20,
                 window_scale: Some(7),
