@@ -21,8 +21,8 @@ use tokio::task::{JoinError, JoinSet};
 pub use self::link::{PassedOn, Steered, steer};
 use crate::datagrams::{Deliveries, Mailbox, mailbox};
 use crate::{
-    Datagram, DatagramBatch, Datagrams, Driver, Effective, FlowKey, Listener, Netstack, StackConfig, StartError, Started,
-    Stream,
+    Datagram, DatagramBatch, Datagrams, Driver, Effective, FlowKey, Listener, Netstack, StackConfig, StartError,
+    Started, Stream,
 };
 
 /// Spreads flows over shards: the same two ends, in either order, always have the same shard. The key of the hash is
