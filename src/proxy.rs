@@ -126,18 +126,20 @@ impl Proxy {
     /// Starts the stack on the device, and the proxy on the stack. Must be called within a tokio runtime. Connections
     /// run in tasks of that runtime until they end or the runtime does.
     ///
+    /// Each link of the device gets an instance of the stack; see [`TunDevice::open_shards`]. The limits hold for all
+    /// together.
+    ///
     /// # Errors
     ///
     /// See [`Error`].
-    ///
-    /// Each link of the device gets an instance of the stack; see [`TunDevice::open_shards`]. The limits hold for all together.
     pub fn start(self, first: TunDevice, others: Vec<TunDevice>, stack: StackKind) -> Result<Running, Error> {
         let devices: Vec<_> = iter::once(first).chain(others).map(Counted::new).collect();
         let traffic = devices.iter().map(Counted::traffic).collect();
         let (devices, passed_on) = steer(&Spread::default(), devices);
         let devices = Faulty::of_shards(devices, self.0.config.faults);
         let faults = devices[0].faults();
-        let links = devices.into_iter().map(|device| netstacks::gate(device, self.0.config.max_flows)).collect();
+        let backlog = self.0.config.max_flows.div_ceil(devices.len());
+        let links = devices.into_iter().map(|device| netstacks::gate(device, backlog)).collect();
         let (effective, tasks) = stack.visit(Start { links, upstream: Arc::new(self.0) })??;
         Ok(Running { effective, traffic, passed_on, faults, tasks })
     }
@@ -205,6 +207,7 @@ impl Visitor<ShardLink> for Start {
 
     fn visit<S: Netstack<ShardLink>>(self) -> Self::Output {
         let Self { links, upstream } = self;
+        // Each instance may have all places of the proxy, which admits no more than these.
         let config = StackConfig {
             window: upstream.config.window,
             backlog: upstream.config.max_flows,
@@ -214,7 +217,7 @@ impl Visitor<ShardLink> for Start {
         };
         let start = |(link, gate)| Ok((S::start(link, &config)?, gate));
         let started = links.into_iter().map(start).collect::<Result<Vec<_>, StartError>>()?;
-        let effective = started[0].0.effective.clone();
+        let effective = Effective { shards: started.len(), ..started[0].0.effective.clone() };
         let (limits, flows) = (Arc::new(Limits::new(&upstream.config, &effective)), udp::Flows::default());
         let mut tasks = JoinSet::new();
         for (Started { listener, datagrams, driver, .. }, gate) in started {
