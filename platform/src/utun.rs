@@ -62,7 +62,7 @@ impl<'a> Slot<'a> {
 #[derive(Debug, Default)]
 pub struct Packets {
     /// The kernel cannot receive many packets with one call.
-    one_by_one: bool,
+    pub(crate) one_by_one: bool,
     /// The number of packets that the kernel had no memory for.
     pub(crate) refused: Arc<AtomicU64>,
 }
