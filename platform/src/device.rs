@@ -152,7 +152,8 @@ impl TunDevice {
     ///
     /// # Errors
     ///
-    /// Those of [`TunDevice::open`]; [`Cause::NoQueues`] if the device has one queue and several are asked for.
+    /// Those of [`TunDevice::open`]; [`Cause::NoQueues`] if the device has one queue and several are asked for;
+    /// [`Class::Invalid`] for no shards, and for another number of queues.
     ///
     /// # Example
     ///
@@ -175,6 +176,13 @@ impl TunDevice {
     /// # }
     /// ```
     pub fn open_shards(config: &TunConfig, shards: usize, queues: Option<usize>) -> Result<Vec<Self>, Error> {
+        if shards == 0 || queues.is_some_and(|queues| queues != 1 && queues != shards) {
+            let object =
+                format!("{} for {shards} shards", queues.map_or("queues".to_owned(), |n| format!("{n} queues")));
+            let rule = "needs at least one shard, and one queue or one for each";
+            let source = io::Error::new(io::ErrorKind::InvalidInput, rule);
+            return Err(Error::new(Class::Invalid, "open", object, source));
+        }
         if shards > 1 && queues != Some(1) {
             match Tun::open_queues(config, shards) {
                 Err(error) if queues.is_none() && error.cause() == Cause::NoQueues => {}
@@ -300,6 +308,24 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
     use super::*;
+
+    #[test]
+    fn there_is_one_queue_or_one_for_each_shard() {
+        let [address, peer, mask] = ["10.0.1.9", "10.0.1.1", "255.255.255.0"].map(|address| address.parse().unwrap());
+        let config = TunConfig {
+            name: String::new(),
+            network: Network::new(address, peer, mask).unwrap(),
+            mtu: 1500,
+            tx_queue_len: 1000,
+            offload: Offload::Auto,
+            fd: None,
+        };
+        for (shards, queues) in [(0, None), (0, Some(0)), (4, Some(3)), (4, Some(0)), (1, Some(2))] {
+            let error = TunDevice::open_shards(&config, shards, queues).err().unwrap();
+            assert_eq!(error.class(), Class::Invalid);
+            assert!(error.to_string().contains(&format!("{shards} shards")), "{error}");
+        }
+    }
 
     #[test]
     fn names_follow_the_rules_of_the_system() {
