@@ -57,9 +57,9 @@ pub type Sharded<S, L> =
 /// called within a tokio runtime. The driver makes tasks for each instance, so the workers of a multi-thread runtime share
 /// them.
 ///
-/// The caller sends each packet over the link of its shard, which `spread` chooses, or the links are of [`steer`]. The limits of `config` on the number of
-/// connections, as far as a stack has them, hold for all instances together: each has an equal share, rounded up. So one
-/// instance may drop a SYN although another has room.
+/// The caller sends each packet over the link of its shard, which `spread` chooses, or the links are of [`steer`]. The limits
+/// of `config` on the number of connections, as far as a stack has them, hold for all instances together: each has an equal
+/// share, rounded up. So one instance may drop a SYN although another has room.
 ///
 /// # Errors
 ///

@@ -116,7 +116,7 @@ impl Transport {
             }
             6 => match *headers.get(6)? {
                 first @ (HOP_BY_HOP | ROUTING | FRAGMENT | DESTINATION_OPTIONS) => {
-                    Self::skip_extensions(headers, first)
+                    Self::behind(headers, first, IPV6_HEADER_LEN)
                 }
                 protocol => Some(Self { ipv6: true, protocol, at: IPV6_HEADER_LEN }),
             },
@@ -124,10 +124,19 @@ impl Transport {
         }
     }
 
-    /// Each extension header has at least 8 bytes, so the packet's length limits the loop.
+    /// Reads IPv6's extension headers from offset `at` on, where the header of `protocol` is; see [`Transport::parse`].
+    ///
+    /// ```
+    /// use platform::packet::Transport;
+    ///
+    /// // Destination options, whose number is 60, of 8 bytes, before UDP.
+    /// let mut packet = [0; 56];
+    /// packet[40] = 17;
+    /// assert_eq!(Transport::behind(&packet, 60, 40), Some(Transport { ipv6: true, protocol: 17, at: 48 }));
+    /// ```
     #[cold]
-    fn skip_extensions(headers: &[u8], mut protocol: u8) -> Option<Self> {
-        let mut at = IPV6_HEADER_LEN;
+    pub fn behind(headers: &[u8], mut protocol: u8, mut at: usize) -> Option<Self> {
+        // Each extension header has at least 8 bytes, so the packet's length limits the loop.
         loop {
             let header = headers.get(at..).and_then(<[u8]>::first_chunk::<8>);
             let len = match (protocol, header) {

@@ -19,8 +19,9 @@ use platform::{Capabilities, Link, PacketBuffer, PacketMeta};
 use super::Spread;
 use super::route::{Outgoing, Router};
 
-/// Packets that may wait in an inbox. A batch of a link has at most 32 packets, so an inbox has room for several. More would
-/// not help: the queue of the device is much longer, and while an inbox is full the packets wait there.
+/// Packets that may wait in an inbox, and empty buffers that are kept beside it: 4 batches of 32 packets, or with segmentation
+/// offload 32 batches of 4, which are up to 8 MiB for each shard. More would not help: the queue of the device is much longer,
+/// and while an inbox is full the packets wait there.
 const INBOX: usize = 128;
 
 /// Batches that one call takes from the link. It has a bound because the caller may hold the stack's lock.
@@ -70,7 +71,7 @@ pub fn steer<L: Link>(spread: &Spread, links: Vec<L>) -> (Vec<Steered<L>>, Passe
     });
     let place = |(shard, link): (usize, L)| {
         let outgoing = Outgoing::new(link.capabilities().max_packet_len);
-        let place = Place { shard, shared: Arc::clone(&shared), outgoing, has_more: false };
+        let place = Place { shard, shared: Arc::clone(&shared), outgoing, has_more: false, inbox_has_odd: true };
         Steered { link, place: (shards > 1).then_some(place) }
     };
     let links = links.into_iter().enumerate().map(place).collect();
@@ -105,6 +106,8 @@ struct Place {
     outgoing: Outgoing,
     /// Whether the link may have packets that it does not announce any more.
     has_more: bool,
+    /// Whether the odd buffer of the next batch is for the inbox.
+    inbox_has_odd: bool,
 }
 
 /// What all shards share.
@@ -150,7 +153,10 @@ impl Inbox {
         let count = waiting.packets.len().min(buffers.len());
         for buffer in &mut buffers[..count] {
             let Some(packet) = waiting.packets.pop_front() else { break };
-            waiting.spare.push(mem::replace(buffer, packet));
+            let empty = mem::replace(buffer, packet);
+            if waiting.spare.len() < INBOX {
+                waiting.spare.push(empty);
+            }
         }
         self.has_packets.store(!waiting.packets.is_empty(), Ordering::Relaxed);
         drop(waiting);
@@ -170,7 +176,10 @@ impl Inbox {
             && let Some((_, packet)) = outgoing.packets.pop_front()
         {
             waiting.packets.push_back(packet);
-            outgoing.spare.extend(waiting.spare.pop());
+            // Fragments that waited left their empty buffers to the shards whose links they came over.
+            if outgoing.spare.len() < INBOX {
+                outgoing.spare.extend(waiting.spare.pop());
+            }
         }
         let count = waiting.packets.len() - before;
         // Fragments that waited for the first of their packet may be the shard's own.
@@ -219,10 +228,13 @@ impl Place {
     }
 
     fn try_recv(&mut self, link: &mut impl Link, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
-        let mut count = self.inbox().take(buffers);
+        // Half of the buffers are for the link, or others could starve it with a full inbox.
+        let half = (buffers.len() + usize::from(self.inbox_has_odd)) / 2;
+        self.inbox_has_odd = !self.inbox_has_odd;
+        let mut count = self.inbox().take(&mut buffers[..half]);
         for _ in 0..MAX_BATCHES {
             // While an inbox is full, packets wait in the device.
-            if count == buffers.len() || !self.pass_on() {
+            if !self.pass_on() || count == buffers.len() {
                 break;
             }
             let rest = &mut buffers[count..];
@@ -238,6 +250,7 @@ impl Place {
                 break;
             }
         }
+        count += self.inbox().take(&mut buffers[count..]);
         if count == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(count) }
     }
 

@@ -44,7 +44,7 @@ struct Fragments {
     waiting: usize,
 }
 
-/// Both hosts, and the number that all fragments of one packet share.
+/// Both hosts, and the number that all fragments of one packet share; see [`fragment`].
 type Name = (IpAddr, IpAddr, u32);
 
 #[derive(Debug)]
@@ -100,7 +100,8 @@ impl Router {
         if let Some(quoted) = quoted(packet, transport)
             && let Some(ends) = addresses(quoted)
         {
-            return Some(self.of(ends, Transport::parse(quoted).and_then(|transport| ports(quoted, transport))));
+            let transport = Transport::parse(quoted).or_else(|| fragment(quoted)?.1);
+            return Some(self.of(ends, transport.and_then(|transport| ports(quoted, transport))));
         }
         Some(self.of((from, to), ports(packet, transport)))
     }
@@ -161,13 +162,17 @@ impl Fragments {
     }
 }
 
-/// The number of a fragment's packet, and the transport header if it is the first fragment.
+/// The number of a fragment's packet, and the transport header if it is the first fragment. Over IPv4 each protocol has
+/// numbers of its own (RFC 791, 3.2).
 fn fragment(packet: &[u8]) -> Option<(u32, Option<Transport>)> {
     if let Some(Ipv4Fragment { protocol, identification, is_first, header_len: at }) = Ipv4Fragment::parse(packet) {
-        return Some((identification.into(), is_first.then_some(Transport { ipv6: false, protocol, at })));
+        let number = u32::from(protocol) << 16 | u32::from(identification);
+        return Some((number, is_first.then_some(Transport { ipv6: false, protocol, at })));
     }
     let Ipv6Fragment { protocol, identification, is_first, payload_at: at } = Ipv6Fragment::parse(packet)?;
-    Some((identification, is_first.then_some(Transport { ipv6: true, protocol, at })))
+    // Destination options may stand behind the fragment header.
+    let transport = || Transport::behind(packet, protocol, at).unwrap_or(Transport { ipv6: true, protocol, at });
+    Some((identification, is_first.then(transport)))
 }
 
 /// The packet that an ICMP error quotes.

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::AtomicUsize;
 use std::task::Wake;
 
-use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, UDP, packet_too_big, write_ip};
+use platform::packet::{MAX_HEADERS_LEN, TCP, TcpFields, TcpHeaders, UDP, packet_too_big, write_ip};
 use platform::{Checksum, MemoryLink};
 
 use super::*;
@@ -88,6 +88,13 @@ fn datagram(server: &str, port: u16, payload: &[u8]) -> Vec<u8> {
     packet[..at + 8 + payload.len()].to_vec()
 }
 
+/// A batch of a shard, in buffers that hold nothing yet.
+fn batch(bench: &mut Bench, shard: usize, len: usize) -> Vec<Vec<u8>> {
+    let mut buffers: Vec<_> = (0..len).map(|_| PacketBuffer::new(1500)).collect();
+    let count = bench.links[shard].try_recv(&mut buffers).unwrap_or(0);
+    buffers[..count].iter().map(|buffer| buffer.packet().to_vec()).collect()
+}
+
 /// A datagram of 40 bytes in fragments of 16.
 fn fragments(server: &str, port: u16, number: u8) -> Vec<Vec<u8>> {
     let packet = datagram(server, port, &[number; 40]);
@@ -141,9 +148,45 @@ fn an_icmp_error_goes_by_the_packet_that_it_quotes() {
             let mut segment = [0; MAX_HEADERS_LEN];
             let headers = TcpHeaders::new(from, to).unwrap();
             let len = headers.write(TcpFields::default(), &[], &[], Checksum::Filled, &mut segment);
-            bench.send(0, &packet_too_big(1280, &segment[..len]).unwrap());
-            assert_eq!([0, 1].map(|shard| bench.receive(shard).len()), [1 - shard, shard], "{server}");
+            let of_segment = packet_too_big(1280, &segment[..len]).unwrap();
+            let quoted_at = of_segment.len() - len;
+            let of_first_fragment = [&of_segment[..quoted_at], &fragments(server, to.port(), 0)[0]].concat();
+            for error in [of_segment, of_first_fragment] {
+                bench.send(0, &error);
+                assert_eq!([0, 1].map(|shard| bench.receive(shard).len()), [1 - shard, shard], "{server}");
+            }
         }
+    }
+}
+
+/// Both protocols count their packets from the same number.
+#[test]
+fn fragments_of_two_protocols_are_of_two_packets() {
+    let mut bench = Bench::new(2);
+    for shard in [0, 1] {
+        let of_udp = fragments(SERVER, bench.port(SERVER, shard), 1);
+        let mut of_tcp = fragments(SERVER, bench.port(SERVER, 1 - shard), 1);
+        of_tcp.iter_mut().for_each(|fragment| fragment[9] = TCP);
+        for packet in [&of_udp[0], &of_tcp[0], &of_udp[1], &of_tcp[1]] {
+            bench.send(0, packet);
+        }
+        let received = [0, 1].map(|shard| bench.receive(shard));
+        assert_eq!((&received[shard][..], &received[1 - shard][..]), (&of_udp[..2], &of_tcp[..2]));
+    }
+}
+
+#[test]
+fn destination_options_behind_a_fragment_header_are_skipped() {
+    let mut bench = Bench::new(2);
+    for shard in [0, 1] {
+        let (to, from) = ends(SERVER_V6, bench.port(SERVER_V6, shard));
+        let mut packet = vec![0; 40];
+        write_ip(&mut packet, from.ip(), to.ip(), 44, 32).unwrap();
+        packet.extend([60, 0, 0, 1, 0, 0, 0, shard as u8]);
+        packet.extend([UDP, 0, 1, 4, 0, 0, 0, 0]);
+        packet.extend(&datagram(SERVER_V6, from.port(), &[0; 8])[40..]);
+        bench.send(0, &packet);
+        assert_eq!([0, 1].map(|shard| bench.receive(shard).len()), [1 - shard, shard]);
     }
 }
 
@@ -225,6 +268,50 @@ fn the_buffers_of_packets_that_are_passed_on_are_used_again() {
     let place = bench.links[0].place.as_ref().unwrap();
     let spare = place.outgoing.spare.len() + place.shared.inboxes[1].lock().spare.len();
     assert!(spare <= 2, "{spare} buffers for one packet at a time");
+}
+
+/// Else fragments whose first one comes over another link than the others would fill the memory of one shard.
+#[test]
+fn empty_buffers_are_bounded() {
+    let mut bench = Bench::new(2);
+    for shard in [0, 1] {
+        let port = bench.port(SERVER, shard);
+        for number in 0..=u8::MAX {
+            let pieces = fragments(SERVER, port, number);
+            for (link, index) in [(0, 1), (0, 2), (1, 0)] {
+                bench.send(link, &pieces[index]);
+                bench.receive(link);
+            }
+            bench.receive(shard);
+        }
+    }
+    let places = bench.links.iter().map(|link| link.place.as_ref().unwrap());
+    let spares = places.map(|place| [place.outgoing.spare.len(), place.inbox().lock().spare.len()]);
+    let spares: Vec<_> = spares.flatten().collect();
+    assert!(spares.iter().all(|spare| *spare <= INBOX), "{spares:?}");
+}
+
+#[test]
+fn a_full_inbox_leaves_turns_to_the_link() {
+    for len in [1, 2, 32] {
+        let mut bench = Bench::new(2);
+        let [own, foreign] = [0, 1].map(|shard| datagram(SERVER, bench.port(SERVER, shard), b"x"));
+        let passed_on = datagram(SERVER, bench.port(SERVER, 0), b"passed on");
+        bench.send(0, &foreign);
+        bench.send(0, &own);
+        let mut received = Vec::new();
+        for _ in 0..4 {
+            for _ in 0..INBOX {
+                bench.send(1, &passed_on);
+            }
+            while bench.links[0].place.as_ref().unwrap().inbox().lock().packets.len() < INBOX {
+                batch(&mut bench, 1, 32);
+            }
+            received.extend(batch(&mut bench, 0, len));
+        }
+        assert!(received.contains(&own), "in batches of {len}");
+        assert!(received.contains(&passed_on), "in batches of {len}");
+    }
 }
 
 #[test]
