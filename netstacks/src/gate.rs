@@ -435,6 +435,10 @@ impl<L: Link> Link for Gated<L> {
         if kept == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(kept) }
     }
 
+    fn has_passed_on(&mut self) -> bool {
+        self.link.has_passed_on()
+    }
+
     fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
         // All stacks put the headers into the first slice.
         if let Some(headers) = slices.first() {

@@ -331,7 +331,8 @@ impl<L: Link> Engine for LwipEngine<L> {
             unsafe { Core::input(self.core, buffer, self.verify) };
         }
         self.check()?;
-        Ok(Intake { len, is_drained: filled < self.batch.len() })
+        let has_passed_on = self.output().link.has_passed_on();
+        Ok(Intake { len, is_drained: filled < self.batch.len(), has_passed_on })
     }
 
     fn egress(&mut self, now: Instant) -> io::Result<()> {

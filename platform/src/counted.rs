@@ -127,6 +127,10 @@ impl<L: Link> Link for Counted<L> {
         Ok(count)
     }
 
+    fn has_passed_on(&mut self) -> bool {
+        self.link.has_passed_on()
+    }
+
     fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
         self.link.try_send(meta, slices)?;
         add(&self.traffic.tx_packets, 1);

@@ -461,6 +461,10 @@ impl<L: Link> Link for Faulty<L> {
         }
     }
 
+    fn has_passed_on(&mut self) -> bool {
+        self.link.has_passed_on()
+    }
+
     fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
         match &mut self.state {
             None => self.link.try_send(meta, slices),

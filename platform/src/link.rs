@@ -271,6 +271,12 @@ pub trait Link: Send + Sync + 'static {
     /// Each buffer holds [`Capabilities::max_packet_len`] bytes.
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize>;
 
+    /// Whether it has passed packets on, which are for the readers of other links, since it was last asked. They wait until
+    /// somebody calls `try_recv`, even if this link's reader expects nothing.
+    fn has_passed_on(&mut self) -> bool {
+        false
+    }
+
     /// Sends one packet; its bytes are the slices one after the other. On an error, no part of it is sent.
     fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()>;
 
@@ -321,6 +327,10 @@ mod tests {
             received
         }
 
+        fn has_passed_on(&mut self) -> bool {
+            true
+        }
+
         fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
             self.link.try_send(meta, slices)
         }
@@ -353,6 +363,7 @@ mod tests {
                 }
             }
         }
+        assert!(link.has_passed_on(), "{what} tells it");
         assert!(!broken.load(Ordering::Relaxed), "{what} asked for readiness although packets were left");
         got
     }

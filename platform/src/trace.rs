@@ -143,6 +143,10 @@ impl<L: Link, W: Write + Send + 'static> Link for Traced<L, W> {
         Ok(count)
     }
 
+    fn has_passed_on(&mut self) -> bool {
+        self.link.has_passed_on()
+    }
+
     fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
         self.link.try_send(meta, slices)?;
         self.trace.packet(packet_len(slices), slices);

@@ -124,6 +124,8 @@ pub struct Intake {
     pub len: usize,
     /// Whether no more packets were waiting. If not, the batch was full.
     pub is_drained: bool,
+    /// See [`platform::Link::has_passed_on`].
+    pub has_passed_on: bool,
 }
 
 /// A connection's number within its engine. Numbers are reused, so the tables stay small.

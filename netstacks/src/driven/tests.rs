@@ -25,10 +25,16 @@ use crate::{Netstack, Smoltcp, StackConfig};
 /// A link whose `poll_readable` fails when the test sets a flag. It could still move packets.
 struct Unwatchable {
     link: MemoryLink,
+    /// Whether each batch had packets of others.
+    passes_on: bool,
     fails: Arc<AtomicBool>,
 }
 
 impl Link for Unwatchable {
+    fn has_passed_on(&mut self) -> bool {
+        self.passes_on
+    }
+
     fn capabilities(&self) -> Capabilities {
         self.link.capabilities()
     }
@@ -57,7 +63,7 @@ impl Link for Unwatchable {
 fn readiness_that_fails_wakes_a_parked_reader_and_accept() {
     let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
     let fails = Arc::new(AtomicBool::new(false));
-    let link = Unwatchable { link, fails: Arc::clone(&fails) };
+    let link = Unwatchable { link, passes_on: false, fails: Arc::clone(&fails) };
     Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
         let mut stack = Smoltcp::start(link, &StackConfig::default()).unwrap();
         let driver = tokio::spawn(stack.driver);
@@ -84,9 +90,11 @@ fn readiness_that_fails_wakes_a_parked_reader_and_accept() {
 }
 
 #[test]
-fn a_lone_task_makes_the_turns_unless_that_is_off() {
-    for (repairs, is_on) in [(Repairs::ALL, true), ("-task-turns".parse().unwrap(), false)] {
+fn a_lone_task_makes_the_turns_unless_that_is_off_or_the_link_has_packets_of_others() {
+    let off = "-task-turns".parse().unwrap();
+    for (repairs, passes_on, is_on) in [(Repairs::ALL, false, true), (off, false, false), (Repairs::ALL, true, false)] {
         let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+        let link = Unwatchable { link, passes_on, fails: Arc::default() };
         let client = std::thread::spawn(|| {
             let ends = ["10.0.0.1:4000", "10.0.0.2:80"].map(|address| address.parse().unwrap());
             let mut client = Client::new(Peer::new(other_end, ends[0], ends[1]).unwrap(), Duration::from_secs(10));

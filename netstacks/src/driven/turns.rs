@@ -203,6 +203,10 @@ impl<E: Engine> State<E> {
             changed.add(Waiter::Datagrams);
             wakes.0.extend(self.receivers.drain());
         }
+        // A task does not wait for the packets of others, so it might leave them on the link.
+        if intake.has_passed_on {
+            changed = Changed::Several;
+        }
         if self.engine.can_accept() {
             changed = Changed::Several;
             wakes.add([self.acceptor.take()]);

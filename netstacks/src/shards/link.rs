@@ -71,7 +71,14 @@ pub fn steer<L: Link>(spread: &Spread, links: Vec<L>) -> (Vec<Steered<L>>, Passe
     });
     let place = |(shard, link): (usize, L)| {
         let outgoing = Outgoing::new(link.capabilities().max_packet_len);
-        let place = Place { shard, shared: Arc::clone(&shared), outgoing, has_more: false, inbox_has_odd: true };
+        let place = Place {
+            shard,
+            shared: Arc::clone(&shared),
+            outgoing,
+            has_more: false,
+            inbox_has_odd: true,
+            has_passed_on: false,
+        };
         Steered { link, place: (shards > 1).then_some(place) }
     };
     let links = links.into_iter().enumerate().map(place).collect();
@@ -108,6 +115,8 @@ struct Place {
     has_more: bool,
     /// Whether the odd buffer of the next batch is for the inbox.
     inbox_has_odd: bool,
+    /// Whether it has had packets of other shards; see [`Link::has_passed_on`].
+    has_passed_on: bool,
 }
 
 /// What all shards share.
@@ -208,7 +217,10 @@ impl Place {
                     batch.swap(own, index);
                     own += 1;
                 }
-                Some(shard) => self.outgoing.push(shard, &mut batch[index]),
+                Some(shard) => {
+                    self.outgoing.push(shard, &mut batch[index]);
+                    self.has_passed_on = true;
+                }
                 None => {}
             }
         }
@@ -229,7 +241,7 @@ impl Place {
 
     fn try_recv(&mut self, link: &mut impl Link, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
         // Half of the buffers are for the link, or others could starve it with a full inbox.
-        let half = (buffers.len() + usize::from(self.inbox_has_odd)) / 2;
+        let half = if self.inbox_has_odd { buffers.len().div_ceil(2) } else { buffers.len() / 2 };
         self.inbox_has_odd = !self.inbox_has_odd;
         let mut count = self.inbox().take(&mut buffers[..half]);
         for _ in 0..MAX_BATCHES {
@@ -293,6 +305,12 @@ impl<L: Link> Link for Steered<L> {
             None => self.link.try_recv(buffers),
             Some(place) => place.try_recv(&mut self.link, buffers),
         }
+    }
+
+    fn has_passed_on(&mut self) -> bool {
+        // Those that still wait for room need this reader, too.
+        let waits = |place: &mut Place| mem::take(&mut place.has_passed_on) || !place.outgoing.packets.is_empty();
+        self.place.as_mut().is_some_and(waits)
     }
 
     fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {

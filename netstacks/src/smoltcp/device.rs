@@ -70,7 +70,7 @@ impl<L: Link> Device<L> {
         };
         self.unseen.end += count;
         let len = batch[..count].iter().map(|buffer| buffer.packet().len()).sum();
-        Ok(Intake { len, is_drained: count < batch.len() })
+        Ok(Intake { len, is_drained: count < batch.len(), has_passed_on: self.sender.link.has_passed_on() })
     }
 
     /// The checksums that the link leaves to the stack.

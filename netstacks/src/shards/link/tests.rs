@@ -166,7 +166,9 @@ fn fragments_of_two_protocols_are_of_two_packets() {
     for shard in [0, 1] {
         let of_udp = fragments(SERVER, bench.port(SERVER, shard), 1);
         let mut of_tcp = fragments(SERVER, bench.port(SERVER, 1 - shard), 1);
-        of_tcp.iter_mut().for_each(|fragment| fragment[9] = TCP);
+        for fragment in &mut of_tcp {
+            fragment[9] = TCP;
+        }
         for packet in [&of_udp[0], &of_tcp[0], &of_udp[1], &of_tcp[1]] {
             bench.send(0, packet);
         }
@@ -240,7 +242,9 @@ fn packets_wait_in_the_device_while_an_inbox_is_full_and_none_is_lost() {
         bench.send(0, packet);
     }
     bench.send(0, &datagram(SERVER, own, b"own"));
+    assert!(!bench.links[0].has_passed_on());
     assert!(bench.receive(0).is_empty(), "the own packet waits behind them");
+    assert!(bench.links[0].has_passed_on() && bench.links[0].has_passed_on(), "and while some wait");
     let wakes = Arc::new(Count(AtomicUsize::new(0)));
     let (mut received, mut received_own) = (Vec::new(), 0);
     while received.len() < sent.len() {
@@ -252,6 +256,7 @@ fn packets_wait_in_the_device_while_an_inbox_is_full_and_none_is_lost() {
         received_own += bench.receive(0).len();
     }
     assert_eq!(received_own, 1);
+    assert!(bench.links[0].has_passed_on() && !bench.links[0].has_passed_on(), "told once");
     assert!(received == sent, "in their order");
 }
 
@@ -322,4 +327,15 @@ fn a_shard_that_waits_is_woken_by_a_packet_of_its_own() {
     bench.send(0, &foreign);
     bench.receive(0);
     assert!(bench.is_readable(1, Waker::noop()));
+}
+
+/// Else a task of a stack behind a gate would keep packets from other shards.
+#[test]
+fn a_gate_tells_that_its_link_has_passed_packets_on() {
+    let mut bench = Bench::new(2);
+    let foreign = datagram(SERVER, bench.port(SERVER, 1), b"x");
+    bench.send(0, &foreign);
+    let (mut gated, _gate) = crate::gate(bench.links.remove(0), 1);
+    gated.try_recv(&mut [PacketBuffer::new(1500)]).unwrap_err();
+    assert!(gated.has_passed_on());
 }
