@@ -29,7 +29,7 @@ mod tests;
 use std::time::Duration;
 
 use platform::packet::flags::{ACK, SYN};
-use platform::packet::{MAX_HEADERS_LEN, TCP, TcpFields, TcpHeaders, TcpSegment, Transport};
+use platform::packet::{MAX_HEADERS_LEN, TCP, TcpFields, TcpHeaders, Transport};
 use platform::{Checksum, Link};
 use smoltcp::iface::{Config, Interface, PollIngressSingleResult, PollResult, SocketSet};
 use smoltcp::socket::tcp::State;
@@ -45,7 +45,7 @@ use crate::driven::isn::InitialNumbers;
 use crate::driven::segment::{self, Segment};
 use crate::driven::{self, DrivenDatagrams, DrivenListener, Flow, FlowId, Stage, Table};
 use crate::mss_rewrite;
-use crate::recovery::{HEADERS, is_before};
+use crate::recovery::HEADERS;
 use crate::{Effective, FlowKey, Netstack, Repair, StackConfig, StackKind, StartError, Started, is_host};
 
 /// As in `Cargo.lock`; the crate has no constant for it.
@@ -403,21 +403,17 @@ impl<L: Link> SmoltcpEngine<L> {
         let clock = self.clock(now);
         let Some(connection) = self.table[flow].open_mut() else { return PollIngressSingleResult::None };
         let edges = connection.edges();
-        let Connection { socket, recovery, numbers, peer_window, arrived, .. } = connection;
         let mut lost = None;
         if let Some(packet) = self.device.next_packet_mut() {
-            if let Some(segment) = TcpSegment::parse(packet) {
-                let end = segment.sequence().wrapping_add(segment.payload().len() as u32);
-                if is_before(*arrived, end) {
-                    *arrived = end;
-                }
-            }
+            connection.note_arrived(packet, &edges);
+            let Connection { recovery, peer_window, .. } = connection;
             if let Some(segment) = edges.accept(packet) {
                 *peer_window = segment.window();
                 lost = recovery.on_segment(&segment, &edges, now);
             }
-            numbers.incoming(packet);
+            connection.numbers.incoming(packet);
         }
+        let Connection { socket, numbers, .. } = connection;
         let result =
             self.device.numbered(numbers, |device| self.interface.poll_ingress_single(clock, device, socket.set()));
         if lost.is_some() {

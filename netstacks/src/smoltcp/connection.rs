@@ -6,6 +6,7 @@ use std::time::Duration;
 use std::{ptr, slice};
 
 use memmap2::MmapMut;
+use platform::packet::TcpSegment;
 use smoltcp::iface::{SocketHandle, SocketSet};
 use smoltcp::socket::tcp::{self, RecvError, State};
 use tokio::time::Instant;
@@ -127,8 +128,8 @@ pub(super) struct Connection {
     read: usize,
     /// Bytes that were written.
     written: usize,
-    /// The end of the last bytes from the peer, in order or not.
-    pub(super) arrived: u32,
+    /// The end of the last bytes from the peer, in order or not, that the window had room for.
+    arrived: u32,
     /// Since when the rings have rested: how many bytes were read and written before, and when that is long enough.
     rest: Option<(usize, Instant)>,
     /// How many bytes were read and written before the memory of the rings was given back.
@@ -226,6 +227,23 @@ impl Connection {
     /// Whether the socket has carried so few bytes that a new connection may use it: its touched memory stays allocated.
     pub(super) fn is_fresh(&self) -> bool {
         self.read + self.written + self.socket.recv_queue() <= MAX_SPARE_BYTES
+    }
+
+    /// Notes how far the bytes of a packet from the peer reach in the receive window. What is beyond the window is never
+    /// in the ring, and a forged number must not count (RFC 9293, 3.10.7.4).
+    pub(super) fn note_arrived(&mut self, packet: &[u8], edges: &Edges) {
+        let Some(segment) = TcpSegment::parse(packet) else { return };
+        let (sequence, len) = (segment.sequence(), segment.payload().len());
+        if len == 0 || !edges.has_room_for(sequence, len) {
+            return;
+        }
+        let mut end = sequence.wrapping_add(len as u32);
+        if is_before(edges.window_end, end) {
+            end = edges.window_end;
+        }
+        if is_before(self.arrived, end) {
+            self.arrived = end;
+        }
     }
 
     /// How long the rings keep their memory; `None` if they have bytes or have given it back. `epoch` is the same for all

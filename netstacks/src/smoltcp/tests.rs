@@ -271,6 +271,43 @@ fn bytes_behind_a_hole_outlast_a_rest() {
     assert_eq!(&received[..11], b"firstbehind");
 }
 
+/// The second is half of all numbers beyond the hole, and a little less beyond the bytes behind it.
+#[test]
+fn a_forged_number_beyond_the_window_changes_no_rest() {
+    for beyond in [1 << 20, (1 << 31) - 8] {
+        let mut bench = Bench::new(MemoryLink::pair(1500, 256), Repairs::ALL, StackCongestion::None);
+        let accepted = bench.open();
+        let mut received = [0; 12];
+        let forge = |bench: &mut Bench| {
+            let sequence = bench.sequence;
+            bench.sequence = sequence.wrapping_add(beyond);
+            bench.put(ACK, &[], b"forged");
+            bench.turn();
+            bench.sequence = sequence;
+        };
+        // Behind a hole, the bytes stay.
+        bench.put(ACK, &[], b"read");
+        bench.turn();
+        assert_eq!(bench.engine.recv(accepted.flow, &mut received).unwrap(), 4);
+        bench.sequence += 5;
+        bench.put(ACK, &[], b"behind");
+        bench.turn();
+        forge(&mut bench);
+        bench.pass(2 * REST);
+        bench.sequence -= 11;
+        bench.put(ACK, &[], b"first");
+        bench.turn();
+        assert_eq!(bench.engine.recv(accepted.flow, &mut received).unwrap(), 11, "{beyond}");
+        assert_eq!(&received[..11], b"firstbehind", "{beyond}");
+        // Without a hole, the memory is given back.
+        bench.sequence += 6;
+        forge(&mut bench);
+        let now = bench.now + 2 * REST;
+        let connection = bench.engine.table[accepted.flow].open_mut().unwrap();
+        assert!(connection.rests_until(now, now).is_some(), "{beyond}");
+    }
+}
+
 /// It costs a system call for each, and received packets must not wait for many of these.
 #[test]
 fn an_egress_gives_the_memory_of_few_connections_back() {
