@@ -4,7 +4,7 @@
 //! are N / (1 + σ (N - 1) + κ N (N - 1)) times as fast as one. σ is the share of the work that only one of them can do at a
 //! time, and κ is the work that each pair has with each other. With κ = 0 it is Amdahl's law.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Estimate, statistics};
 
@@ -29,20 +29,27 @@ pub struct Scaling {
     has_pairs: bool,
 }
 
-/// How many times as fast as one worker so many are: the median of the rounds that have both, and its interval.
-pub fn times(rounds: &[Round], workers: u16) -> Option<Estimate> {
+/// How many times as fast as one worker so many are: the median of the rounds that have both, its interval, and how many
+/// rounds these are.
+pub fn times(rounds: &[Round], workers: u16) -> Option<(Estimate, usize)> {
     let times = |round: &Round| Some(round.get(&workers)? / round.get(&1).filter(|speed| **speed > 0.0)?);
     let times: Vec<_> = rounds.iter().filter_map(times).collect();
-    statistics::estimate(&times).map(not_below_0)
+    Some((statistics::estimate(&times).map(not_below_0)?, times.len()))
 }
 
 impl Scaling {
-    /// The model of some rounds. Those that lack a run are left out, as their numbers of workers are others. `None` without a round
-    /// of one worker and of several.
+    /// The model of some rounds. Those that lack a number of workers that another round has are left out: a law of
+    /// other numbers is another law. `None` without a round of one worker and of several.
     pub fn of(rounds: &[Round]) -> Option<Self> {
-        let most = rounds.iter().map(Round::len).max().filter(|most| *most > 1)?;
-        let laws: Vec<_> = rounds.iter().filter(|round| round.len() == most).filter_map(Law::of).collect();
-        (!laws.is_empty()).then_some(Self { laws, has_pairs: most > 2 })
+        let counts: BTreeSet<u16> = rounds.iter().flat_map(|round| round.keys().copied()).collect();
+        let whole = rounds.iter().filter(|round| round.len() == counts.len() && counts.len() > 1);
+        let laws: Vec<_> = whole.filter_map(Law::of).collect();
+        (!laws.is_empty()).then_some(Self { laws, has_pairs: counts.len() > 2 })
+    }
+
+    /// How many rounds it has.
+    pub fn rounds(&self) -> usize {
+        self.laws.len()
     }
 
     /// The speed of so many workers.
@@ -155,7 +162,7 @@ mod tests {
     fn a_ratio_is_of_the_rounds_that_have_both() {
         let rounds = [&[(1, 10.0), (2, 15.0)][..], &[(1, 0.0), (2, 15.0)], &[(2, 70.0)], &[(1, 3.0)]];
         let rounds = rounds.map(|round| round.iter().copied().collect());
-        assert!(is_near(times(&rounds, 2).unwrap().median, 1.5));
+        assert!(times(&rounds, 2).is_some_and(|(times, rounds)| is_near(times.median, 1.5) && rounds == 1));
         assert_eq!(times(&rounds, 4), None);
     }
 
@@ -170,6 +177,11 @@ mod tests {
         // Without the run of one shard, or of the other, a round says nothing.
         let more = [&rounds[..], &[round(&[(1, 10.0)]), round(&[(2, 70.0)]), Round::new()]].concat();
         assert_eq!(Scaling::of(&more), Some(model));
+        // Of rounds with others, only those with all of them count.
+        let (two, four) = (round(&[(1, 10.0), (2, 15.0)]), round(&[(1, 10.0), (4, 20.0)]));
+        assert_eq!(Scaling::of(&[two.clone(), four.clone()]), None);
+        let all = round(&[(1, 10.0), (2, 15.0), (4, 20.0)]);
+        assert_eq!(Scaling::of(&[two, four, all]).map(|model| model.rounds()), Some(1));
         assert_eq!(Scaling::of(&[round(&[(1, 10.0)])]), None);
         assert_eq!(Scaling::of(&[round(&[(2, 10.0), (4, 20.0)])]), None);
         assert_eq!(Scaling::of(&[round(&[(1, 0.0), (2, 20.0)])]), None);

@@ -128,19 +128,21 @@ fn table(one: &Series, subjects: &[Subject<'_>]) -> Table {
         let title = format!("{}, {}", plural(count, "shard"), one.unit());
         push(title, &|of| of.rows.get(&count).map(|row| format::figure_or_failures(row)));
     }
-    let runs = |of: &Subject<'_>| of.rounds.len();
     push(format!("{most} by 1"), &|of| {
-        written(scaling::times(&of.rounds, most), runs(of), |times| format!("{times:.2}"))
+        let (times, rounds) = scaling::times(&of.rounds, most)?;
+        Some(written(times, rounds, |times| format!("{times:.2}")))
     });
-    let mut model = |title: String,
-                     figure: &dyn Fn(&Scaling) -> Option<Estimate>,
-                     write: &dyn Fn(f64, &Subject<'_>) -> String| {
-        let figures = subjects.iter().map(|of| written(figure(of.model.as_ref()?), runs(of), |value| write(value, of)));
-        let figures: Vec<_> = figures.collect();
-        if figures.iter().any(Option::is_some) {
-            table.push(Column::new(title, true), figures);
-        }
-    };
+    let mut model =
+        |title: String, figure: &dyn Fn(&Scaling) -> Option<Estimate>, write: &dyn Fn(f64, &Subject<'_>) -> String| {
+            let of_subject = |of: &Subject<'_>| {
+                let model = of.model.as_ref()?;
+                Some(written(figure(model)?, model.rounds(), |value| write(value, of)))
+            };
+            let figures: Vec<_> = subjects.iter().map(of_subject).collect();
+            if figures.iter().any(Option::is_some) {
+                table.push(Column::new(title, true), figures);
+            }
+        };
     model("σ".to_owned(), &Scaling::serial, &|value, _| format!("{value:.3}"));
     model("κ".to_owned(), &Scaling::pairs, &|value, _| format!("{value:.5}"));
     for count in [2, 4].into_iter().filter_map(|times| most.checked_mul(times)) {
@@ -151,11 +153,11 @@ fn table(one: &Series, subjects: &[Subject<'_>]) -> Table {
     table
 }
 
-/// A figure and its interval, which one round does not have.
-fn written(figure: Option<Estimate>, rounds: usize, write: impl Fn(f64) -> String) -> Option<String> {
-    let Estimate { median, low, high } = figure?;
+/// A figure of so many rounds and its interval, which one round does not have.
+fn written(figure: Estimate, rounds: usize, write: impl Fn(f64) -> String) -> String {
+    let Estimate { median, low, high } = figure;
     let interval = (rounds > 1).then(|| format!(" ({} to {})", write(low), write(high)));
-    Some(write(median) + &interval.unwrap_or_default())
+    write(median) + &interval.unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -221,6 +223,15 @@ mod tests {
         assert_eq!(table.rows, [memory, path]);
         let Some(Block::Text(explained)) = blocks.last() else { unreachable!() };
         assert!(explained.contains("a model, not a measurement: Amdahl's law"), "{explained}");
+    }
+
+    /// Of two rounds, only one has both numbers of shards.
+    #[test]
+    fn one_pair_has_no_interval() {
+        let mut runs = runs(Of::Stack(StackKind::Smoltcp), &[(1, 10.0), (2, 15.0)]);
+        runs.pop();
+        let blocks = blocks_of(&runs);
+        assert_eq!(table_of(&blocks).rows[0][3..], ["1.50", "0.333", "20.00", "24.00"]);
     }
 
     #[test]
