@@ -1,6 +1,7 @@
 //! Races the parts of a run against each other, the user and the clock, and joins every one of them.
 
 use std::future;
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
@@ -105,7 +106,7 @@ impl Supervisor {
     }
 
     /// Runs the clients against the server side until all is delivered, or something fails. Every thread and task has
-    /// ended when this returns.
+    /// ended when this returns, but a client that did not end when it was cancelled, which is a failure.
     pub(super) async fn supervise(
         mut self,
         mut server: ServerSide,
@@ -126,9 +127,9 @@ impl Supervisor {
         };
         // Read before the parts are ended, because that takes time.
         let failed_at = matches!(verdict, Ok(Err(_))).then(|| self.window.read());
-        let stopped = self.stop(threads, &mut reports).await;
+        let (connections, stopped) = self.stop(threads, &mut reports).await;
         let ended = server.end().await;
-        let stopped = stopped.map(drop);
+        drop(connections);
         let gaps = watcher.map(StopWatcher::finish);
         let verdict = verdict?.and(ended).and(stopped);
         Ok(self.outcome(verdict, failed_at.as_ref(), records, gaps.as_deref()))
@@ -140,17 +141,18 @@ impl Supervisor {
             let (window, report) = (Arc::clone(&self.window), report.clone());
             let client = move || {
                 // A panic is reported at once, not only when all threads are joined.
-                let (connection, result) = match catch_unwind(AssertUnwindSafe(|| deliver(&window))) {
+                let (mut connection, result) = match catch_unwind(AssertUnwindSafe(|| deliver(&window))) {
                     Ok((connection, result)) => {
                         (Some(connection), result.map_err(|error| Failure::of_transfer(CLIENT, &error)))
                     }
                     Err(panic) => (None, Err(Failure::of_panic("a client", panic.as_ref()))),
                 };
                 let _unheard = report.send(result);
-                connection.map(|mut connection| {
-                    connection.rest();
-                    connection
-                })
+                let rest = AssertUnwindSafe(|| connection.iter_mut().for_each(|connection| connection.rest()));
+                if let Err(panic) = catch_unwind(rest) {
+                    let _unheard = report.send(Err(Failure::of_panic("a client", panic.as_ref())));
+                }
+                connection
             };
             let thread = thread::Builder::new().name(format!("client-{index}")).spawn(client);
             threads.running.push(thread.map_err(|source| {
@@ -162,20 +164,25 @@ impl Supervisor {
     }
 
     /// Ends clients that wait for the window or block on a connection, and joins all threads. A thread that runs a stack may
-    /// be stuck in it.
-    async fn stop(&self, threads: Threads, reports: &mut Reports) -> Result<Vec<Box<dyn Rest>>, Failure> {
+    /// be stuck in it; it is left. Returns the connections, and the first failure that comes this late.
+    async fn stop(&self, threads: Threads, reports: &mut Reports) -> (Vec<Box<dyn Rest>>, Result<(), Failure>) {
         self.window.cancel();
         for cancel in threads.cancel {
             cancel();
         }
         // Each thread has a sender of the reports until it ends.
-        let ended = tokio::time::timeout(SHUTDOWN_TIMEOUT, async { while reports.recv().await.is_some() {} }).await;
-        if ended.is_err() {
+        let mut late = Ok(());
+        let all = async {
+            while let Some(report) = reports.recv().await {
+                late = mem::replace(&mut late, Ok(())).and(report);
+            }
+        };
+        if tokio::time::timeout(SHUTDOWN_TIMEOUT, all).await.is_err() {
             let detail = "a client did not end when it was cancelled".to_owned();
-            return Err(Failure { status: Status::Stalled, detail });
+            return (Vec::new(), late.and(Err(Failure { status: Status::Stalled, detail })));
         }
         // A client catches its own panics.
-        Ok(threads.running.into_iter().filter_map(|thread| thread.join().ok().flatten()).collect())
+        (threads.running.into_iter().filter_map(|thread| thread.join().ok().flatten()).collect(), late)
     }
 
     /// Waits until every client and the server are done, or until something goes wrong.
