@@ -200,11 +200,43 @@ impl<L: Link> Sockets for MemorySockets<L> {
             if self.wait_for_peers(LONGEST_REST).is_err() {
                 break;
             }
+            // While datagrams wait, every wait ends at once, before the stack has a turn.
+            while self.peers.receive_datagram(&mut self.buffer).is_some() {}
         }
     }
 
     fn canceller(&self) -> Cancel {
         let waker = self.peers.waker();
         Box::new(move || waker.wake())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::sync::Arc;
+
+    use platform::MemoryLink;
+
+    use super::*;
+
+    /// Otherwise the wait ends at once again and again, and the task never runs.
+    #[test]
+    fn a_datagram_does_not_keep_a_client_at_rest_from_its_tasks() {
+        let (link, far) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+        let mut sender = Peers::new(far, [10, 0, 0, 2].into());
+        sender.send_datagram(7, ([10, 0, 0, 1], FIRST_PORT).into(), b"late").unwrap();
+        sender.wait(Duration::ZERO, &mut Vec::new()).unwrap();
+        let peers = Peers::new(link, [10, 0, 0, 1].into());
+        let (worker, cancelled) = (Worker::new().unwrap(), Arc::new(AtomicBool::new(false)));
+        let (waker, by_task) = (peers.waker(), Arc::clone(&cancelled));
+        let tasks = worker.enter();
+        tokio::spawn(async move {
+            by_task.store(true, Ordering::Release);
+            waker.wake();
+        });
+        drop(tasks);
+        MemorySockets::new(peers, Protocol::Udp, (0, 1)).with_worker(worker).rest(&cancelled);
     }
 }
