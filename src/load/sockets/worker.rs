@@ -17,6 +17,9 @@ use crate::load::meter::Cost;
 /// The timers of a runtime end so much later at most. For the rest of a wait, the thread sleeps by itself.
 const COARSE: Duration = Duration::from_millis(2);
 
+/// The longest sleep. The timers of the runtime, which have a resolution of a millisecond, wait meanwhile.
+const LONGEST_SLEEP: Duration = Duration::from_millis(1);
+
 /// A runtime that runs its tasks, the driver of a stack and its server, while the client of its thread waits.
 pub(crate) struct Worker {
     /// `None` only while it is dropped.
@@ -44,13 +47,17 @@ impl Worker {
         self.runtime.as_ref().map(Runtime::enter)
     }
 
-    /// Runs the tasks until `poll` is ready. Returns `None` if it is not ready for so long, or a little earlier.
+    /// Runs the tasks until `poll` is ready. Returns `None` if it is not ready for so long, or a little earlier. What
+    /// `poll` takes is the client's.
     pub(crate) fn run<T>(&mut self, longest: Duration, mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Option<T> {
-        let begun = platform::cpu_of_thread();
         let end = Instant::now() + longest;
+        // The processor time of the thread when the client began to wait, while it waits.
+        let mut left = None;
+        let mut served = Duration::ZERO;
         let waker = Waker::from(Arc::clone(&self.alarm));
         let mut have_run = false;
         let client = poll_fn(|cx| {
+            served += since(left.take());
             // Set before the poll, which may wake at once.
             *self.alarm.lock() = Some((end, cx.waker().clone()));
             if let Poll::Ready(result) = poll(&mut Context::from_waker(&waker)) {
@@ -64,6 +71,7 @@ impl Worker {
             if is_over {
                 waker.wake_by_ref();
             }
+            left = platform::cpu_of_thread();
             Poll::Pending
         });
         let result = self.runtime.as_ref().and_then(|runtime| {
@@ -73,9 +81,7 @@ impl Worker {
             })
         });
         *self.alarm.lock() = None;
-        if let Some((begun, ended)) = begun.zip(platform::cpu_of_thread()) {
-            self.served += ended.saturating_sub(begun);
-        }
+        self.served += served + since(left);
         result
     }
 
@@ -84,6 +90,12 @@ impl Worker {
         let Cost { cpu, switches } = Cost::of_thread();
         Cost { cpu: cpu.map(|cpu| cpu.saturating_sub(self.served)), switches: switches.map(|_| Switches::default()) }
     }
+}
+
+/// The processor time of the thread since it was `begun`; none without that.
+fn since(begun: Option<Duration>) -> Duration {
+    let ended = begun.and_then(|_| platform::cpu_of_thread());
+    ended.zip(begun).map_or(Duration::ZERO, |(ended, begun)| ended.saturating_sub(begun))
 }
 
 impl Drop for Worker {
@@ -100,12 +112,13 @@ impl Alarm {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Called when no task can run. If the wait ends before a timer of the runtime could end it, sleeps until then.
+    /// Called when no task can run. If the wait ends before a timer of the runtime could end it, sleeps until then, but
+    /// not so long that other timers are much later. Then it wakes the client, which waits again if there is time left.
     fn sleep(&self) {
         let soon = Instant::now() + COARSE;
         let alarm = self.lock().take_if(|(end, _)| *end <= soon);
         if let Some((end, waker)) = alarm {
-            thread::sleep(end.saturating_duration_since(Instant::now()));
+            thread::sleep(end.saturating_duration_since(Instant::now()).min(LONGEST_SLEEP));
             waker.wake();
         }
     }
@@ -172,6 +185,27 @@ mod tests {
         assert!(shortest >= wait && shortest < 2 * wait, "{shortest:?}");
     }
 
+    /// The timer of a task, such as that of a delayed acknowledgement.
+    #[test]
+    fn a_timer_of_a_task_does_not_wait_for_the_end_of_a_wait() {
+        let mut worker = Worker::new().unwrap();
+        let elapsed = |_| {
+            let (ended, tasks) = (Arc::new(Mutex::new(None)), worker.enter());
+            let (of_task, begin) = (Arc::clone(&ended), Instant::now());
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_micros(1)).await;
+                *of_task.lock().unwrap() = Some(begin.elapsed());
+            });
+            drop(tasks);
+            for _ in 0..5 {
+                worker.run(Duration::from_micros(1900), |_| Poll::<()>::Pending);
+            }
+            ended.lock().unwrap().unwrap()
+        };
+        let shortest = (0..50).map(elapsed).min().unwrap();
+        assert!(shortest < Duration::from_micros(1800), "{shortest:?}");
+    }
+
     #[test]
     fn a_wake_ends_a_wait() {
         let mut worker = Worker::new().unwrap();
@@ -203,5 +237,20 @@ mod tests {
         let client = cpu(&worker).unwrap().saturating_sub(before);
         let all = platform::cpu_of_thread().unwrap().saturating_sub(all_before);
         assert!(client < all / 2, "{client:?} of {all:?}");
+    }
+
+    #[test]
+    fn what_the_client_does_when_it_is_polled_is_its_own() {
+        let mut worker = Worker::new().unwrap();
+        let work = Duration::from_millis(10);
+        let (Some(before), Some(begin)) = (worker.cost_of_client().cpu, platform::cpu_of_thread()) else { return };
+        worker.run(Duration::ZERO, |_| {
+            let begin = platform::cpu_of_thread().unwrap();
+            while platform::cpu_of_thread().unwrap() < begin + work {}
+            Poll::<()>::Pending
+        });
+        let all = platform::cpu_of_thread().unwrap().saturating_sub(begin);
+        let client = worker.cost_of_client().cpu.unwrap().saturating_sub(before);
+        assert!(client >= 2 * work && client <= all, "{client:?} of {all:?}");
     }
 }
