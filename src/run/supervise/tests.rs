@@ -558,7 +558,7 @@ async fn a_panic_of_a_client_that_is_done_is_reported() {
         let (cancel, cancelled) = std::sync::mpsc::channel();
         let connection = PanicsAtRest(is_late.then_some(cancelled));
         let deliver = Box::new(|_: &Window| (Box::new(connection) as Box<dyn Rest>, Ok(())));
-        let client = Client { deliver, cancel: Box::new(move || cancel.send(()).unwrap()) };
+        let client = Client { deliver, cancel: Box::new(move || cancel.send(()).unwrap_or_default()) };
         let supervisor = Supervisor::new(Duration::from_secs(5), None, load, window);
         let outcome = supervisor.supervise(server, vec![client], Interrupts::catch().unwrap()).await.unwrap();
         assert_eq!(outcome.status, Status::Panicked, "{:?}", outcome.detail);
