@@ -26,6 +26,9 @@ pub enum RunError {
         /// The error, word for word.
         text: String,
     },
+    /// A stack's process opened its device without the offload that was asked for, whatever the system has.
+    #[error("the stack's process opened its device without offload; leave out --offload on")]
+    NoOffload,
     /// Two programs speak different versions of the protocol between a process and its child processes.
     #[error(
         "{program} speaks version {theirs} of the protocol for child processes, and this program version {ours}; \
@@ -76,6 +79,7 @@ impl RunError {
         match self {
             Self::System(error) => error.class(),
             Self::Process { class, .. } => *class,
+            Self::NoOffload => Class::Unavailable,
             Self::NotCompiledIn(_) | Self::OtherProtocol { .. } | Self::NoProtocol { .. } => Class::Invalid,
             Self::Start(_) | Self::Interrupted => Class::Failed,
         }

@@ -16,13 +16,12 @@
 //! (`datagram_process`).
 
 use std::future;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use conformance::{Device, Program, Ready, Task, line};
 use netstacks::StackKind;
-use platform::{Class, FaultCounter, Interface, Interrupts, Network, Offload, ProcessMeter};
+use platform::{FaultCounter, Interface, Interrupts, Network, Offload, ProcessMeter};
 use serde::Serialize;
 
 use super::between::{self, FAR};
@@ -44,7 +43,6 @@ use crate::load::meter::Counters;
 use crate::load::stream::{Direction, Stream};
 use crate::load::window::Window;
 use crate::load::{Load, request};
-use crate::remedy::WithRemedy;
 use crate::sample::Status;
 use crate::scenario::{Amount, RuntimeKind, Scenario, Tun};
 
@@ -152,7 +150,7 @@ pub(super) async fn prepare(
     interrupts: &mut Interrupts,
 ) -> Result<Prepared, RunError> {
     let load = Load::of(scenario);
-    let (carrier, ready) = start(scenario, tun, command, task(scenario, tun, &load), networks, interrupts).await?;
+    let (carrier, ready) = start(scenario, command, task(scenario, tun, &load), networks, interrupts).await?;
     let link = match networks {
         Some(networks) => {
             let (passing, faults, cut) = behind_link(scenario, tun, networks)?;
@@ -203,7 +201,6 @@ pub(super) async fn prepare(
 /// Starts the process, and waits until it has opened its device.
 async fn start(
     scenario: &Scenario,
-    tun: &Tun,
     command: &Program,
     task: String,
     networks: Option<&Networks>,
@@ -212,10 +209,7 @@ async fn start(
     let program = CarrierProgram { name: NAME, program: command.clone(), task, has_profile: false, stacks: None };
     let (carrier, ready) = Carrier::start(program, networks.map(Networks::far), interrupts).await?;
     if scenario.offload == Offload::On && !ready.offload {
-        let source = io::Error::new(io::ErrorKind::Unsupported, format!("the {NAME} opened it without"));
-        return Err(platform::Error::new(Class::Unavailable, "use offload on", &tun.name, source)
-            .remedy("leave out --offload on")
-            .into());
+        return Err(RunError::NoOffload);
     }
     Ok((carrier, ready))
 }

@@ -148,7 +148,8 @@ impl Rounds {
         })
     }
 
-    /// Makes the rounds until there are enough, each cell is settled, or the time is over. The first is always made.
+    /// Makes the rounds until there are enough, each cell is settled or left out, or the time is over. The time counts from
+    /// now, so a continued matrix makes a round in any case, unless nothing is left.
     fn all<E: From<RunError> + From<FileError>>(
         &mut self,
         plan: &MatrixPlan,
@@ -160,7 +161,8 @@ impl Rounds {
         for round in 1..=plan.runs {
             let round_begun = Instant::now();
             let settled = plan.until.map(|within| settled(&self.samples, within)).unwrap_or_default();
-            if plan.scenarios.iter().all(|scenario| settled.contains(&Cell::planned(scenario))) {
+            let is_over = |scenario| self.is_left_out(scenario) || settled.contains(&Cell::planned(scenario));
+            if plan.scenarios.iter().all(is_over) {
                 break;
             }
             self.round::<E>(plan, round, &settled, executors, observer)?;
@@ -191,7 +193,7 @@ impl Rounds {
             if settled.contains(&run.cell) || !self.done.insert(run.clone()) {
                 continue;
             }
-            if scenario.offload == Offload::On && self.plain.contains(&scenario.subject) {
+            if self.is_left_out(scenario) {
                 observer.left_out(None);
                 continue;
             }
@@ -209,7 +211,7 @@ impl Rounds {
             let measured = match result {
                 Ok(measured) => measured,
                 Err(RunError::Interrupted) => return Err(RunError::Interrupted.into()),
-                Err(error) if has_no_offload(&scenario, &error) => {
+                Err(error @ RunError::NoOffload) => {
                     self.leave_out(scenario.subject, &error, observer);
                     refused.get_or_insert(error);
                     continue;
@@ -233,6 +235,11 @@ impl Rounds {
             Some(error) if self.samples.is_empty() => Err(error.into()),
             _ => Ok(()),
         }
+    }
+
+    /// Whether the runs of a scenario are left out.
+    fn is_left_out(&self, scenario: &Scenario) -> bool {
+        scenario.offload == Offload::On && self.plain.contains(&scenario.subject)
     }
 
     /// Leaves out the runs of a subject with offload from now on.
@@ -312,11 +319,6 @@ impl Rounds {
         }
         Ok(())
     }
-}
-
-/// Whether a run could not begin because a process opens its device without offload, whatever the system has.
-fn has_no_offload(scenario: &Scenario, error: &RunError) -> bool {
-    scenario.offload == Offload::On && scenario.subject.has_process() && error.class() == Class::Unavailable
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use super::error::RunError;
 use super::executor::Executor;
 use super::go;
 use super::process::{PARENT, ending, last_words, stated_error};
-use super::protocol::{CHILD, Greeting, Message, Task};
+use super::protocol::{CHILD, Greeting, Message, NO_OFFLOAD, Task};
 use crate::remedy::WithRemedy;
 use crate::sample::{self, Environment, Measurements, Sample, Status};
 use crate::scenario::{Cell, Scenario};
@@ -181,6 +181,9 @@ pub(super) fn outcome(scenario: &Scenario, end: &End) -> Result<Sample, RunError
     // An interrupt for all would have reached this process, too.
     let alone = || "the process alone was interrupted".to_owned();
     let how = if is_interrupted(end) { alone() } else { ending("process", &end.by) };
+    if end.by == ProcessEnd::Exited(3) && end.stdout.trim_ascii() == NO_OFFLOAD.as_bytes() {
+        return Err(RunError::NoOffload);
+    }
     match (parse(&end.stdout), &end.by) {
         (Ok(sample), ProcessEnd::Exited(0)) => Ok(sample),
         (Ok(sample), ProcessEnd::Exited(_)) if !sample.is_ok() => Ok(sample),

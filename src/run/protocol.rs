@@ -5,7 +5,7 @@
 //! | task | the child |
 //! |---|---|
 //! | hello | prints a [`Greeting`] as one line of JSON |
-//! | run | makes the run, and prints its sample as one line of JSON |
+//! | run | makes the run, and prints its sample as one line of JSON, or [`NO_OFFLOAD`] before that error |
 //! | carry | carries packets or connections for a run of the parent |
 //! | socks5 | is a SOCKS5 server for a run of the parent |
 //!
@@ -42,6 +42,9 @@ pub(super) const CHILD: &str = "child";
 
 /// The order to print the counts so far.
 pub(super) const REPORT: &str = "\"report\"";
+
+/// The line in the place of a sample for [`RunError::NoOffload`]: the parent leaves out such runs.
+pub(super) const NO_OFFLOAD: &str = "\"no-offload\"";
 
 /// The first line that a carrying child prints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

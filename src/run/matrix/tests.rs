@@ -43,14 +43,16 @@ fn executor<F: Fn(usize) -> Result<(), RunError>>(commit: &str, outcome: F) -> F
     Fake { environment, outcome, runs: RefCell::default() }
 }
 
-/// Observes nothing.
-struct Nobody;
+/// Counts the runs that are left out.
+struct LeftOut(usize);
 
-impl Observer for Nobody {
+impl Observer for LeftOut {
     fn begin(&mut self, _total: Option<usize>, _done: usize, _seed: u64) {}
     fn run(&mut self, _round: u32, _cell: &Cell, _against: bool) {}
     fn sample(&mut self, _sample: &Sample) {}
-    fn left_out(&mut self, _reason: Option<&str>) {}
+    fn left_out(&mut self, _reason: Option<&str>) {
+        self.0 += 1;
+    }
     fn end(&mut self) {}
 }
 
@@ -69,7 +71,7 @@ fn statuses(samples: &[Sample]) -> Vec<Status> {
 }
 
 fn made<X: Executor>(plan: &MatrixPlan, this: &X, against: Option<&X>) -> (Vec<Sample>, Result<(), crate::Error>) {
-    matrix(plan, &[], this, against, crate::measure::settled, &mut Nobody)
+    matrix(plan, &[], this, against, crate::measure::settled, &mut LeftOut(0))
 }
 
 /// A process that has no offload, and a program that says its version. Counts the runs that it could not begin, and how
@@ -84,7 +86,7 @@ impl Executor for Plain {
     fn execute(&self, scenario: &Scenario) -> Result<Sample, RunError> {
         if scenario.offload == Offload::On {
             *self.refused.borrow_mut() += 1;
-            return Err(error(Class::Unavailable));
+            return Err(RunError::NoOffload);
         }
         let is_asked = scenario.program.as_ref().is_some_and(|profile| !profile.version.is_empty());
         *self.asked.borrow_mut() += usize::from(is_asked);
@@ -111,6 +113,31 @@ fn a_process_without_offload_is_left_out_with_it_after_one_try() {
     assert!(ended.is_ok());
     assert_eq!(statuses(&samples), vec![Status::Ok; plan.scenarios.len() / 2 * 3]);
     assert_eq!(*this.refused.borrow(), 1);
+}
+
+/// A cell that is left out has no sample, so it would never be settled.
+#[test]
+fn rounds_end_when_each_cell_that_is_not_left_out_is_settled() {
+    let plan = planned("x matrix -n external --command true --layer path --mode rr --offload off,on --time 0.1");
+    let plan = MatrixPlan { runs: 50, until: Some(0.05), ..plan };
+    let mut left_out = LeftOut(0);
+    let settled = crate::measure::settled;
+    let (samples, ended): (_, Result<(), crate::Error>) =
+        matrix(&plan, &[], &Plain::default(), None, settled, &mut left_out);
+    ended.unwrap();
+    assert_eq!([samples.len(), left_out.0], [plan.scenarios.len() / 2 * FEWEST_ROUNDS; 2]);
+}
+
+/// A program that does not start may have offload.
+#[test]
+fn only_a_process_that_says_that_it_has_no_offload_is_left_out() {
+    let plan =
+        planned("x matrix -n external --command true --layer path --mode rr --offload off,on --runs 2 --time 0.1");
+    let this = executor("new", |run| if run == 0 { Ok(()) } else { Err(error(Class::Unavailable)) });
+    let (samples, ended) = made(&plan, &this, None);
+    ended.unwrap();
+    let unavailable = vec![Status::Unavailable; 2 * plan.scenarios.len() - 1];
+    assert_eq!(statuses(&samples), [vec![Status::Ok], unavailable].concat());
 }
 
 #[test]
@@ -273,7 +300,7 @@ fn a_settled_cell_is_not_run_again() {
         if readers().count() < 3 { HashSet::new() } else { readers().cloned().collect() }
     };
     let this = executor("new", |_| Ok(()));
-    let (samples, ended): (_, Result<(), crate::Error>) = matrix(&plan, &[], &this, None, settled, &mut Nobody);
+    let (samples, ended): (_, Result<(), crate::Error>) = matrix(&plan, &[], &this, None, settled, &mut LeftOut(0));
     ended.unwrap();
     let of = |mode| samples.iter().filter(|sample| sample.cell.mode() == Some(mode)).count();
     assert_eq!([Mode::Reader, Mode::Writer].map(of), [3, 5]);
