@@ -318,11 +318,9 @@ impl System for Linux {
         cpu::value(&cpuinfo, "flags").map(|flags| flags.split(' ').any(|flag| flag == "hypervisor"))
     }
 
-    /// A container often has no id of its own. The kernel has an id of each start.
+    /// A container often has none. The kernel's id of a start would be another one after the next.
     fn identity() -> Option<String> {
-        let is_id =
-            |text: &String| text.len() >= 32 && text.chars().all(|digit| digit.is_ascii_hexdigit() || digit == '-');
-        ["/etc/machine-id", "/proc/sys/kernel/random/boot_id"].into_iter().filter_map(line).find(is_id)
+        line("/etc/machine-id").filter(|text| text.len() >= 32 && text.chars().all(|digit| digit.is_ascii_hexdigit()))
     }
 }
 
