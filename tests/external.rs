@@ -219,6 +219,11 @@ fn a_program_that_does_not_start_is_unavailable_and_says_why() {
         assert!(output.status.code() == Some(3) && stderr(&output).contains(cause), "{command}: {output:?}");
         assert_eq!(said.matches("\"outcome\":\"unavailable\"").count(), 2, "{command}: {said}");
     }
+    let output = run("conform -n external --explore 3", Some("/nowhere/stack"));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.code() == Some(3) && stderr(&output).contains("start /nowhere/stack: "), "{output:?}");
+    let unavailable = said.matches("\"outcome\":\"unavailable\"").count();
+    assert_eq!(unavailable, conformance::invariants().count(), "{said}");
 }
 
 #[test]

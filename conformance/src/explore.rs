@@ -26,7 +26,7 @@ use tokio::runtime::Builder;
 
 use self::play::{Play, plays};
 use crate::known::without_numbers;
-use crate::{Case, Layer, Outcome, Ran, Run, Setup, Stop, lab};
+use crate::{Case, Layer, Outcome, Ran, Run, Setup, Step, Stop, lab};
 
 /// The most bytes of each direction of a play.
 const LONGEST: usize = 64 << 10;
@@ -195,6 +195,13 @@ const HURRIED: Pace = Pace {
 pub fn explore(exploration: Exploration, run: &Run) -> Vec<(Case, Ran)> {
     let Exploration { plays, seed } = exploration;
     let Run { stack, layer, .. } = *run;
+    // A program that does not start shows nothing of a stack.
+    if run.program.is_some()
+        && let Err(Stop::Unavailable(why)) = try_start(run.clone())
+    {
+        let unavailable = |case| (case, Ran::of(Outcome::Unavailable(why.clone()), None));
+        return invariants().map(unavailable).collect();
+    }
     let is_alone = layer == Layer::Path || matches!(stack, StackKind::Lwip | StackKind::LwipPublished);
     let turn = Mutex::new(());
     let perform = |play: &Play| {
@@ -263,6 +270,13 @@ fn shrunk<T>(seed: u64, breaks: impl Fn(&Play) -> Option<T>) -> Option<(Play, T)
         }
     }
     smallest
+}
+
+/// Starts the stack for no play.
+fn try_start(run: Run) -> Step {
+    let mut runtime = Builder::new_multi_thread();
+    runtime.worker_threads(1);
+    lab::perform("start", runtime, false, run, |setup| setup.start().map(drop)).0
 }
 
 /// Performs a play on a stack of its own.
