@@ -92,14 +92,22 @@ impl Error {
     /// - 2: an argument or a file is wrong, or there are too few runs to compare
     /// - 3: a permission, a device or another requirement is missing
     /// - 130: interrupted
+    /// - 141: the reader of the output has gone away before its end, as `head` does
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Plan(_) | Self::Compare(_) => 2,
             Self::File(error) if error.is_input() => 2,
             Self::Run(error) => error.exit_code(),
             Self::Unfit => 3,
+            // A shell reports a process that SIGPIPE ended like this: 128 + 13.
+            Self::Output(_) if self.is_closed_pipe() => 141,
             Self::Sample { .. } | Self::Bad { .. } | Self::Output(_) | Self::Save(_) | Self::File(_) => 1,
         }
+    }
+
+    /// Whether the reader of the output has gone away. That is no fault, and needs no message.
+    pub fn is_closed_pipe(&self) -> bool {
+        matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 }
 

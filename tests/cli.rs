@@ -25,6 +25,18 @@ fn answer(arguments: &[&str]) -> String {
     text
 }
 
+/// `head` reads what it needs and ends. That is no failure of this program.
+#[test]
+fn a_reader_that_goes_away_gets_no_error() {
+    for arguments in [&["schema"][..], &["conform", "--list"], &["completions", "bash"], &["forward", "--list"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = Command::new(PROGRAM).args(arguments).stdout(writer).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), said.as_str()), (Some(141), ""), "{arguments:?}");
+    }
+}
+
 /// Returns the same for arguments that are refused, without a process. Returns `None` for arguments that are accepted.
 pub(crate) fn refusal(arguments: &[&str]) -> Option<String> {
     let (code, text) = match Cli::try_parse_from(["rust-tun-perf"].iter().chain(arguments)) {
