@@ -34,18 +34,20 @@ impl<S: Stream> Waiting<S> {
     /// Waits until the client's handshake is complete and the stack has accepted the connection. `None` if that fails.
     async fn accepted(&self, request: Request) -> Option<(S, Admission)> {
         let key = request.key();
+        let mut task = self.wait_for(key);
+        let mut admission = request.admit();
+        if !admission.opened().await {
+            return None;
+        }
+        let stream = tokio::time::timeout(ACCEPT, &mut task.accepted).await.ok()?.ok()?;
+        Some((stream, admission))
+    }
+
+    /// A place among the tasks that wait for this connection.
+    fn wait_for(&self, key: FlowKey) -> Waits<'_, S> {
         let (sender, accepted) = oneshot::channel();
         self.lock().entry(key).or_default().push_back(sender);
-        // Declared before the receiver is moved, so it is dropped after it.
-        let _cleared = Cleared { waiting: self, key };
-        let mut admission = request.admit();
-        let accepted = async {
-            if !admission.opened().await {
-                return None;
-            }
-            tokio::time::timeout(ACCEPT, accepted).await.ok()?.ok()
-        };
-        accepted.await.map(|stream| (stream, admission))
+        Waits { waiting: self, key, accepted }
     }
 
     /// Gives a stream to the task that waits for it. Without one, its client is reset.
@@ -63,20 +65,27 @@ impl<S: Stream> Waiting<S> {
     }
 }
 
-/// Removes the tasks of a key that no longer wait.
-struct Cleared<'a, S: Stream> {
+/// A task that waits for the stack to accept a connection.
+struct Waits<'a, S: Stream> {
     waiting: &'a Waiting<S>,
     key: FlowKey,
+    accepted: oneshot::Receiver<S>,
 }
 
-impl<S: Stream> Drop for Cleared<'_, S> {
+impl<S: Stream> Drop for Waits<'_, S> {
     fn drop(&mut self) {
+        self.accepted.close();
         let mut waiting = self.waiting.lock();
         if let Some(senders) = waiting.get_mut(&self.key) {
             senders.retain(|sender| !sender.is_closed());
             if senders.is_empty() {
                 waiting.remove(&self.key);
             }
+        }
+        drop(waiting);
+        // The client ended the handshake of this task, and began another from the same port, whose stream came here.
+        if let Ok(stream) = self.accepted.try_recv() {
+            self.waiting.deliver(stream);
         }
     }
 }
@@ -138,4 +147,39 @@ async fn connect<S: Stream>(
         },
     }
     None
+}
+
+#[cfg(all(test, feature = "smoltcp"))]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::future::poll_fn;
+
+    use netstacks::peer::Peer;
+    use netstacks::{Netstack, Smoltcp, StackConfig};
+    use platform::MemoryLink;
+
+    use super::*;
+
+    /// A client that resets its handshake and begins another from the same port has two tasks. The first has not yet seen
+    /// the reset when the stream of the second connection comes.
+    #[tokio::test]
+    async fn a_stream_of_a_port_that_is_used_again_is_not_lost_with_the_first_task() {
+        let (link, end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+        let mut stack = Smoltcp::start(link, &StackConfig::default()).unwrap();
+        tokio::spawn(stack.driver);
+        let key = FlowKey { local: "10.0.0.2:80".parse().unwrap(), peer: "10.0.0.1:4000".parse().unwrap() };
+        let mut peer = Peer::new(end, key.peer, key.local).unwrap();
+        let (connected, stream) = tokio::join!(poll_fn(|cx| peer.poll_connect(cx)), stack.listener.accept());
+        connected.unwrap();
+
+        let waiting = Waiting(Arc::default());
+        let (first, mut second) = (waiting.wait_for(key), waiting.wait_for(key));
+        waiting.deliver(stream.unwrap());
+        assert!(second.accepted.try_recv().is_err());
+        drop(first);
+        assert!(second.accepted.try_recv().is_ok());
+        drop(second);
+        assert!(waiting.lock().is_empty());
+    }
 }

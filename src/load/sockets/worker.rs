@@ -243,14 +243,14 @@ mod tests {
     fn what_the_client_does_when_it_is_polled_is_its_own() {
         let mut worker = Worker::new().unwrap();
         let work = Duration::from_millis(10);
-        let (Some(before), Some(begin)) = (worker.cost_of_client().cpu, platform::cpu_of_thread()) else { return };
+        let (Some(begin), Some(before)) = (platform::cpu_of_thread(), worker.cost_of_client().cpu) else { return };
         worker.run(Duration::ZERO, |_| {
             let begin = platform::cpu_of_thread().unwrap();
             while platform::cpu_of_thread().unwrap() < begin + work {}
             Poll::<()>::Pending
         });
-        let all = platform::cpu_of_thread().unwrap().saturating_sub(begin);
         let client = worker.cost_of_client().cpu.unwrap().saturating_sub(before);
+        let all = platform::cpu_of_thread().unwrap().saturating_sub(begin);
         assert!(client >= 2 * work && client <= all, "{client:?} of {all:?}");
     }
 }

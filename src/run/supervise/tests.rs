@@ -369,10 +369,18 @@ fn a_leak_for_each_connection_is_found() {
         let (_, bytes) = text.split_once("bytes: ").unwrap_or_else(|| panic!("{text}"));
         bytes.lines().next().unwrap().parse::<f64>().ok()
     };
-    let (Some(sound), Some(leaking)) = (bytes_with(0), bytes_with(LEAK)) else {
-        return println!("SKIP: this system does not say how much memory a process has");
-    };
-    assert!(((leaking - sound) / LEAK as f64 - 1.0).abs() < 0.2, "{sound} and {leaking} bytes");
+    // Other processes change what the kernel counts for this one. A leak that is not seen is not seen in any try.
+    let mut tries = Vec::new();
+    while tries.len() < 4 {
+        let (Some(sound), Some(leaking)) = (bytes_with(0), bytes_with(LEAK)) else {
+            return println!("SKIP: this system does not say how much memory a process has");
+        };
+        if ((leaking - sound) / LEAK as f64 - 1.0).abs() < 0.2 {
+            return;
+        }
+        tries.push((sound, leaking));
+    }
+    panic!("without and with a leak, in bytes: {tries:?}");
 }
 
 #[test]
