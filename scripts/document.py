@@ -85,7 +85,7 @@ def part(data, title):
 
 def with_links(parts):
     """Parts under headings of their own, and links to them."""
-    anchor = lambda name: name.replace("\\", "").lower()
+    anchor = lambda name: re.sub(r"[^\w -]", "", name).lower().replace(" ", "-")
     links = ", ".join(f"[{name}](#{anchor(name)})" for name in parts)
     return "\n\n".join([f"{links}.", *(f"{HEADING}{name}\n\n{body}" for name, body in parts.items())])
 

@@ -27,7 +27,7 @@ PROGRAM = "target/release/rust-tun-perf"
 COMMANDS = {
     "docs/data/stacks.jsonl": "matrix --preset stacks --netstack all,gvisor --time 0.7 --runs 6",
     "docs/data/repairs.jsonl": "matrix --preset repairs --netstack lwip,ipstack,smoltcp",
-    "docs/data/cores.jsonl": "matrix --preset cores --netstack lwip,ipstack,smoltcp --time 0.5 --runs 6",
+    "docs/data/cores.jsonl": "matrix --preset cores --netstack lwip,ipstack,smoltcp --time 0.3 --runs 6",
     "docs/data/requests.jsonl": "matrix --preset requests --netstack all,gvisor --runs 7 --timeout 15",
     "docs/data/datagrams.jsonl": "matrix --preset datagrams --netstack all,gvisor --runs 7",
     "docs/data/connections.jsonl": "matrix --preset connections --netstack all,gvisor --runs 7",
