@@ -287,7 +287,7 @@ fn of_requests(exchange: &Exchange, made: Requested, streams: &[Stream]) -> Deli
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "smoltcp"))]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
