@@ -16,39 +16,28 @@ const MIN_TX_QUEUE_LEN: u32 = 4096;
 /// (`include/linux/ptr_ring.h`), and refuses more.
 const MAX_TX_QUEUE_LEN: u64 = 1 << 18;
 
-/// Opens the device of a scenario.
+/// Opens the device of a scenario without shards.
 pub(super) fn open(scenario: &Scenario, tun: &Tun) -> Result<(TunDevice, DeviceFacts), SystemError> {
-    check(tun)?;
-    let device = TunDevice::open(&config(scenario, tun))?;
-    let facts = facts_of(scenario, &device)?;
-    Ok((device, facts))
+    let (mut links, facts) = open_shards(scenario, tun)?;
+    Ok((links.remove(0), facts))
 }
 
 /// Opens the device of a scenario, as a link for each shard.
 pub(super) fn open_shards(scenario: &Scenario, tun: &Tun) -> Result<(Vec<TunDevice>, DeviceFacts), SystemError> {
-    check(tun)?;
-    let queues = scenario.queues.map(|queues| queues.get().into());
-    let devices = TunDevice::open_shards(&config(scenario, tun), scenario.shards.get().into(), queues)?;
-    let facts = facts_of(scenario, &devices[0])?;
-    Ok((devices, facts))
-}
-
-fn check(tun: &Tun) -> Result<(), SystemError> {
-    if tun.fd.is_some() { Ok(()) } else { refuse_used_address(tun.network.address) }
-}
-
-fn config(scenario: &Scenario, tun: &Tun) -> TunConfig {
-    TunConfig {
+    if tun.fd.is_none() {
+        refuse_used_address(tun.network.address)?;
+    }
+    let config = TunConfig {
         name: tun.name.clone(),
         network: tun.network,
         mtu: scenario.mtu,
         tx_queue_len: tx_queue_len(scenario),
         offload: scenario.offload,
         fd: tun.fd,
-    }
-}
-
-fn facts_of(scenario: &Scenario, device: &TunDevice) -> Result<DeviceFacts, SystemError> {
+    };
+    let queues = scenario.queues.map(|queues| queues.get().into());
+    let links = TunDevice::open_shards(&config, scenario.shards.get().into(), queues)?;
+    let device = &links[0];
     let facts = DeviceFacts {
         name: device.name().to_owned(),
         mtu: device.capabilities().mtu,
@@ -60,7 +49,7 @@ fn facts_of(scenario: &Scenario, device: &TunDevice) -> Result<DeviceFacts, Syst
         return Err(platform::Error::new(Class::Unavailable, "set the queue of", &facts.name, source)
             .remedy("leave out --queue"));
     }
-    Ok(facts)
+    Ok((links, facts))
 }
 
 /// The facts of a device that another process has opened.
