@@ -48,7 +48,7 @@ COMMANDS = {
     "docs/data/conformance.jsonl": "conform --netstack all,gvisor,kernel --repairs all,none",
 }
 
-# What is made by other programs, with {} for the file. Flame graphs are of runs that are not scored.
+# Files that other commands make; {} stands for the file. A run with a flame graph has no figure.
 OTHERS = {
     "docs/data/offload/wire.jsonl": "cargo bench --quiet --locked --bench wire && scripts/wire.py collect {}",
     **{

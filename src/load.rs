@@ -296,7 +296,6 @@ mod tests {
     use super::*;
     use crate::cli::Cli;
 
-    #[cfg(feature = "smoltcp")]
     #[test]
     fn every_shard_has_both_directions() {
         for (shards, parallel) in [(2, 2), (2, 3), (3, 4), (5, 5)] {

@@ -73,7 +73,7 @@ pub(crate) trait Sockets: Send + 'static {
         Cost::of_thread()
     }
 
-    /// Called when the work is done. Serves what shares the thread, if there is anything, until it is cancelled.
+    /// Called when the client's work is done. Runs the stack on this thread, if there is one, until it is cancelled.
     fn rest(&mut self, _cancelled: &AtomicBool) {}
 
     /// Returns a function that ends a wait, and a read or write that blocks.

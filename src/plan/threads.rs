@@ -67,7 +67,7 @@ pub(super) fn check_queues(queues: Option<u16>, shards: u16) -> Result<(), PlanE
     }
 }
 
-/// Refuses what threads that each have a stack and its clients do not take.
+/// Refuses options that ask for other threads than one for each shard.
 pub(super) fn check_shards(scenario: &Scenario) -> Result<(), PlanError> {
     if !scenario.shards_have_threads() {
         return Ok(());

@@ -106,7 +106,7 @@ impl Supervisor {
     }
 
     /// Runs the clients against the server side until all is delivered, or something fails. Every thread and task has
-    /// ended when this returns, but a client that did not end when it was cancelled, which is a failure.
+    /// ended when this returns, except a client that does not end when it is cancelled; that is a failure.
     pub(super) async fn supervise(
         mut self,
         mut server: ServerSide,

@@ -19,7 +19,7 @@ struct Subject<'a> {
     cell: Cell,
     rows: BTreeMap<u16, &'a CellSummary>,
     rounds: Vec<Round>,
-    /// The model; `None` for what cannot have one.
+    /// The model; `None` over a device, and without a round that has every number of shards.
     model: Option<Scaling>,
 }
 
@@ -62,7 +62,7 @@ fn explanation(has_pairs: bool) -> String {
          can do at a time. Two numbers of shards cannot show what more shards cost each other"
     };
     format!(
-        "The columns from σ on are a model, not a measurement: {law}. It is fitted by least squares to the runs of each \
+        "The columns from σ on are a model, not a measurement. The model is {law}. It is fitted by least squares to the runs of each \
          round in memory, with at most as many shards as the machine has processors; each figure is the median of the \
          rounds, with its 95 % interval. The interval has the noise of the runs, not the error of the law."
     )
@@ -222,7 +222,7 @@ mod tests {
         let path = ["smoltcp", "path", "8.00", "8.00", "1.00 (1.00 to 1.00)", "–", "–", "–"];
         assert_eq!(table.rows, [memory, path]);
         let Some(Block::Text(explained)) = blocks.last() else { unreachable!() };
-        assert!(explained.contains("a model, not a measurement: Amdahl's law"), "{explained}");
+        assert!(explained.contains("a model, not a measurement. The model is Amdahl's law"), "{explained}");
     }
 
     /// Of two rounds, only one has both numbers of shards.

@@ -69,7 +69,7 @@ fn draw(
         if from < to {
             let line = [(from, product / from), (to, product / to)];
             let (x, y) = chart.backend_coord(&line[0]);
-            // A line whose name has no room beside that of another is left out.
+            // A line whose name would overlap that of another is left out.
             if labels.iter().any(|(other_x, other_y)| (other_x - x).abs() < GUIDE.0 && (other_y - y).abs() < GUIDE.1) {
                 continue;
             }

@@ -377,7 +377,7 @@ impl<E: Into<RunError>> From<E> for Reason {
     }
 }
 
-/// What the processes of an end have without a load, and the share of a processor that they take.
+/// The resources of one end's processes without a load, and the share of a processor that they use.
 async fn rest(residents: Option<Arc<Residents>>) -> Option<(ProcessFacts, f64)> {
     let residents = residents?;
     residents.find();
