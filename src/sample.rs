@@ -33,7 +33,7 @@ pub use self::line::{Head, SCHEMA, line, line_of_its_own, parse_line, schema, sc
 pub use self::load::Load;
 pub use self::score::Score;
 pub use self::warning::{FEWEST_RUNS, SHORTEST_WINDOW, WIDEST_REACH, Warning};
-use crate::scenario::{Cell, Mode, Subject, Verify, nanoseconds};
+use crate::scenario::{Cell, Mode, Subject, Verify, is_default, nanoseconds};
 
 /// One run. A value that the system does not report is `None`.
 #[derive(Clone, Debug, PartialEq)]
@@ -149,13 +149,8 @@ pub struct Measurements {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round: Option<u32>,
     /// Whether the other build of `matrix --against` made the run.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub against: bool,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-fn is_false(value: &bool) -> bool {
-    !*value
 }
 
 /// CPU time, user and system, in seconds.

@@ -308,10 +308,13 @@ impl Verify {
 }
 
 /// The program that makes the load of a forwarder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema, ValueEnum)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema, ValueEnum,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Generator {
     /// This program
+    #[default]
     Own,
     /// iperf3
     Iperf3,

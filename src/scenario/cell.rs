@@ -108,17 +108,8 @@ struct Fields {
     stack_congestion: StackCongestion,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     queue_packets: Option<u32>,
-    #[serde(default = "own", skip_serializing_if = "is_own")]
+    #[serde(default, skip_serializing_if = "is_default")]
     generator: Generator,
-}
-
-fn own() -> Generator {
-    Generator::Own
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-fn is_own(generator: &Generator) -> bool {
-    *generator == Generator::Own
 }
 
 impl From<Cell> for Fields {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::nanoseconds;
+use super::{is_default, nanoseconds};
 
 /// What the link between device and stack does to packets beside carrying them, each way. A super-packet is one
 /// packet. The default is nothing.
@@ -23,16 +23,16 @@ pub struct Conditions {
     #[serde(rename = "jitter_ns", with = "nanoseconds", skip_serializing_if = "Duration::is_zero")]
     pub jitter: Duration,
     /// Packets that are lost, of a million.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub loss_ppm: u32,
     /// Packets that the next three overtake, of a million.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub reorder_ppm: u32,
     /// Packets that come twice, of a million.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub duplicate_ppm: u32,
     /// Packets of which a bit is changed, of a million.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "is_default")]
     pub corrupt_ppm: u32,
     /// Bits a second at most.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,7 +41,7 @@ pub struct Conditions {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path_mtu: Option<NonZeroU16>,
     /// Whether the sender of a longer packet is not told so by ICMP.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "is_default")]
     pub no_icmp: bool,
     /// A time in which the path carries nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -66,16 +66,6 @@ impl fmt::Display for Outage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}s,{}s", self.at.as_secs_f64(), self.lasts.as_secs_f64())
     }
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-fn is_false(value: &bool) -> bool {
-    !*value
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-fn is_zero(value: &u32) -> bool {
-    *value == 0
 }
 
 impl Conditions {

@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::nanoseconds;
+use super::{is_default, nanoseconds};
 
 /// The work of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
@@ -171,13 +171,8 @@ pub struct Requests {
     #[serde(rename = "think_ns", with = "nanoseconds", default, skip_serializing_if = "Duration::is_zero")]
     pub think: Duration,
     /// Connects to an address that stays silent, which are held open beside the requests.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub blackholes: u16,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-const fn is_zero(count: &u16) -> bool {
-    *count == 0
 }
 
 /// One byte each way, one request at a time, as in netperf's `TCP_RR`.
