@@ -34,7 +34,7 @@ pub struct Scaling {
 pub fn times(rounds: &[Round], workers: u16) -> Option<(Estimate, usize)> {
     let times = |round: &Round| Some(round.get(&workers)? / round.get(&1).filter(|speed| **speed > 0.0)?);
     let times: Vec<_> = rounds.iter().filter_map(times).collect();
-    Some((statistics::estimate(&times).map(not_below_0)?, times.len()))
+    Some((statistics::estimate(&times)?, times.len()))
 }
 
 impl Scaling {
@@ -69,13 +69,8 @@ impl Scaling {
 
     fn median(&self, figure: impl Fn(&Law) -> f64) -> Option<Estimate> {
         let figures: Vec<_> = self.laws.iter().map(figure).collect();
-        statistics::estimate(&figures).map(not_below_0)
+        statistics::estimate(&figures)
     }
-}
-
-/// The interval of figures of which none can be below 0.
-fn not_below_0(figure: Estimate) -> Estimate {
-    Estimate { low: figure.low.max(0.0), ..figure }
 }
 
 impl Law {

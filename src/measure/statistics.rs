@@ -27,14 +27,15 @@ pub(crate) fn median(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| Data::new(values.to_vec()).median())
 }
 
-/// The median and its 95 % interval; `None` without values. One value is its own interval.
+/// The median of figures of which none can be below 0, and its 95 % interval; `None` without values. One value is its own
+/// interval.
 pub(super) fn estimate(values: &[f64]) -> Option<Estimate> {
     let median = median(values)?;
     if values.len() == 1 {
         return Some(Estimate { median, low: median, high: median });
     }
     let mut medians = Data::new(resampled_medians(values, bandwidth(values)));
-    Some(Estimate { median, low: medians.quantile(0.025), high: medians.quantile(0.975) })
+    Some(Estimate { median, low: medians.quantile(0.025).max(0.0), high: medians.quantile(0.975) })
 }
 
 /// The medians of draws with replacement. Each drawn value is moved at random within a kernel of this standard

@@ -124,8 +124,7 @@ impl CellSummary {
         for sample in samples.iter().filter(|sample| !sample.is_ok()) {
             *failures.entry(sample.measured.status).or_default() += 1;
         }
-        // A rate cannot be below 0.
-        let estimate = statistics::estimate(&speeds).map(|figure| Estimate { low: figure.low.max(0.0), ..figure });
+        let estimate = statistics::estimate(&speeds);
         let outliers = statistics::outliers(&speeds);
         Self {
             cell: cell.clone(),
