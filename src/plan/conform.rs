@@ -46,68 +46,50 @@ impl TryFrom<Conform> for ConformPlan {
     type Error = PlanError;
 
     fn try_from(conform: Conform) -> Result<Self, PlanError> {
-        let Conform {
-            netstack,
-            case,
-            explore,
-            seed,
-            layer,
-            command,
-            shards,
-            offload,
-            mtu,
-            repairs,
-            json,
-            out,
-            pcap,
-            issue,
-            list,
-        } = conform;
         let is_any = |id: &str| id == "all" || Case::all().any(|case| case.id == id);
-        if let Some(unknown) = case.iter().find(|id| !is_any(id)) {
+        if let Some(unknown) = conform.case.iter().find(|id| !is_any(id)) {
             return Err(PlanError::new("--case", format!("there is no case {unknown:?}; --list has the names")));
         }
-        let exploration = explore.map(|plays| Exploration { plays, seed });
-        let is_named = |one: &Case| case.iter().any(|id| id == "all" || id == one.id);
+        let exploration = conform.explore.map(|plays| Exploration { plays, seed: conform.seed });
+        let is_named = |one: &Case| conform.case.iter().any(|id| id == "all" || id == one.id);
         let cases: Vec<_> = match exploration {
             Some(_) => invariants().collect(),
             None => Case::all().filter(is_named).collect(),
         };
-        check_mtu("--mtu", mtu, cases.iter().any(|case| case.ipv6))?;
+        check_mtu("--mtu", conform.mtu, cases.iter().any(|case| case.ipv6))?;
         // A named stack that this build lacks is refused below.
-        let stacks = netstack.map_or_else(cli::axes::compiled_in, |list| list.values().to_vec());
+        let stacks = conform.netstack.map_or_else(cli::axes::compiled_in, |list| list.values().to_vec());
         let has_link = |stack: &&StackKind| StackKind::ALL.contains(stack);
-        if let Some(stack) = stacks.iter().find(|stack| !has_link(stack) && layer == Some(Layer::Stack)) {
+        if let Some(stack) = stacks.iter().find(|stack| !has_link(stack) && conform.layer == Some(Layer::Stack)) {
             return Err(PlanError::new("--layer", format!("{stack} has no link in memory; leave it out")));
         }
-        if command.is_some() != stacks.contains(&StackKind::External) {
+        if conform.command.is_some() != stacks.contains(&StackKind::External) {
             return Err(PlanError::new("--command", "goes with --netstack external, which needs it"));
         }
         if let Some(missing) = stacks.iter().find(|stack| has_link(stack) && !stack.compiled_in()) {
             return Err(PlanError::new("--netstack", netstacks::NotCompiledIn(*missing).to_string()));
         }
-        if let Some(stack) = stacks.iter().find(|stack| shards > 1 && !stack.can_shard()) {
+        if let Some(stack) = stacks.iter().find(|stack| conform.shards > 1 && !stack.can_shard()) {
             let reason = format!("{stack} has one instance; name others with --netstack");
             return Err(PlanError::new("--shards", reason));
         }
-        let offload = offload.map(|switch| switch == Switch::On);
-        let repairs = List::new(repairs.iter().flat_map(|list| list.values().iter().copied()));
+        let repairs = List::new(conform.repairs.iter().flat_map(|list| list.values().iter().copied()));
         let repairs = repairs.map(|list| list.values().to_vec()).unwrap_or_default();
         let plan = Self {
             stacks,
             cases,
             exploration,
-            layer,
-            command,
-            shards,
-            offload,
-            mtu,
+            layer: conform.layer,
+            command: conform.command,
+            shards: conform.shards,
+            offload: conform.offload.map(|switch| switch == Switch::On),
+            mtu: conform.mtu,
             repairs,
-            json,
-            out,
-            pcap,
-            issue,
-            list,
+            json: conform.json,
+            out: conform.out,
+            pcap: conform.pcap,
+            issue: conform.issue,
+            list: conform.list,
         };
         plan.check_repairs()?;
         Ok(plan)
