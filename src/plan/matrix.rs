@@ -35,7 +35,7 @@ const MOST_RUNS: u32 = 10_000;
 const DEFAULT_FORWARD_RUNS: u32 = 3;
 
 /// The scenarios of a matrix, and how often each is run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct MatrixPlan {
     /// One for each cell, in the order of the lists.
     pub scenarios: Vec<Scenario>,
@@ -82,15 +82,13 @@ impl TryFrom<Matrix> for MatrixPlan {
 
     fn try_from(matrix: Matrix) -> Result<Self, PlanError> {
         let mut plan = Self {
-            scenarios: Vec::new(),
-            skipped: Vec::new(),
-            runs: 0,
             until: matrix.until.map(|percent| percent / 100.0),
             at_most: matrix.at_most,
             out: matrix.out.clone(),
             against: matrix.against.clone(),
             seed: matrix.seed,
             gives_up: matrix.preset.is_some_and(presets::gives_up),
+            ..Self::default()
         };
         let mut cells = HashSet::new();
         // If every cell has an error, only the first error is reported, with its option.
@@ -145,17 +143,8 @@ impl TryFrom<Forward> for MatrixPlan {
                 scenarios.push(Scenario::of_forwarder(forwarder, &arguments)?);
             }
         }
-        let mut plan = Self {
-            scenarios,
-            skipped: Vec::new(),
-            runs: 0,
-            until: None,
-            at_most: None,
-            out: arguments.out,
-            against: arguments.against,
-            seed: arguments.seed,
-            gives_up: false,
-        };
+        let Forward { out, against, seed, .. } = arguments;
+        let mut plan = Self { scenarios, out, against, seed, ..Self::default() };
         plan.runs = rounds(arguments.runs, DEFAULT_FORWARD_RUNS, &plan)?;
         Ok(plan)
     }
