@@ -165,7 +165,7 @@ macro_rules! axes {
             option: $option,
             takes: $takes,
             who: $who,
-            is_free: Use::$use.is_free(),
+            is_free: matches!(Use::$use, Use::Free),
             len: |axes| axes.$field.count(),
             pick: |axes, index| axes.$field.pick(index),
             clear: |axes| axes.$field = Default::default(),
@@ -175,16 +175,9 @@ macro_rules! axes {
 }
 
 /// Whether a preset chooses an axis.
-#[derive(Clone, Copy)]
 enum Use {
     Chosen,
     Free,
-}
-
-impl Use {
-    const fn is_free(self) -> bool {
-        matches!(self, Self::Free)
-    }
 }
 
 const NO_CLIENT: &str = "the layer device has packets without connections";
