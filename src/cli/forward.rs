@@ -17,6 +17,7 @@ const CHOICE: [&str; 6] = ["forwarder", "io", "offload", "hop", "workers", "thre
 /// A forwarder, or a table of several, and its load.
 #[derive(Clone, Debug, Args)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own on the command line")]
+#[allow(clippy::doc_markdown, reason = "the words are help, with IPv6 addresses")]
 pub struct Forward {
     /// The program that forwards: this one's own, or the one in Go
     #[arg(long, value_enum, default_value_t = ForwarderName::Rust)]
@@ -116,20 +117,12 @@ pub struct Forward {
     #[arg(long, value_name = "NAME", default_value = "tun22")]
     pub far_name: String,
 
-    /// Address of the near device
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        help = "Address of the near device, in a network of /24 or /64 [default: 10.0.1.1, with --ipv6 fd10:0:1::1]"
-    )]
+    /// Address of the near device, in a network of /24 or /64 [default: 10.0.1.1, with --ipv6 fd10:0:1::1]
+    #[arg(long, value_name = "ADDRESS")]
     pub near_addr: Option<IpAddr>,
 
-    /// Address of the far device
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        help = "Address of the far device, in another network [default: 10.0.2.1, with --ipv6 fd10:0:2::1]"
-    )]
+    /// Address of the far device, in another network [default: 10.0.2.1, with --ipv6 fd10:0:2::1]
+    #[arg(long, value_name = "ADDRESS")]
     pub far_addr: Option<IpAddr>,
 
     /// Fail a run that takes longer [default: --time and 30 more]

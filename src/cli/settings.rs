@@ -9,6 +9,7 @@ use super::{Netns, values};
 
 /// Settings that all runs of a matrix share.
 #[derive(Clone, Debug, PartialEq, Args)]
+#[allow(clippy::doc_markdown, reason = "the words are help, with IPv6 addresses")]
 pub struct Settings {
     /// Also record the bytes that arrived in each interval of this length
     #[arg(long, value_name = "TIME", value_parser = values::time, hide_short_help = true)]
@@ -26,31 +27,15 @@ pub struct Settings {
     #[arg(long, value_name = "NAME", default_value = "utun8", hide_short_help = true)]
     pub tun_name: String,
 
-    /// The kernel's address on the device
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        help = "The kernel's address on the device [default: 10.10.10.9, with --ipv6 fd10:10:10::9]",
-        hide_short_help = true
-    )]
+    /// The kernel's address on the device [default: 10.10.10.9, with --ipv6 fd10:10:10::9]
+    #[arg(long, value_name = "ADDRESS", hide_short_help = true)]
     pub tun_addr: Option<IpAddr>,
 
-    /// The stack's address, on the other side of the device
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        help = "The stack's address, on the other side of the device \
-        [default: 10.10.10.1, with --ipv6 fd10:10:10::1]",
-        hide_short_help = true
-    )]
+    /// The stack's address, on the other side of the device [default: 10.10.10.1, with --ipv6 fd10:10:10::1]
+    #[arg(long, value_name = "ADDRESS", hide_short_help = true)]
     pub tun_dest: Option<IpAddr>,
 
-    /// The device's netmask
-    #[arg(
-        long,
-        value_name = "MASK",
-        help = "The device's netmask [default: 255.255.255.0, with --ipv6 ffff:ffff:ffff:ffff::]",
-        hide_short_help = true
-    )]
+    /// The device's netmask [default: 255.255.255.0, with --ipv6 ffff:ffff:ffff:ffff::]
+    #[arg(long, value_name = "MASK", hide_short_help = true)]
     pub tun_mask: Option<IpAddr>,
 }
