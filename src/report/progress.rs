@@ -62,6 +62,13 @@ impl<W: Write> Progress<W> {
         }
     }
 
+    fn advance(&mut self) {
+        self.done += 1;
+        if let Some(bar) = &self.bar {
+            bar.inc(1);
+        }
+    }
+
     /// A line that stays, above the bar if there is one.
     fn line(&mut self, text: &str) {
         match &self.bar {
@@ -107,7 +114,7 @@ impl<W: Write> Observer for Progress<W> {
     }
 
     fn sample(&mut self, sample: &Sample) {
-        self.done += 1;
+        self.advance();
         let result = if sample.is_ok() {
             match (sample.requests_per_second(), sample.connections_per_mb()) {
                 (Some(rate), _) => format!("{rate:.1} requests/s"),
@@ -122,29 +129,16 @@ impl<W: Write> Observer for Progress<W> {
         let program = if sample.measured.against { " (against)" } else { "" };
         let of = self.total.map(|total| format!(" of {total}")).unwrap_or_default();
         let line = format!("[{}{of}] round {}: {}{program}: {result}", self.done, self.round, sample.cell);
-        match &self.bar {
-            Some(bar) => {
-                bar.inc(1);
-                // Failures are shown at once. Figures are in the table at the end.
-                if !sample.is_ok() {
-                    bar.println(line);
-                }
-            }
-            None => self.line(&line),
+        // Beside a bar, failures are shown at once. Figures are in the table at the end.
+        if self.bar.is_none() || !sample.is_ok() {
+            self.line(&line);
         }
     }
 
     fn left_out(&mut self, reason: Option<&str>) {
-        self.done += 1;
-        if let Some(bar) = &self.bar {
-            bar.inc(1);
-        }
+        self.advance();
         if let Some(reason) = reason {
-            let line = format!("left out: {reason}");
-            match &self.bar {
-                Some(bar) => bar.println(line),
-                None => self.line(&line),
-            }
+            self.line(&format!("left out: {reason}"));
         }
     }
 
