@@ -107,7 +107,7 @@ pub struct Measurements {
     pub device_drops: Option<u64>,
     /// What the link did to packets in the timed window, if it has conditions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub link: Option<LinkFacts>,
+    pub link: Option<FaultCounts>,
     /// The queues of the device, if the stack has several shards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_facts: Option<QueueFacts>,
@@ -207,45 +207,6 @@ impl QueueFacts {
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self { passed_on: self.passed_on.saturating_sub(earlier.passed_on), ..self }
-    }
-}
-
-/// What the link did to packets, both ways together. A super-packet counts as one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct LinkFacts {
-    /// Packets that were lost by chance, or in the outage.
-    pub lost: u64,
-    /// Packets that were held back so that later ones overtook them.
-    pub reordered: u64,
-    /// Packets that came twice.
-    pub duplicated: u64,
-    /// Packets of which a bit was changed.
-    pub corrupted: u64,
-    /// Packets that were lost because too many waited.
-    pub overflowed: u64,
-    /// Packets that were dropped because they were too long for the path.
-    #[serde(default)]
-    pub too_big: u64,
-}
-
-impl LinkFacts {
-    /// The counts since `earlier`.
-    pub(crate) fn since(self, earlier: Self) -> Self {
-        Self {
-            lost: self.lost.saturating_sub(earlier.lost),
-            reordered: self.reordered.saturating_sub(earlier.reordered),
-            duplicated: self.duplicated.saturating_sub(earlier.duplicated),
-            corrupted: self.corrupted.saturating_sub(earlier.corrupted),
-            overflowed: self.overflowed.saturating_sub(earlier.overflowed),
-            too_big: self.too_big.saturating_sub(earlier.too_big),
-        }
-    }
-}
-
-impl From<FaultCounts> for LinkFacts {
-    fn from(counts: FaultCounts) -> Self {
-        let FaultCounts { lost, reordered, duplicated, corrupted, overflowed, too_big, .. } = counts;
-        Self { lost, reordered, duplicated, corrupted, overflowed, too_big }
     }
 }
 

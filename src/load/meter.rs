@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netstacks::PassedOn;
-use platform::{FaultCounter, PacketCounts, ProcessMeter, Switches, Traffic};
+use platform::{FaultCounter, FaultCounts, PacketCounts, ProcessMeter, Switches, Traffic};
 
-use crate::sample::{LinkFacts, QueueFacts};
+use crate::sample::QueueFacts;
 
 /// Reads the cost of a run and its counters.
 pub(crate) trait Meter: Send + Sync + 'static {
@@ -90,7 +90,7 @@ pub(crate) struct Counters {
     /// Packets that the carrier wrote after a later one of their flow.
     pub(crate) reordered: Option<u64>,
     /// What the link has done to packets.
-    pub(crate) faults: Option<LinkFacts>,
+    pub(crate) faults: Option<FaultCounts>,
     /// Of a device with several shards.
     pub(crate) queues: Option<QueueFacts>,
     /// The carrier's largest resident set so far, in bytes.
@@ -177,7 +177,7 @@ impl<D: Fn() -> Option<u64> + Send + Sync + 'static> Meter for LinkMeter<D> {
     }
 
     fn counters(&self) -> Counters {
-        let faults = self.faults.as_ref().map(|faults| faults.counts().into());
+        let faults = self.faults.as_ref().map(|faults| faults.counts());
         let queues = self.queues.as_ref().map(Queues::facts);
         let packets = self.traffic.iter().map(|traffic| traffic.counts()).sum();
         Counters { packets: Some(packets), drops: (self.drops)(), faults, queues, ..Counters::default() }

@@ -114,7 +114,7 @@ fn proxy(
     let queues = Queues::new(shards, receiving, running.passed_on());
     let report = move || Report {
         counts: counts(traffic.iter().map(|traffic| traffic.counts()).sum()),
-        link: Some(faults.counts().into()),
+        link: Some(faults.counts()),
         queues: queues.as_ref().map(Queues::facts),
     };
     let control = Control { orders, output, report };

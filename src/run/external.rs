@@ -266,7 +266,7 @@ fn count(
         Counters {
             packets: counts.map(|counts| counts.packets),
             drops: counts.zip(before).map(|(counts, before)| counts.dropped + before),
-            faults: faults.as_ref().map(|faults| faults.counts().into()),
+            faults: faults.as_ref().map(|faults| faults.counts()),
             ..Counters::default()
         }
     }

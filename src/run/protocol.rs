@@ -26,12 +26,13 @@ use std::path::PathBuf;
 
 use conformance::{Ready, line};
 use forwarders::Counts;
+use platform::FaultCounts;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::error::RunError;
-use crate::sample::{Environment, LinkFacts, QueueFacts};
+use crate::sample::{Environment, QueueFacts};
 use crate::scenario::Scenario;
 
 /// The version of the protocol. It grows when a task or an order changes its meaning.
@@ -85,7 +86,7 @@ pub(super) struct Report {
     pub(super) counts: Counts,
     /// What its link did to packets, if it is a proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) link: Option<LinkFacts>,
+    pub(super) link: Option<FaultCounts>,
     /// The queues of its device, if it is a proxy with several shards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) queues: Option<QueueFacts>,

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use portable_atomic::AtomicU64;
+use serde::{Deserialize, Serialize};
 
 /// The faults of a [`Faulty`](super::Faulty) link. The default has none.
 ///
@@ -121,25 +122,46 @@ pub struct FaultCounter {
     pub(super) too_big: AtomicU64,
 }
 
-/// The faults of a [`Faulty`](super::Faulty) link so far, in both directions together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What the link did to packets, both ways together. A super-packet counts as one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema), schemars(rename = "LinkFacts"))]
 pub struct FaultCounts {
-    /// Packets that were lost.
+    /// Packets that were lost by chance, or in the outage.
     pub lost: u64,
-    /// Packets that were duplicated.
-    pub duplicated: u64,
-    /// Packets that were held back, whether or not another packet overtook them.
+    /// Packets that were held back so that later ones overtook them.
     pub reordered: u64,
+    /// Packets that came twice.
+    pub duplicated: u64,
+    /// Packets of which a bit was changed.
+    pub corrupted: u64,
+    /// Packets that were lost because too many waited.
+    pub overflowed: u64,
+    /// Packets that were dropped because they were too long for the path.
+    #[serde(default)]
+    pub too_big: u64,
     /// Packets for which [`FaultPlan::block`] denied room.
+    #[serde(skip)]
     pub blocked: u64,
     /// Packets for which [`FaultPlan::fail`] returned an error.
+    #[serde(skip)]
     pub failed: u64,
-    /// Packets with a flipped bit.
-    pub corrupted: u64,
-    /// Packets that were dropped because the queue was full.
-    pub overflowed: u64,
-    /// Packets that were dropped because the path carries only shorter ones.
-    pub too_big: u64,
+}
+
+impl FaultCounts {
+    /// The counts since `earlier`.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            lost: self.lost.saturating_sub(earlier.lost),
+            reordered: self.reordered.saturating_sub(earlier.reordered),
+            duplicated: self.duplicated.saturating_sub(earlier.duplicated),
+            corrupted: self.corrupted.saturating_sub(earlier.corrupted),
+            overflowed: self.overflowed.saturating_sub(earlier.overflowed),
+            too_big: self.too_big.saturating_sub(earlier.too_big),
+            blocked: self.blocked.saturating_sub(earlier.blocked),
+            failed: self.failed.saturating_sub(earlier.failed),
+        }
+    }
 }
 
 impl FaultCounter {

@@ -168,7 +168,7 @@ impl Meter for ProgramMeter {
         let counters = Counters {
             packets: counts.map(|counts| counts.packets),
             drops: (self.drops)(),
-            faults: self.faults.as_ref().map(|faults| faults.counts().into()),
+            faults: self.faults.as_ref().map(|faults| faults.counts()),
             far_cpu: self.upstream.and_then(ProcessMeter::cpu).or(of_far),
             ..Counters::default()
         };

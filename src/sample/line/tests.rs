@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use clap::Parser;
 use netstacks::{Effective, Repairs, StackCongestion, StackKind};
-use platform::Switches;
+use platform::{FaultCounts, Switches};
 use rand::RngExt;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde_json::json;
 
 use super::super::{
-    CpuTime, DatagramFacts, DeviceFacts, Interval, Latency, LinkFacts, Packets, Program, QueueFacts, RequestFacts,
-    Status, SwitchFacts, TcpFacts,
+    CpuTime, DatagramFacts, DeviceFacts, Interval, Latency, Packets, Program, QueueFacts, RequestFacts, Status,
+    SwitchFacts, TcpFacts,
 };
 use super::*;
 use crate::scenario::{Conditions, Datagrams, Generator, Mode, Requests, RuntimeKind, Subject, Verify, Workload};
@@ -165,7 +165,7 @@ fn requests() -> Sample {
     (1..500).for_each(|index| latency.record(Duration::from_micros(index * index)));
     let errors = [("reset".to_owned(), 3)].into();
     sample.measured.requests = Some(RequestFacts { answered: 499, errors, latency, blackholes: None });
-    sample.measured.link = Some(LinkFacts { lost: 3, duplicated: 2, ..LinkFacts::default() });
+    sample.measured.link = Some(FaultCounts { lost: 3, duplicated: 2, ..FaultCounts::default() });
     sample
 }
 
