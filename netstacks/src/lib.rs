@@ -39,6 +39,7 @@
 //! before the stack sees it. [`peer`] has clients for the other end of a link.
 
 use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use platform::Link;
 use serde::{Deserialize, Serialize};
@@ -287,6 +288,11 @@ pub const GVISOR_SOURCES: [(&str, &str); 7] = [
     ("datagrams_linux.go", include_str!("../gvisor/datagrams_linux.go")),
     ("stack_linux.go", include_str!("../gvisor/stack_linux.go")),
 ];
+
+/// Locks, even if the mutex is poisoned: no code panics in the middle of a change.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Compiles and runs the code of the guide.
 #[cfg(doctest)]

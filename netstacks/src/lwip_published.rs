@@ -11,7 +11,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker, ready};
 use std::thread::{self, JoinHandle};
 
@@ -26,7 +26,7 @@ use crate::datagrams::{Deliveries, MAX_PAYLOAD_V4, Mailbox, check, mailbox};
 use crate::offload::Offload;
 use crate::port::{Port, leave, run_together};
 use crate::running::Running;
-use crate::{Datagram, Datagrams, Effective, Listener, Netstack, StackConfig, StackKind, StartError, Started, Stream};
+use crate::{Datagram, Datagrams, Effective, Listener, Netstack, StackConfig, StackKind, StartError, Started, Stream, lock};
 
 /// As in `Cargo.lock`; the crate has no constant for it.
 pub(crate) const VERSION: &str = "0.4.0";
@@ -166,11 +166,6 @@ unsafe extern "C" {
     static mut tcp_active_pcbs: Option<NonNull<c_void>>;
     static mut tcp_tw_pcbs: Option<NonNull<c_void>>;
     fn tcp_abort(connection: NonNull<c_void>);
-}
-
-/// Locks, even if the mutex is poisoned: no code panics in the middle of a change.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Moves packets from the link into the stack, then takes new connections and datagrams out of it.

@@ -7,7 +7,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 use ::netstack_smoltcp::udp::{ReadHalf, UdpMsg, WriteHalf};
@@ -21,7 +21,7 @@ use crate::datagrams::{Deliveries, MAX_PAYLOAD_V4, Mailbox, check, mailbox, max_
 use crate::mss_rewrite;
 use crate::port::{Port, leave, run_together};
 use crate::{
-    Datagram, Datagrams, Effective, Listener, Netstack, Repair, StackConfig, StackKind, StartError, Started, Stream,
+    Datagram, Datagrams, Effective, Listener, Netstack, Repair, StackConfig, StackKind, StartError, Started, Stream, lock,
     window_scale,
 };
 
@@ -189,8 +189,7 @@ impl Datagrams for NetstackSmoltcpDatagrams {
 
     fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {
         check(local, peer, payload.len(), max_payload(self.mtu, false).min(MAX_PAYLOAD_V4), self.mtu)?;
-        // A poisoned lock is fine: no code panics in the middle of a change.
-        let mut write = self.write.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut write = lock(&self.write);
         let mut context = Context::from_waker(Waker::noop());
         let mut write = Pin::new(&mut *write);
         match Sink::<UdpMsg>::poll_ready(write.as_mut(), &mut context) {

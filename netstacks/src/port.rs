@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
 use platform::packet::{TcpLayout, write_partial_checksum};
@@ -41,7 +41,7 @@ impl<L: Link> Port<L> {
     }
 
     fn lock(&self) -> MutexGuard<'_, L> {
-        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+        crate::lock(&self.link)
     }
 
     /// Waits for packets. Returns how many it received; they are in the first buffers.

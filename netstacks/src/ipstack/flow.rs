@@ -3,7 +3,7 @@
 use std::io;
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::MAX_WINDOW;
 use super::check::{Numbers, Stage, Verdict, write_acknowledgement};
 use super::exchange::Exchange;
 use crate::driven::most_half_open;
-use crate::{FlowKey, FlowMap, Repair, Repairs, StackConfig};
+use crate::{FlowKey, FlowMap, Repair, Repairs, StackConfig, lock};
 
 /// The state that all parts of one stack share. `S` is the stream that the application gets.
 #[derive(Debug)]
@@ -420,9 +420,4 @@ impl<S> Seen<S> {
         write_acknowledgement(&mut fin, at, self.numbers.una);
         Some(fin)
     }
-}
-
-/// Locks, even if the mutex is poisoned: no code panics in the middle of a change.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

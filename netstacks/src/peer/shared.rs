@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
 use platform::packet::{TcpSegment, Transport, UDP, UdpHeader};
 use platform::{Capabilities, Link, PacketBuffer, PacketMeta};
+
+use crate::lock;
 
 /// One of several ends of a link. Each receives the packets to its own ports, of TCP and UDP. Packets to other ports are
 /// dropped.
@@ -73,10 +75,6 @@ impl Wakers {
             waker.wake();
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<L: Link> SharedLink<L> {

@@ -1,7 +1,7 @@
 //! Wakes a thread or a task that waits for a link.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
 
@@ -38,7 +38,7 @@ impl Signal {
     }
 
     fn waiter(&self) -> MutexGuard<'_, Waiter> {
-        self.waiter.lock().unwrap_or_else(PoisonError::into_inner)
+        crate::lock(&self.waiter)
     }
 
     /// Sets the flag, and wakes the waiter.

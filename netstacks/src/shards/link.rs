@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
 use platform::{Capabilities, Link, PacketBuffer, PacketMeta};
@@ -149,7 +149,7 @@ struct Waiting {
 
 impl Inbox {
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        crate::lock(&self.waiting)
     }
 
     /// Takes packets, at most one for each buffer. Returns how many.

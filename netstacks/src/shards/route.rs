@@ -10,13 +10,13 @@
 use std::collections::VecDeque;
 use std::mem;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use platform::PacketBuffer;
 use platform::packet::{ICMP, ICMPV6, Ipv4Fragment, Ipv6Fragment, TCP, Transport, UDP, addresses};
 
 use super::Spread;
-use crate::FlowKey;
+use crate::{FlowKey, lock};
 
 /// Fragmented packets whose shard is remembered. Beyond that the oldest is forgotten, and its fragments that wait are lost.
 pub(super) const MAX_FRAGMENTED: usize = 64;
@@ -109,7 +109,7 @@ impl Router {
     /// How many fragments wait.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
-        let fragments = self.fragments.lock().unwrap_or_else(PoisonError::into_inner);
+        let fragments = lock(&self.fragments);
         assert_eq!(fragments.packets.iter().map(|packet| packet.waiting.len()).sum::<usize>(), fragments.waiting);
         fragments.waiting
     }
@@ -130,7 +130,7 @@ impl Router {
         buffer: &mut PacketBuffer,
         outgoing: &mut Outgoing,
     ) -> Option<usize> {
-        let mut fragments = self.fragments.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut fragments = lock(&self.fragments);
         let mut known = fragments.take(name).unwrap_or(Fragmented { name, shard: None, waiting: Vec::new() });
         known.shard = first.or(known.shard);
         if let Some(shard) = known.shard {
