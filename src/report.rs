@@ -61,24 +61,17 @@ fn write(document: &Document, format: Format, out: &mut impl Write) -> io::Resul
 
 /// Writes results of conformance for a terminal with this many `columns`; `None` is no limit.
 pub fn scores(scores: &[Score], columns: Option<u16>, out: &mut impl Write) -> io::Result<()> {
-    terminal::terminal(content::scorecard::outcome(scores), columns, out)?;
-    out.flush()
+    terminal::terminal(content::scorecard::outcome(scores), columns, out)
 }
 
 /// Writes a list of cases for a terminal with this many `columns`; `None` is no limit.
 pub fn cases(cases: &[Case], columns: Option<u16>, out: &mut impl Write) -> io::Result<()> {
-    terminal::terminal(vec![Block::Table(content::scorecard::list(cases))], columns, out)?;
-    out.flush()
+    terminal::terminal(vec![Block::Table(content::scorecard::list(cases))], columns, out)
 }
 
 /// Writes the rows of the published table of forwarders for a terminal, with the numbers by which `--row` takes them.
-///
-/// # Errors
-///
-/// Errors of the writer.
 pub fn rows(columns: Option<u16>, out: &mut impl Write) -> io::Result<()> {
-    terminal::terminal(vec![Block::Table(content::published::list())], columns, out)?;
-    out.flush()
+    terminal::terminal(vec![Block::Table(content::published::list())], columns, out)
 }
 
 /// Writes the result of a matrix for a terminal with this many `columns`; `None` is no limit. It is a table of the
@@ -96,7 +89,7 @@ pub fn outcome(samples: &[Sample], columns: Option<u16>, out: &mut impl Write) -
         if one.is_forward() {
             markdown::blocks(&content::published(one), out)?;
         } else {
-            terminal::terminal(content::cells(one), columns, out)?;
+            terminal::terminal(content::cells::blocks(one), columns, out)?;
         }
     }
     out.flush()

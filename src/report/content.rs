@@ -1,6 +1,6 @@
 //! The content of a report, before it has a format.
 
-mod cells;
+pub(super) mod cells;
 mod charts;
 mod conditions;
 mod cores;
@@ -62,11 +62,6 @@ pub(super) fn document(all: &[Series]) -> Document {
     let samples = all.iter().flat_map(|one| repeat(one, label(one, all), cells::samples(one)));
     sections.extend(section("repeat", "Samples, and how to repeat them", None, samples.collect()));
     Document { title: title(all), picture, sections, records: cells::records(all), benchmarks: cells::benchmarks(all) }
-}
-
-/// The table of a series with its notes, for a terminal.
-pub(super) fn cells(one: &Series) -> Vec<Block> {
-    cells::blocks(one)
 }
 
 /// The published table of a series of forwarders with its notes.

@@ -5,10 +5,6 @@ use std::io::{self, Write};
 use crate::program::{PLACEHOLDERS, Profile, Role, Upstream};
 
 /// Writes a line for each profile: its name, whether this machine has its program, and how to install it.
-///
-/// # Errors
-///
-/// Errors of the writer.
 pub fn programs(profiles: &[Profile], out: &mut impl Write) -> io::Result<()> {
     for profile in profiles {
         let found = match (&profile.install, profile.is_installed()) {
@@ -23,10 +19,6 @@ pub fn programs(profiles: &[Profile], out: &mut impl Write) -> io::Result<()> {
 }
 
 /// Writes what a checked profile does, and what each placeholder stands for.
-///
-/// # Errors
-///
-/// Errors of the writer.
 pub fn program(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{}: {}", profile.name, carries(profile))?;
     if !profile.command.is_empty() {

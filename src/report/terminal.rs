@@ -21,7 +21,7 @@ pub(super) fn terminal(blocks: Vec<Block>, columns: Option<u16>, out: &mut impl 
             Block::Chart(_) | Block::Gallery(_) | Block::Code(_) | Block::Details(..) => {}
         }
     }
-    Ok(())
+    out.flush()
 }
 
 fn write_table(mut table: Table, columns: Option<u16>, out: &mut impl Write) -> io::Result<()> {

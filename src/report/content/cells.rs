@@ -10,7 +10,7 @@ use crate::sample::Sample;
 use crate::scenario::Cell;
 
 /// The table of a series and its notes.
-pub(super) fn blocks(one: &Series) -> Vec<Block> {
+pub(in crate::report) fn blocks(one: &Series) -> Vec<Block> {
     let mut blocks = vec![Block::Table(table(one))];
     let shared = one.shared().sentences();
     blocks.extend((!shared.is_empty()).then_some(Block::Text(shared)));
