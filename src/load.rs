@@ -140,7 +140,7 @@ impl Load {
                 }
                 for thread in 0..*threads {
                     let mine = share(exchange.connections, thread, *threads);
-                    let sockets = sockets(exchange.protocol(), mine.len())?;
+                    let sockets = sockets(exchange.protocol, mine.len())?;
                     let thread = (thread, *threads);
                     clients.push(request::client::client(exchange, mine.len(), others.to_vec(), thread, sockets));
                 }

@@ -61,7 +61,7 @@ const MOST_AT_ONCE: usize = 64 << 10;
 /// The requests of a run.
 pub(crate) struct Exchange {
     pub(crate) requests: Requests,
-    protocol: Protocol,
+    pub(crate) protocol: Protocol,
     /// How many copies of a datagram may arrive: a link may duplicate it. TCP takes each byte once.
     pub(crate) copies: u64,
     /// How long a response over UDP may take.
@@ -180,10 +180,6 @@ impl Exchange {
         })
     }
 
-    pub(crate) fn protocol(&self) -> Protocol {
-        self.protocol
-    }
-
     pub(crate) fn is_udp(&self) -> bool {
         self.protocol == Protocol::Udp
     }
@@ -219,11 +215,6 @@ impl Exchange {
     fn room(&self, messages: &Pattern) -> Vec<u8> {
         let depth = usize::from(self.requests.depth.get());
         vec![0; messages.period.saturating_mul(depth).min(MOST_AT_ONCE)]
-    }
-
-    /// Whether messages are compared with the pattern, in the warm-up or after it.
-    pub(crate) fn verifies(&self, is_warm_up: bool) -> bool {
-        self.verify.checks(is_warm_up)
     }
 
     /// Whether the timed window has begun.

@@ -376,7 +376,7 @@ impl Requester {
     /// Takes bytes of responses.
     fn take<S: Sockets>(&mut self, sockets: &mut S, index: usize, len: usize) -> Result<(), LoadError> {
         let (slot, response) = (&mut self.slots[index], &self.exchange.response);
-        if self.exchange.verifies(self.is_warm_up) {
+        if self.exchange.verify.checks(self.is_warm_up) {
             response.verify(slot.got as u64, &self.room[..len])?;
         }
         slot.got += len;

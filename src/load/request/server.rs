@@ -37,7 +37,7 @@ async fn answer(connection: &mut impl netstacks::Stream, exchange: &Exchange) ->
             }
             break;
         }
-        if exchange.verifies(!exchange.is_timed()) {
+        if exchange.verify.checks(!exchange.is_timed()) {
             request.verify(got as u64, &buffer[..len])?;
         }
         got += len;
@@ -74,7 +74,7 @@ pub(crate) async fn serve_datagrams(
             if request.len() != exchange.request.period {
                 continue;
             }
-            if exchange.verifies(!exchange.is_timed()) {
+            if exchange.verify.checks(!exchange.is_timed()) {
                 exchange.request.verify(mark as u64, &request[mark..])?;
             }
             response[..mark].copy_from_slice(&request[..mark]);

@@ -45,7 +45,7 @@ impl Requester {
             self.counts.duplicated += u64::from(is_last && slot.is_answered);
             return Ok(());
         }
-        if self.exchange.verifies(self.is_warm_up) {
+        if self.exchange.verify.checks(self.is_warm_up) {
             self.exchange.response.verify(mark as u64, &response[mark..])?;
         }
         (slot.sent, slot.is_answered) = (None, true);
