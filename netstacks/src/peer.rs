@@ -29,7 +29,7 @@ use std::task::{Context, Poll, ready};
 use platform::packet::TcpSegment;
 use platform::{Link, PacketBuffer};
 
-pub use self::client::{Canceller, Client};
+pub use self::client::Client;
 use self::connection::{Connection, Receiving, Sending, Wire};
 pub use self::peers::{Peers, PeersWaker};
 pub use self::shared::SharedLink;

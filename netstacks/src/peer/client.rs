@@ -13,9 +13,8 @@ use super::signal::Signal;
 
 /// A [`Peer`] for a thread: each call blocks until it is done. It has the limits of [`Peer`].
 ///
-/// A call that blocks for longer than the client's patience fails with [`io::ErrorKind::TimedOut`]. After
-/// [`Canceller::cancel`] all calls fail with [`io::ErrorKind::ConnectionAborted`]. Dropping the client also drops its
-/// end of the link.
+/// A call that blocks for longer than the client's patience fails with [`io::ErrorKind::TimedOut`]. Dropping the client
+/// also drops its end of the link.
 ///
 /// ```
 /// use std::io::{Read, Write};
@@ -55,49 +54,12 @@ pub struct Client<L> {
     waker: Waker,
 }
 
-/// Cancels the calls of a [`Client`] from another thread.
-///
-/// ```
-/// use std::io::ErrorKind;
-/// use std::thread;
-/// use std::time::Duration;
-///
-/// use netstacks::peer::{Client, Peer};
-/// use platform::MemoryLink;
-///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// // There is no stack at the other end of this link, so the client waits.
-/// let (link, _other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
-/// let peer = Peer::new(link, "10.0.0.1:4000".parse()?, "10.0.0.2:80".parse()?)?;
-/// let mut client = Client::new(peer, Duration::from_secs(60));
-/// let canceller = client.canceller();
-/// let waiting = thread::spawn(move || client.connect());
-/// canceller.cancel();
-/// assert_eq!(waiting.join().unwrap().unwrap_err().kind(), ErrorKind::ConnectionAborted);
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Debug)]
-pub struct Canceller(Arc<Signal>);
-
-impl Canceller {
-    /// Makes the current call of the client fail, and all later ones.
-    pub fn cancel(&self) {
-        self.0.raise();
-    }
-}
-
 impl<L: Link> Client<L> {
     /// A client. Each of its calls blocks for at most `patience`.
     pub fn new(peer: Peer<L>, patience: Duration) -> Self {
         let signal = Arc::new(Signal::new());
         let waker = Waker::from(Arc::clone(&signal));
         Self { peer, patience, signal, waker }
-    }
-
-    /// A handle that cancels its calls.
-    pub fn canceller(&self) -> Canceller {
-        Canceller(Arc::clone(&self.signal))
     }
 
     /// Connects; see [`Peer::poll_connect`].
@@ -125,9 +87,6 @@ impl<L: Link> Client<L> {
         self.signal.attach();
         let mut deadline = None;
         loop {
-            if self.signal.is_raised() {
-                return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the client was told to end"));
-            }
             if let Poll::Ready(result) = poll(&mut self.peer, &mut Context::from_waker(&self.waker)) {
                 return result;
             }

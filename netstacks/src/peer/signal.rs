@@ -47,10 +47,6 @@ impl Signal {
         self.wake_waiter();
     }
 
-    pub(super) fn is_raised(&self) -> bool {
-        self.raised.load(Ordering::Acquire)
-    }
-
     /// Clears the flag, and returns whether it was set.
     pub(super) fn lower(&self) -> bool {
         self.raised.swap(false, Ordering::AcqRel)

@@ -7,8 +7,7 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Wake, Waker};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use platform::packet::flags::{ACK, FIN, RST, SYN};
 use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders};
@@ -303,23 +302,16 @@ fn a_link_without_room_for_a_payload_is_refused() {
 }
 
 #[test]
-fn a_blocked_client_times_out_or_is_cancelled() {
+fn a_blocked_client_times_out() {
     let (peer, _far) = connected(plain(), 60_000);
     let mut client = Client::new(peer, Duration::from_millis(20));
     assert_eq!(client.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::TimedOut);
-    let (peer, _far) = connected(plain(), 60_000);
-    let mut client = Client::new(peer, PATIENCE);
-    let canceller = client.canceller();
-    let begin = Instant::now();
-    let waiting = thread::spawn(move || client.read_exact(&mut [0]).unwrap_err().kind());
-    canceller.cancel();
-    assert_eq!(waiting.join().unwrap(), io::ErrorKind::ConnectionAborted);
-    assert!(begin.elapsed() < PATIENCE);
 }
 
 #[cfg(any(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
 mod with_stacks {
     use std::io::Write;
+    use std::thread;
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
