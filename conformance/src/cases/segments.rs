@@ -252,50 +252,32 @@ pub(super) fn repair(client: &mut Client, served: &mut crate::Served, bytes: &[u
     exchange(client, served)
 }
 
-fn reordered(setup: &Setup) -> Step {
+/// Sends parts of these bytes, each from one offset to another, and repairs what is missing.
+fn parts(setup: &Setup, bytes: &[u8], parts: impl IntoIterator<Item = (usize, usize)>) -> Step {
     let mut lab = setup.start()?;
     let (mut client, mut served) = lab.connect()?;
-    let bytes = pattern(30, 5000);
-    for number in (0..10).rev() {
-        client.put(part(&client, &bytes, number * 500, number * 500 + 500))?;
+    for (from, to) in parts {
+        client.put(part(&client, bytes, from, to))?;
     }
-    repair(&mut client, &mut served, &bytes)?;
+    repair(&mut client, &mut served, bytes)?;
     lab.finish()
+}
+
+fn reordered(setup: &Setup) -> Step {
+    parts(setup, &pattern(30, 5000), (0..10).rev().map(|number| (number * 500, number * 500 + 500)))
 }
 
 fn duplicated(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
-    let bytes = pattern(31, 5000);
-    for number in 0..10 {
-        for _ in 0..2 {
-            client.put(part(&client, &bytes, number * 500, number * 500 + 500))?;
-        }
-    }
-    repair(&mut client, &mut served, &bytes)?;
-    lab.finish()
+    parts(setup, &pattern(31, 5000), (0..20).map(|number| (number / 2 * 500, number / 2 * 500 + 500)))
 }
 
 fn overlap(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
-    let bytes = pattern(32, 5000);
-    for number in 0..19 {
-        client.put(part(&client, &bytes, number * 250, number * 250 + 500))?;
-    }
-    repair(&mut client, &mut served, &bytes)?;
-    lab.finish()
+    parts(setup, &pattern(32, 5000), (0..19).map(|number| (number * 250, number * 250 + 500)))
 }
 
 fn overlap_out_of_order(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
-    let bytes = pattern(33, 3000);
-    for (from, to) in [(1000, 1500), (500, 1200), (1400, 2100), (2000, 3000), (700, 2050), (0, 600)] {
-        client.put(part(&client, &bytes, from, to))?;
-    }
-    repair(&mut client, &mut served, &bytes)?;
-    lab.finish()
+    let ranges = [(1000, 1500), (500, 1200), (1400, 2100), (2000, 3000), (700, 2050), (0, 600)];
+    parts(setup, &pattern(33, 3000), ranges)
 }
 
 fn super_packet(setup: &Setup) -> Step {
