@@ -2,7 +2,7 @@
 
 pub(super) mod window_zero;
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use platform::packet::flags::{ACK, FIN, PSH, RST};
@@ -148,6 +148,14 @@ fn simultaneous_close(setup: &Setup) -> Step {
     client.expect_none(Duration::from_millis(200), "a RST", |segment| segment.has(RST))?;
     same(&served.read_to_end()?, b"")?;
     lab.finish()
+}
+
+/// Checks that a write to a client that has vanished timed out.
+pub(super) fn timed_out<T>(result: io::Result<T>) -> Step {
+    match result {
+        Ok(_) => check(false, || "all was written to a peer that does not answer".to_owned()),
+        Err(error) => check(error.kind() == ErrorKind::TimedOut, || format!("the error is \"{}\"", error.kind())),
+    }
 }
 
 fn expect_reset(kind: ErrorKind) -> Step {
@@ -356,13 +364,7 @@ fn data_in_fin_wait(setup: &Setup) -> Step {
 fn peer_vanishes(setup: &Setup) -> Step {
     let mut lab = setup.start_with(|config| config.user_timeout = Duration::from_secs(1))?;
     let (_client, served) = lab.connect()?;
-    let result = served.send(pattern(11, 8 * WINDOW), Then::Keep).result()?;
-    match result {
-        Ok(_) => check(false, || "all was written to a peer that does not answer".to_owned())?,
-        Err(error) => {
-            check(error.kind() == ErrorKind::TimedOut, || format!("the error is \"{}\"", error.kind()))?;
-        }
-    }
+    timed_out(served.send(pattern(11, 8 * WINDOW), Then::Keep).result()?)?;
     lab.still_serves()?;
     lab.finish()
 }

@@ -1,11 +1,11 @@
 //! Ends while the client's window is closed.
 
-use std::io::ErrorKind;
 use std::time::Duration;
 
 use platform::packet::flags::RST;
 
 use super::super::windows::{closed_with, opened};
+use super::timed_out;
 use crate::lab::WINDOW;
 use crate::{Case, Client, LATE, Lab, Offer, SOON, Served, Setup, Step, Then, check, pattern, same};
 
@@ -99,13 +99,7 @@ fn peer_vanishes_at_window_zero(setup: &Setup) -> Step {
     let mut client = lab.client();
     client.window = 0;
     client.open(&Offer::default())?;
-    let result = lab.accept()?.send(pattern(126, 8 * WINDOW), Then::Keep).result()?;
-    match result {
-        Ok(_) => check(false, || "all was written to a peer that does not answer".to_owned())?,
-        Err(error) => {
-            check(error.kind() == ErrorKind::TimedOut, || format!("the error is \"{}\"", error.kind()))?;
-        }
-    }
+    timed_out(lab.accept()?.send(pattern(126, 8 * WINDOW), Then::Keep).result()?)?;
     lab.still_serves()?;
     lab.finish()
 }
