@@ -20,8 +20,8 @@ use crate::link::{self, AnyLink, Side};
 use crate::process::{self, Program};
 use crate::protocol::Device;
 use crate::recording::Recording;
-use crate::server::{AnyDatagrams, AnyListener, Running, Served, Start};
-use crate::wire::{Arrived, Message, Wire};
+use crate::server::{AnyDatagrams, AnyListener, Running, Served, Start, Then};
+use crate::wire::{Arrived, Message, Segment, Wire};
 use crate::{Case, Layer, Outcome, Ran, Run, Step, Stop, applies, check, same};
 
 /// Timeout of an answer that is due at once.
@@ -406,6 +406,19 @@ impl Lab {
     ) -> io::Result<usize> {
         self.datagrams.as_ref().map_or(Ok(0), |datagrams| datagrams.try_send_batch(local, peer, payloads, segment_len))
     }
+}
+
+/// Sends bytes from the server over a link that loses the segments for which `lost` is true.
+pub(crate) fn deliver(
+    client: &mut Client,
+    served: Served,
+    bytes: &[u8],
+    within: Duration,
+    lost: impl FnMut(&Segment) -> bool,
+) -> Step<Option<Served>> {
+    let sending = served.send(bytes.to_vec(), Then::Keep);
+    same(&client.receive_with(bytes.len(), within, lost)?, bytes)?;
+    sending.finish()
 }
 
 /// Sends bytes to the server and back.

@@ -13,6 +13,7 @@ use self::forged::{
     ack_of_the_future, blind_fin, blind_rst, blind_syn, blind_syn_ack, icmp_too_big, icmp_unreachable,
     rst_outside_window,
 };
+pub(super) use self::options::deliver_up_to;
 use self::options::{
     header_length_wrong, mss_announced, mss_large, mss_missing, mss_small, mss_zero, options_malformed, options_unknown,
 };
@@ -20,8 +21,8 @@ pub(super) use self::wrapped::{exchange_wrapped, wrapped};
 use self::wrapped::{
     ipv4_fragments, ipv4_options, ipv6_atomic_fragments, ipv6_destination_options, ipv6_fragments, ipv6_hop_by_hop,
 };
-use crate::lab::exchange;
-use crate::{Case, Client, LATE, Offer, Out, SOON, Setup, Step, Then, check, pattern, same};
+use crate::lab::{deliver, exchange};
+use crate::{Case, Client, LATE, Offer, Out, SOON, Setup, Step, check, pattern, same};
 
 pub(super) const CASES: &[Case] = &[
     Case::new("reordered", reordered).about(
@@ -297,9 +298,7 @@ fn super_packet(setup: &Setup) -> Step {
 fn super_packets_sent(setup: &Setup) -> Step {
     let mut lab = setup.start()?;
     let (mut client, served) = lab.connect_for_super_packets()?;
-    let sending = served.send(pattern(35, 1 << 20), Then::Keep);
-    same(&client.receive(1 << 20, LATE)?, &pattern(35, 1 << 20))?;
-    drop(sending.finish()?);
+    deliver(&mut client, served, &pattern(35, 1 << 20), LATE, |_| false)?;
     let count = lab.wire().super_packets;
     check(count > 0, || "no super-packet came".to_owned())?;
     lab.finish()

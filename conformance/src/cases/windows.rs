@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use platform::packet::flags::{ACK, PSH};
 
 use crate::client::WINDOW_SCALE;
-use crate::lab::WINDOW;
+use crate::lab::{WINDOW, deliver};
 use crate::server::Sending;
 use crate::wire::Segment;
 use crate::{
@@ -372,9 +372,8 @@ fn window_reduced(setup: &Setup) -> Step {
     let mut lab = setup.start()?;
     let (mut client, served) = lab.connect()?;
     // This lets the congestion window grow.
-    let sending = served.send(pattern(8, 40_000), Then::Keep);
-    same(&client.receive(40_000, LATE)?, &pattern(8, 40_000))?;
-    let Some(served) = sending.finish()? else { return Ok(()) };
+    let served = deliver(&mut client, served, &pattern(8, 40_000), LATE, |_| false)?;
+    let Some(served) = served else { return Ok(()) };
     client.window = 3000;
     client.ack()?;
     std::thread::sleep(Duration::from_millis(50));

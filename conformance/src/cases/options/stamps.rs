@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use platform::packet::flags::{ACK, PSH, RST};
 
-use super::super::segments::part;
+use super::super::segments::{deliver_up_to, part};
 use crate::lab::exchange;
 use crate::wire::TIMESTAMPS;
 use crate::{
@@ -206,17 +206,8 @@ pub(super) fn tsecr_nonsense(setup: &Setup) -> Step {
 }
 
 pub(super) fn mss_less_timestamps(setup: &Setup) -> Step {
-    const LEN: usize = 20_000;
     let mut lab = setup.start()?;
     let (mut client, served) = connect(&mut lab)?;
-    let sending = served.send(pattern(174, LEN), Then::Keep);
-    let mut longest = 0;
-    let bytes = client.receive_with(LEN, LATE, |segment| {
-        longest = longest.max(segment.payload.len());
-        false
-    })?;
-    same(&bytes, &pattern(174, LEN))?;
-    check(longest <= 988, || format!("a segment had {longest} bytes"))?;
-    drop(sending.finish()?);
+    deliver_up_to(&mut client, served, &pattern(174, 20_000), 988)?;
     lab.finish()
 }

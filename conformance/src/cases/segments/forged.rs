@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use platform::packet::flags::{ACK, FIN, PSH, RST, SYN};
 
-use crate::lab::exchange;
-use crate::{Client, LATE, Lab, Out, Setup, Step, Then, applies, check, packets, pattern, same};
+use crate::lab::{deliver, exchange};
+use crate::{Client, LATE, Lab, Out, Setup, Step, applies, check, packets, pattern};
 
 /// Sends a forged segment. Checks that a challenge ACK comes if `is_challenged`, and that the connection stays open.
 fn forged(setup: &Setup, forge: impl FnOnce(&Client) -> Out<'static>, is_challenged: bool) -> Step {
@@ -74,16 +74,14 @@ pub(in crate::cases) fn from_the_stack(lab: &Lab, client: &Client) -> Vec<u8> {
 }
 
 pub(super) fn icmp_too_big(setup: &Setup) -> Step {
-    const LEN: usize = 30_000;
     let mtu: usize = if setup.ipv6 { 1280 } else { 600 };
     applies(mtu < setup.mtu.into(), || format!("no packet is longer than {mtu} bytes"))?;
     let mut lab = setup.start()?;
     let (mut client, served) = lab.connect()?;
-    let sending = served.send(pattern(39, LEN), Then::Keep);
     let mut is_told = false;
     let about = from_the_stack(&lab, &client);
     let wire = lab.messenger();
-    let bytes = client.receive_with(LEN, LATE, |segment| {
+    deliver(&mut client, served, &pattern(39, 30_000), LATE, |segment| {
         let is_lost = segment.packet_len > mtu && segment.dont_fragment;
         if is_lost && !is_told {
             let [kind, code] = if setup.ipv6 { [2, 0] } else { [3, 4] };
@@ -91,7 +89,5 @@ pub(super) fn icmp_too_big(setup: &Setup) -> Step {
         }
         is_lost
     })?;
-    same(&bytes, &pattern(39, LEN))?;
-    drop(sending.finish()?);
     lab.finish()
 }

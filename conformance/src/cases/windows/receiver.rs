@@ -7,8 +7,8 @@ use platform::packet::flags::{ACK, FIN, PSH};
 
 use super::super::segments::{part, repair};
 use super::{full, full_but};
-use crate::lab::exchange;
-use crate::{Case, LATE, Out, SOON, Setup, Step, Then, check, pattern, same};
+use crate::lab::{deliver, exchange};
+use crate::{Case, LATE, Out, SOON, Setup, Step, check, pattern, same};
 
 pub(in super::super) const CASES: &[Case] = &[
     Case::new("edge-while-ack-delayed", edge_while_ack_delayed).about(
@@ -134,11 +134,8 @@ fn rst_at_window_zero(setup: &Setup) -> Step {
 }
 
 fn acks_at_window_zero(setup: &Setup) -> Step {
-    const LEN: usize = 100_000;
     let (lab, mut client, served, bytes) = full(setup)?;
-    let sending = served.send(pattern(124, LEN), Then::Keep);
-    same(&client.receive(LEN, LATE)?, &pattern(124, LEN))?;
-    if let Some(mut served) = sending.finish()? {
+    if let Some(mut served) = deliver(&mut client, served, &pattern(124, 100_000), LATE, |_| false)? {
         same(&served.read(bytes.len())?, &bytes)?;
     }
     lab.finish()
