@@ -268,6 +268,12 @@ impl Lab {
         check(!self.driver.is_finished(), || "the stack's driver has ended".to_owned())
     }
 
+    /// The same, and fails if the stack does not [still serve](Self::still_serves).
+    pub(crate) fn finish_serving(mut self) -> Step {
+        self.still_serves()?;
+        self.finish()
+    }
+
     /// Ends the case if the stack need not verify checksums.
     pub(crate) fn needs_checksums(&self) -> Step {
         if self.verifies_checksums {

@@ -168,8 +168,7 @@ fn rst_to_reader(setup: &Setup) -> Step {
     check(served.is_quiet(Duration::from_millis(20)), || "a read returned without data".to_owned())?;
     client.rst()?;
     expect_reset(served.read_error()?)?;
-    lab.still_serves()?;
-    lab.finish()
+    lab.finish_serving()
 }
 
 fn rst_with_data(setup: &Setup) -> Step {
@@ -177,8 +176,7 @@ fn rst_with_data(setup: &Setup) -> Step {
     let (client, mut served) = lab.connect()?;
     client.put(Out { flags: RST | ACK, payload: b"the server's time is over", ..client.out() })?;
     expect_reset(served.read_error()?)?;
-    lab.still_serves()?;
-    lab.finish()
+    lab.finish_serving()
 }
 
 fn rst_to_writer(setup: &Setup) -> Step {
@@ -365,6 +363,5 @@ fn peer_vanishes(setup: &Setup) -> Step {
     let mut lab = setup.start_with(|config| config.user_timeout = Duration::from_secs(1))?;
     let (_client, served) = lab.connect()?;
     timed_out(served.send(pattern(11, 8 * WINDOW), Then::Keep).result()?)?;
-    lab.still_serves()?;
-    lab.finish()
+    lab.finish_serving()
 }

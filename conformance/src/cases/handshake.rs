@@ -343,24 +343,22 @@ fn syn_ack_without_connection(setup: &Setup) -> Step {
 
 /// Sends a segment with these flags, which must be answered with a RST.
 fn without_connection(setup: &Setup, flags: u8) -> Step {
-    let mut lab = setup.start()?;
+    let lab = setup.start()?;
     let mut client = lab.client();
     client.expected = 0x0102_0304;
     client.put(Out { flags, ..client.out() })?;
     let rst = client.expect("RST", |segment| segment.has(RST))?;
     check(rst.seq == client.expected, || format!("the RST has the number {}, and not that of the ACK", rst.seq))?;
-    lab.still_serves()?;
-    lab.finish()
+    lab.finish_serving()
 }
 
 fn rst_without_connection(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
+    let lab = setup.start()?;
     let mut client = lab.client();
     client.rst()?;
     client.put(Out { flags: RST, ..client.out() })?;
     client.expect_none(Duration::from_millis(300), "an answer", |_| true)?;
-    lab.still_serves()?;
-    lab.finish()
+    lab.finish_serving()
 }
 
 fn wrong_ack(setup: &Setup) -> Step {

@@ -236,8 +236,7 @@ fn loopback(setup: &Setup) -> Step {
     }
     arrives(&lab, peer, server, b"from a host")?;
     answered(&lab, server, peer, b"an answer")?;
-    lab.still_serves()?;
-    lab.finish()
+    lab.finish_serving()
 }
 
 fn syn_to_group(setup: &Setup) -> Step {
@@ -246,6 +245,5 @@ fn syn_to_group(setup: &Setup) -> Step {
         let client = lab.client_to(SocketAddr::new(group, lab.server().port()));
         named(ignored(&mut lab, client), || format!("to {group}"))?;
     }
-    lab.still_serves()?;
-    lab.finish()
+    lab.finish_serving()
 }

@@ -101,8 +101,7 @@ fn closed_port(setup: &Setup) -> Step {
         check(error.kind == kind, || format!("a message of type and code {:?} came", error.kind))?;
         error.is_about(&packet, least)?;
     }
-    lab.still_serves()?;
-    lab.finish()
+    lab.finish_serving()
 }
 
 fn unreachable(setup: &Setup) -> Step {

@@ -70,8 +70,7 @@ fn vanished_crowd(setup: &Setup) -> Step {
     for (index, write) in writes.into_iter().enumerate() {
         timed_out(named(write.result(), || format!("client {index}"))?)?;
     }
-    lab.still_serves()?;
-    lab.finish()
+    lab.finish_serving()
 }
 
 /// Sends a datagram from an address of its own, which the server must receive and answer.
@@ -89,19 +88,18 @@ fn is_served(lab: &Lab) -> Step {
 }
 
 fn udp_senders(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
+    let lab = setup.start()?;
     for round in 0..50_u16 {
         let sent = |index: u16| packets::datagram(stranger(&lab, round * 100 + index).local, lab.server(), b"one");
         flood(&lab, (0..100).map(sent))?;
         while lab.received(Duration::ZERO)?.is_some() {}
     }
     is_served(&lab)?;
-    lab.still_serves()?;
-    lab.finish()
+    lab.finish_serving()
 }
 
 fn fragments_incomplete(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
+    let lab = setup.start()?;
     let payload = pattern(112, 4000);
     let first = |index: u16| {
         let packet = packets::datagram(stranger(&lab, index).local, lab.server(), &payload);
@@ -110,6 +108,5 @@ fn fragments_incomplete(setup: &Setup) -> Step {
     };
     flood(&lab, (0..1000).map(first))?;
     is_served(&lab)?;
-    lab.still_serves()?;
-    lab.finish()
+    lab.finish_serving()
 }

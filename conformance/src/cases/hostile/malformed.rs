@@ -78,8 +78,7 @@ fn survives(setup: &Setup, make: impl Fn(&[u8]) -> Vec<Vec<u8>>) -> Step {
     let other = lab.client();
     flood(&lab, make(&syn(&other, &[2, 4, 5, 0xb4])))?;
     named(exchange(&mut client, &mut served), || "after the SYNs".to_owned())?;
-    lab.still_serves()?;
-    lab.finish()
+    lab.finish_serving()
 }
 
 fn syn(client: &Client, options: &[u8]) -> Vec<u8> {
@@ -106,8 +105,7 @@ fn options_nonsense(setup: &Setup) -> Step {
         }
     }
     exchange(&mut client, &mut served)?;
-    lab.still_serves()?;
-    lab.finish()
+    lab.finish_serving()
 }
 
 fn packets_cut(setup: &Setup) -> Step {

@@ -75,8 +75,7 @@ fn out_of_order(setup: &Setup, flags: u8) -> Step {
     }
     client.put(part(&client, &bytes, 0, 1))?;
     complete(&mut client, &mut served, &bytes)?;
-    lab.still_serves()?;
-    lab.finish()
+    lab.finish_serving()
 }
 
 fn edge_out_of_order(setup: &Setup) -> Step {
@@ -134,7 +133,7 @@ fn complete(client: &mut Client, served: &mut Served, bytes: &[u8]) -> Step {
 }
 
 fn edge_in_order(setup: &Setup) -> Step {
-    let (mut lab, mut client, mut served) = small(setup)?;
+    let (lab, mut client, mut served) = small(setup)?;
     let bytes = pattern(91, 60_000);
     for from in (0..bytes.len()).step_by(1200) {
         client.put(part(&client, &bytes, from, (from + 1200).min(bytes.len())))?;
@@ -142,20 +141,18 @@ fn edge_in_order(setup: &Setup) -> Step {
     let (done, _) = progress(&mut client)?;
     check(done <= 32 << 10, || format!("{done} bytes are acknowledged of a window of 16 KiB"))?;
     complete(&mut client, &mut served, &bytes)?;
-    lab.still_serves()?;
-    lab.finish()
+    lab.finish_serving()
 }
 
 fn edge_super_packet(setup: &Setup) -> Step {
-    let (mut lab, mut client, mut served) = small(setup)?;
+    let (lab, mut client, mut served) = small(setup)?;
     let bytes = pattern(92, 40_000);
     // A PSH ends a super-packet.
     let segment = |from: usize| client.packet(Out { flags: ACK, ..part(&client, &bytes, from, from + 1000) });
     let segments: Vec<_> = (0..40_000).step_by(1000).map(segment).collect();
     lab.wire().send_joined(&segments)?;
     complete(&mut client, &mut served, &bytes)?;
-    lab.still_serves()?;
-    lab.finish()
+    lab.finish_serving()
 }
 
 fn tiny_segments(setup: &Setup) -> Step {

@@ -98,8 +98,7 @@ fn syn_flood_at_once(setup: &Setup) -> Step {
     let (mut client, mut served) = lab.connect()?;
     flood(&lab, (0..5000).map(|index| syn(&stranger(&lab, index))))?;
     named(exchange(&mut client, &mut served), || "on the open connection".to_owned())?;
-    lab.still_serves()?;
-    lab.finish()
+    lab.finish_serving()
 }
 
 fn syn_flood_newest(setup: &Setup) -> Step {
@@ -129,27 +128,25 @@ fn syn_flood_newest(setup: &Setup) -> Step {
 }
 
 fn syn_flood_with_data(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
+    let lab = setup.start()?;
     let data = pattern(70, 1000);
     let syn = |index| {
         let client = stranger(&lab, index);
         client.packet(Out { flags: SYN, ack: 0, options: &[2, 4, 5, 0xb4], payload: &data, ..client.out() })
     };
     flood(&lab, (0..2000).map(syn))?;
-    lab.still_serves()?;
-    lab.finish()
+    lab.finish_serving()
 }
 
 fn half_open_scan(setup: &Setup) -> Step {
-    let mut lab = setup.start_with(|config| config.backlog = 16)?;
+    let lab = setup.start_with(|config| config.backlog = 16)?;
     for index in 0..100 {
         let mut client = lab.client();
         client.syn(&Offer::default())?;
         named(client.syn_ack(SOON), || format!("after {index} scans"))?;
         client.put(Out { flags: RST, ack: 0, ..client.out() })?;
     }
-    lab.still_serves()?;
-    lab.finish()
+    lab.finish_serving()
 }
 
 fn accept_queue_overflows(setup: &Setup) -> Step {
@@ -200,22 +197,20 @@ fn flags_nonsense(setup: &Setup) -> Step {
     }
     let closed = lab.client();
     closed.put(Out { flags: ALL, ..closed.out() })?;
-    lab.still_serves()?;
-    lab.finish()
+    lab.finish_serving()
 }
 
 fn land(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
+    let lab = setup.start()?;
     let itself = lab.client_from(lab.server(), lab.server());
     for _ in 0..10 {
         lab.send_packet(&syn(&itself))?;
     }
-    lab.still_serves()?;
-    lab.finish()
+    lab.finish_serving()
 }
 
 fn strange_sources(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
+    let lab = setup.start()?;
     let sources: &[IpAddr] = if setup.ipv6 {
         &[IpAddr::V6(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1)), IpAddr::V6(Ipv6Addr::UNSPECIFIED)]
     } else {
@@ -232,20 +227,18 @@ fn strange_sources(setup: &Setup) -> Step {
         let during = Duration::from_millis(50);
         named(client.expect_none(during, "an answer", |_| true), || format!("to {source}"))?;
     }
-    lab.still_serves()?;
-    lab.finish()
+    lab.finish_serving()
 }
 
 fn port_zero(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
+    let lab = setup.start()?;
     let with_port = |address: SocketAddr, port| SocketAddr::new(address.ip(), port);
     let (peer, server) = (lab.client().local, lab.server());
     let ends = [(with_port(peer, 0), server), (peer, with_port(server, 0)), (with_port(peer, 0), with_port(server, 0))];
     for (from, to) in ends {
         lab.send_packet(&syn(&lab.client_from(from, to)))?;
     }
-    lab.still_serves()?;
-    lab.finish()
+    lab.finish_serving()
 }
 
 fn mss_tiny(setup: &Setup) -> Step {
@@ -264,8 +257,7 @@ fn mss_tiny(setup: &Setup) -> Step {
         check(packets <= 500, || format!("{packets} packets came for {LEN} bytes"))?;
         drop(sending);
     }
-    lab.still_serves()?;
-    lab.finish()
+    lab.finish_serving()
 }
 
 fn scale_nonsense(setup: &Setup) -> Step {

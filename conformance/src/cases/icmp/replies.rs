@@ -187,7 +187,7 @@ fn no_errors<T>() -> Step<T> {
 }
 
 fn error_quotes(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
+    let lab = setup.start()?;
     let packet = unknown(peer_ip(setup.ipv6), lab.server().ip(), 1400);
     lab.send_packet(&packet)?;
     let Some(error) = lab.message(QUIET)? else { return no_errors() };
@@ -198,12 +198,11 @@ fn error_quotes(setup: &Setup) -> Step {
         check(pointer == [0, 0, 0, 6], || format!("it points to {pointer:?}"))?;
     }
     error.is_about(&packet, least)?;
-    lab.still_serves()?;
-    lab.finish()
+    lab.finish_serving()
 }
 
 fn error_rate(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
+    let lab = setup.start()?;
     let packet = unknown(peer_ip(setup.ipv6), lab.server().ip(), 100);
     flood(&lab, std::iter::repeat_n(packet, 1000))?;
     let mut count = 0;
@@ -214,17 +213,15 @@ fn error_rate(setup: &Setup) -> Step {
         return no_errors();
     }
     check(count <= 200, || format!("{count} errors came for 1000 packets"))?;
-    lab.still_serves()?;
-    lab.finish()
+    lab.finish_serving()
 }
 
 /// Sends packets that no ICMP message may come for.
 fn unanswered(setup: &Setup, packets: impl FnOnce(IpAddr, SocketAddr) -> Vec<Vec<u8>>) -> Step {
-    let mut lab = setup.start()?;
+    let lab = setup.start()?;
     flood(&lab, packets(peer_ip(setup.ipv6), lab.server()))?;
     silence(&lab)?;
-    lab.still_serves()?;
-    lab.finish()
+    lab.finish_serving()
 }
 
 fn about_error(setup: &Setup) -> Step {

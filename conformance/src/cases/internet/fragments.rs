@@ -180,7 +180,7 @@ fn left_over(setup: &Setup) -> Step {
 }
 
 fn tiny(setup: &Setup) -> Step {
-    let mut lab = reassembling(setup)?;
+    let lab = reassembling(setup)?;
     let payload = pattern(168, 1000);
     let packet = packets::datagram(client(setup), lab.server(), &payload);
     flood(&lab, packets::fragments_v4(&packet, 8))?;
@@ -190,8 +190,7 @@ fn tiny(setup: &Setup) -> Step {
     endless.pop();
     flood(&lab, endless)?;
     arrives(&lab, client(setup), lab.server(), b"whole")?;
-    lab.still_serves()?;
-    lab.finish()
+    lab.finish_serving()
 }
 
 fn sent_numbers(setup: &Setup) -> Step {

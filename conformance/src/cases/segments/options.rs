@@ -70,8 +70,7 @@ pub(super) fn mss_zero(setup: &Setup) -> Step {
             drop(sending);
         }
     }
-    lab.still_serves()?;
-    lab.finish()
+    lab.finish_serving()
 }
 
 pub(super) fn options_unknown(setup: &Setup) -> Step {
@@ -103,8 +102,7 @@ pub(super) fn options_malformed(setup: &Setup) -> Step {
         client.put(Out { options: &options, ..client.out() })?;
     }
     exchange(&mut client, &mut served)?;
-    lab.still_serves()?;
-    lab.finish()
+    lab.finish_serving()
 }
 
 pub(super) fn header_length_wrong(setup: &Setup) -> Step {

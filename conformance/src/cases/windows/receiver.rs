@@ -52,7 +52,7 @@ pub(in super::super) const CASES: &[Case] = &[
 ];
 
 fn edge_while_ack_delayed(setup: &Setup) -> Step {
-    let (mut lab, mut client, mut served, bytes) = full_but(setup, 1000)?;
+    let (lab, mut client, mut served, bytes) = full_but(setup, 1000)?;
     same(&served.read(500)?, &bytes[..500])?;
     std::thread::sleep(Duration::from_millis(20));
     let more = pattern(120, 1001);
@@ -61,20 +61,18 @@ fn edge_while_ack_delayed(setup: &Setup) -> Step {
     std::thread::sleep(Duration::from_millis(100));
     same(&served.read(bytes.len() - 500)?, &bytes[500..])?;
     repair(&mut client, &mut served, &more)?;
-    lab.still_serves()?;
-    lab.finish()
+    lab.finish_serving()
 }
 
 fn spans_the_window(setup: &Setup) -> Step {
-    let (mut lab, mut client, mut served, bytes) = full_but(setup, 500)?;
+    let (lab, mut client, mut served, bytes) = full_but(setup, 500)?;
     let more = pattern(121, 700);
     let segment = [&bytes[bytes.len() - 300..], &more].concat();
     client.put(Out { flags: ACK | PSH, seq: client.next.wrapping_sub(300), payload: &segment, ..client.out() })?;
     client.expect("ACK", |segment| segment.has(ACK))?;
     same(&served.read(bytes.len())?, &bytes)?;
     repair(&mut client, &mut served, &more)?;
-    lab.still_serves()?;
-    lab.finish()
+    lab.finish_serving()
 }
 
 fn hole_before_full_window(setup: &Setup) -> Step {
