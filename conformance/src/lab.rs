@@ -328,6 +328,14 @@ impl Lab {
         self.connect_with(&Offer { mss: Some(mss as u16), ..Offer::default() })
     }
 
+    /// Begins a connection. Returns the SYN+ACK, which the client has not answered.
+    pub(crate) fn half_open(&self) -> Step<(Client, Segment)> {
+        let mut client = self.client();
+        client.syn(&Offer::default())?;
+        let syn_ack = client.syn_ack(SOON)?;
+        Ok((client, syn_ack))
+    }
+
     /// Accepts a connection, or fails if none is there.
     pub(crate) fn accept(&mut self) -> Step<Served> {
         match self.accept_within(SOON)? {

@@ -142,9 +142,7 @@ fn any_address(setup: &Setup) -> Step {
 
 fn lost_syn_ack(setup: &Setup) -> Step {
     let mut lab = setup.start()?;
-    let mut client = lab.client();
-    client.syn(&Offer::default())?;
-    let first = client.syn_ack(SOON)?;
+    let (mut client, first) = lab.half_open()?;
     client.syn(&Offer::default())?;
     let second = client.syn_ack(Duration::from_millis(3500))?;
     check(first.seq == second.seq, || "the second SYN+ACK has another sequence number".to_owned())?;
@@ -156,9 +154,7 @@ fn lost_syn_ack(setup: &Setup) -> Step {
 
 fn syn_ack_again(setup: &Setup) -> Step {
     let mut lab = setup.start()?;
-    let mut client = lab.client();
-    client.syn(&Offer::default())?;
-    let first = client.syn_ack(SOON)?;
+    let (mut client, first) = lab.half_open()?;
     let second = client.syn_ack(Duration::from_millis(3500))?;
     let after = second.at - first.at;
     check(after > Duration::from_millis(200), || format!("it came again after {after:?}"))?;
@@ -170,9 +166,7 @@ fn syn_ack_again(setup: &Setup) -> Step {
 
 fn lost_ack(setup: &Setup) -> Step {
     let mut lab = setup.start()?;
-    let mut client = lab.client();
-    client.syn(&Offer::default())?;
-    client.syn_ack(SOON)?;
+    let (mut client, _) = lab.half_open()?;
     client.data(b"first")?;
     let mut served = lab.accept()?;
     same(&served.read(5)?, b"first")?;
@@ -182,9 +176,7 @@ fn lost_ack(setup: &Setup) -> Step {
 
 fn all_with_the_ack(setup: &Setup) -> Step {
     let mut lab = setup.start()?;
-    let mut client = lab.client();
-    client.syn(&Offer::default())?;
-    client.syn_ack(SOON)?;
+    let (mut client, _) = lab.half_open()?;
     client.put(Out { flags: ACK | PSH | FIN, payload: b"request", ..client.out() })?;
     client.next = client.next.wrapping_add(8);
     let mut served = lab.accept()?;
@@ -241,9 +233,7 @@ fn persistent_syn(client: &mut crate::Client) -> Step {
 
 fn syn_with_new_number(setup: &Setup) -> Step {
     let mut lab = setup.start()?;
-    let mut client = lab.client();
-    client.syn(&Offer::default())?;
-    client.syn_ack(SOON)?;
+    let (mut client, _) = lab.half_open()?;
     client.begin_at(client.isn.wrapping_add(0x0100_0000));
     persistent_syn(&mut client)?;
     let mut served = lab.accept()?;
@@ -363,9 +353,7 @@ fn rst_without_connection(setup: &Setup) -> Step {
 
 fn wrong_ack(setup: &Setup) -> Step {
     let mut lab = setup.start()?;
-    let mut client = lab.client();
-    client.syn(&Offer::default())?;
-    client.syn_ack(SOON)?;
+    let (mut client, _) = lab.half_open()?;
     let wrong = client.expected.wrapping_add(1000);
     client.put(Out { ack: wrong, ..client.out() })?;
     let rst = client.expect("RST", |segment| segment.has(RST))?;
@@ -380,9 +368,7 @@ fn wrong_ack(setup: &Setup) -> Step {
 
 fn rst_in_handshake(setup: &Setup) -> Step {
     let mut lab = setup.start()?;
-    let mut client = lab.client();
-    client.syn(&Offer::default())?;
-    client.syn_ack(SOON)?;
+    let (mut client, _) = lab.half_open()?;
     client.put(Out { flags: RST, ack: 0, ..client.out() })?;
     let early = lab.accept_within(Duration::from_millis(100))?;
     check(early.is_none(), || "a connection was accepted that was reset before".to_owned())?;

@@ -131,9 +131,7 @@ fn hard_wrong_number(setup: &Setup) -> Step {
 
 fn handshake_wrong_number(setup: &Setup) -> Step {
     let mut lab = setup.start()?;
-    let mut client = lab.client();
-    client.syn(&Offer::default())?;
-    client.syn_ack(SOON)?;
+    let (mut client, _) = lab.half_open()?;
     tell(&lab, hard(setup.ipv6), 0, &not_in_flight(&lab, &client))?;
     std::thread::sleep(Duration::from_millis(20));
     client.ack()?;

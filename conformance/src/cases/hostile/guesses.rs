@@ -7,7 +7,7 @@ use platform::packet::flags::{RST, SYN};
 use super::received::answers;
 use super::{again, named};
 use crate::lab::exchange;
-use crate::{Case, Offer, Out, SOON, Setup, Step, Stop, check, distance};
+use crate::{Case, Out, Setup, Step, Stop, check, distance};
 
 pub(in super::super) const CASES: &[Case] = &[
     Case::new("challenge-ack-limit", challenge_ack_limit).about(
@@ -75,9 +75,8 @@ fn isn_spread(setup: &Setup) -> Step {
     let lab = setup.start()?;
     let mut numbers = Vec::new();
     for _ in 0..32 {
-        let mut client = lab.client();
-        client.syn(&Offer::default())?;
-        numbers.push(client.syn_ack(SOON)?.seq);
+        let (client, syn_ack) = lab.half_open()?;
+        numbers.push(syn_ack.seq);
         client.put(Out { flags: RST, ack: 0, ..client.out() })?;
     }
     let mut steps: Vec<_> = numbers.windows(2).map(|pair| distance(pair[0], pair[1])).collect();

@@ -141,9 +141,7 @@ fn syn_flood_with_data(setup: &Setup) -> Step {
 fn half_open_scan(setup: &Setup) -> Step {
     let lab = setup.start_with(|config| config.backlog = 16)?;
     for index in 0..100 {
-        let mut client = lab.client();
-        client.syn(&Offer::default())?;
-        named(client.syn_ack(SOON), || format!("after {index} scans"))?;
+        let (client, _) = named(lab.half_open(), || format!("after {index} scans"))?;
         client.put(Out { flags: RST, ack: 0, ..client.out() })?;
     }
     lab.finish_serving()
