@@ -268,9 +268,16 @@ impl Lab {
         check(!self.driver.is_finished(), || "the stack's driver has ended".to_owned())
     }
 
-    /// The same, and fails if the stack does not [still serve](Self::still_serves).
+    /// The same, with a check that the stack still serves.
     pub(crate) fn finish_serving(mut self) -> Step {
         self.still_serves()?;
+        self.finish()
+    }
+
+    /// The same, with an exchange on the connection that this client has opened.
+    pub(crate) fn finish_opened(mut self, mut client: Client) -> Step {
+        let mut served = self.accept()?;
+        exchange(&mut client, &mut served)?;
         self.finish()
     }
 

@@ -141,27 +141,23 @@ fn any_address(setup: &Setup) -> Step {
 }
 
 fn lost_syn_ack(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
+    let lab = setup.start()?;
     let (mut client, first) = lab.half_open()?;
     client.syn(&Offer::default())?;
     let second = client.syn_ack(Duration::from_millis(3500))?;
     check(first.seq == second.seq, || "the second SYN+ACK has another sequence number".to_owned())?;
     client.ack()?;
-    let mut served = lab.accept()?;
-    exchange(&mut client, &mut served)?;
-    lab.finish()
+    lab.finish_opened(client)
 }
 
 fn syn_ack_again(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
+    let lab = setup.start()?;
     let (mut client, first) = lab.half_open()?;
     let second = client.syn_ack(Duration::from_millis(3500))?;
     let after = second.at - first.at;
     check(after > Duration::from_millis(200), || format!("it came again after {after:?}"))?;
     client.ack()?;
-    let mut served = lab.accept()?;
-    exchange(&mut client, &mut served)?;
-    lab.finish()
+    lab.finish_opened(client)
 }
 
 fn lost_ack(setup: &Setup) -> Step {
@@ -232,13 +228,11 @@ fn persistent_syn(client: &mut crate::Client) -> Step {
 }
 
 fn syn_with_new_number(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
+    let lab = setup.start()?;
     let (mut client, _) = lab.half_open()?;
     client.begin_at(client.isn.wrapping_add(0x0100_0000));
     persistent_syn(&mut client)?;
-    let mut served = lab.accept()?;
-    exchange(&mut client, &mut served)?;
-    lab.finish()
+    lab.finish_opened(client)
 }
 
 /// Closes a connection from the stack's side first, so that the stack is in TIME-WAIT.
@@ -258,9 +252,7 @@ fn syn_in_time_wait(setup: &Setup) -> Step {
     drop(served);
     client.begin_at(client.next.wrapping_add(0x0001_0000));
     persistent_syn(&mut client)?;
-    let mut served = lab.accept()?;
-    exchange(&mut client, &mut served)?;
-    lab.finish()
+    lab.finish_opened(client)
 }
 
 fn syn_in_time_wait_held(setup: &Setup) -> Step {
@@ -297,13 +289,11 @@ fn syn_with_data(setup: &Setup) -> Step {
 fn syn_with_ecn(setup: &Setup) -> Step {
     const ECE: u8 = 0x40;
     const CWR: u8 = 0x80;
-    let mut lab = setup.start()?;
+    let lab = setup.start()?;
     let mut client = lab.client();
     let syn_ack = client.open(&Offer { flags: SYN | ECE | CWR, ..Offer::default() })?;
     check(syn_ack.flags & CWR == 0, || format!("the SYN+ACK has the flags {:#x}", syn_ack.flags))?;
-    let mut served = lab.accept()?;
-    exchange(&mut client, &mut served)?;
-    lab.finish()
+    lab.finish_opened(client)
 }
 
 fn backlog_full(setup: &Setup) -> Step {
@@ -361,9 +351,7 @@ fn wrong_ack(setup: &Setup) -> Step {
     let early = lab.accept_within(Duration::from_millis(100))?;
     check(early.is_none(), || "the connection was accepted".to_owned())?;
     client.ack()?;
-    let mut served = lab.accept()?;
-    exchange(&mut client, &mut served)?;
-    lab.finish()
+    lab.finish_opened(client)
 }
 
 fn rst_in_handshake(setup: &Setup) -> Step {
@@ -374,9 +362,7 @@ fn rst_in_handshake(setup: &Setup) -> Step {
     check(early.is_none(), || "a connection was accepted that was reset before".to_owned())?;
     client.begin_at(client.isn.wrapping_add(0x0001_0000));
     client.open(&Offer::default())?;
-    let mut served = lab.accept()?;
-    exchange(&mut client, &mut served)?;
-    lab.finish()
+    lab.finish_opened(client)
 }
 
 fn listener_dropped(setup: &Setup) -> Step {

@@ -130,14 +130,12 @@ fn hard_wrong_number(setup: &Setup) -> Step {
 }
 
 fn handshake_wrong_number(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, _) = lab.half_open()?;
+    let lab = setup.start()?;
+    let (client, _) = lab.half_open()?;
     tell(&lab, hard(setup.ipv6), 0, &not_in_flight(&lab, &client))?;
     std::thread::sleep(Duration::from_millis(20));
     client.ack()?;
-    let mut served = lab.accept()?;
-    exchange(&mut client, &mut served)?;
-    lab.finish()
+    lab.finish_opened(client)
 }
 
 fn soft_errors(setup: &Setup) -> Step {

@@ -239,7 +239,7 @@ fn syn_again_without_options(setup: &Setup) -> Step {
 }
 
 fn syn_ack_again_options(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
+    let lab = setup.start()?;
     let mut client = lab.client();
     let offer = Offer { scale: Some(7), extra: vec![SACK_PERMITTED, 2], ..Offer::default() };
     client.syn(&offer)?;
@@ -251,7 +251,5 @@ fn syn_ack_again_options(setup: &Setup) -> Step {
         check(values[0] == values[1], || format!("the values of option {kind} are {values:?}"))?;
     }
     client.ack()?;
-    let mut served = lab.accept()?;
-    exchange(&mut client, &mut served)?;
-    lab.finish()
+    lab.finish_opened(client)
 }

@@ -134,9 +134,7 @@ fn same_port_after_timeout(setup: &Setup) -> Step {
     check(result.is_err(), || "all was written to a peer that does not answer".to_owned())?;
     client.forget()?;
     again(&mut client)?;
-    let mut served = lab.accept()?;
-    exchange(&mut client, &mut served)?;
-    lab.finish()
+    lab.finish_opened(client)
 }
 
 /// Sends a SYN with this number on a connection that the client does not know any more. Answers the ACK for it with a
