@@ -151,6 +151,13 @@ impl Setup {
         self.start_with(|_| ())
     }
 
+    /// Starts the stack, and opens a connection to it. Returns the client and the server's side, too.
+    pub(crate) fn connect(&self) -> Step<(Lab, Client, Served)> {
+        let mut lab = self.start()?;
+        let (client, served) = lab.connect()?;
+        Ok((lab, client, served))
+    }
+
     /// Returns how many routers are between the peer and the stack. Each takes one from a packet's hop limit.
     pub(crate) fn routers(&self) -> u8 {
         u8::from(self.layer == Layer::Path && self.stack != StackKind::Kernel)

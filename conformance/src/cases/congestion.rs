@@ -274,8 +274,7 @@ fn idle_restart(setup: &Setup) -> Step {
 
 /// Checks that nothing comes again while `acknowledge` sends ACKs with the number of a whole flight.
 fn no_duplicates(setup: &Setup, mut acknowledge: impl FnMut(&mut Client) -> Step) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, served) = lab.connect()?;
+    let (lab, mut client, served) = setup.connect()?;
     client.window = 20_000;
     client.ack()?;
     let sending = served.send(pattern(142, 200_000), Then::Keep);
@@ -304,8 +303,7 @@ fn window_updates(setup: &Setup) -> Step {
 }
 
 fn ack_every_second(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     exchange(&mut client, &mut served)?;
     let bytes = pattern(143, 2 * MSS);
     let mut whole = Duration::ZERO;

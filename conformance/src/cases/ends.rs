@@ -109,8 +109,7 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 fn half_close(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     client.write(&pattern(2, 30_000))?;
     client.fin()?;
     client.acked(SOON)?;
@@ -123,8 +122,7 @@ fn half_close(setup: &Setup) -> Step {
 }
 
 fn half_close_by_the_stack(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, served) = lab.connect()?;
+    let (lab, mut client, served) = setup.connect()?;
     let sending = served.send(pattern(4, 20_000), Then::Shutdown);
     same(&client.receive_to_end()?, &pattern(4, 20_000))?;
     let Some(mut served) = sending.finish()? else { return Ok(()) };
@@ -136,8 +134,7 @@ fn half_close_by_the_stack(setup: &Setup) -> Step {
 }
 
 fn simultaneous_close(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     served.shutdown()?;
     let fin = client.expect("FIN", |segment| segment.has(FIN))?;
     // It acknowledges nothing of the stack's FIN, as if it was sent before that arrived.
@@ -163,8 +160,7 @@ fn expect_reset(kind: ErrorKind) -> Step {
 }
 
 fn rst_to_reader(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (client, mut served) = lab.connect()?;
+    let (lab, client, mut served) = setup.connect()?;
     check(served.is_quiet(Duration::from_millis(20)), || "a read returned without data".to_owned())?;
     client.rst()?;
     expect_reset(served.read_error()?)?;
@@ -172,16 +168,14 @@ fn rst_to_reader(setup: &Setup) -> Step {
 }
 
 fn rst_with_data(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (client, mut served) = lab.connect()?;
+    let (lab, client, mut served) = setup.connect()?;
     client.put(Out { flags: RST | ACK, payload: b"the server's time is over", ..client.out() })?;
     expect_reset(served.read_error()?)?;
     lab.finish_serving()
 }
 
 fn rst_to_writer(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, served) = lab.connect()?;
+    let (lab, mut client, served) = setup.connect()?;
     let sending = served.send(pattern(6, 8 * WINDOW), Then::Keep);
     // The client acknowledges nothing, so the server fills the client's window and then its own send buffer.
     client.expect("data", |segment| !segment.payload.is_empty())?;
@@ -195,8 +189,7 @@ fn rst_to_writer(setup: &Setup) -> Step {
 }
 
 fn rst_after_fin(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     served.shutdown()?;
     client.receive_to_end()?;
     client.rst()?;
@@ -205,8 +198,7 @@ fn rst_after_fin(setup: &Setup) -> Step {
 }
 
 fn rst_by_the_stack(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     exchange(&mut client, &mut served)?;
     served.reset();
     let end = client.expect("RST", |segment| segment.has(RST) || segment.has(FIN))?;
@@ -216,8 +208,7 @@ fn rst_by_the_stack(setup: &Setup) -> Step {
 }
 
 fn rst_with_unread_data(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, served) = lab.connect()?;
+    let (lab, mut client, served) = setup.connect()?;
     client.data(b"nobody reads this")?;
     client.acked(SOON)?;
     drop(served);
@@ -226,8 +217,7 @@ fn rst_with_unread_data(setup: &Setup) -> Step {
 }
 
 fn data_after_close(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     exchange(&mut client, &mut served)?;
     drop(served);
     client.receive_to_end()?;
@@ -237,8 +227,7 @@ fn data_after_close(setup: &Setup) -> Step {
 }
 
 fn close_with_data_queued(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, served) = lab.connect()?;
+    let (lab, mut client, served) = setup.connect()?;
     let sending = served.send(pattern(12, 150_000), Then::Drop);
     same(&client.receive_to_end()?, &pattern(12, 150_000))?;
     drop(sending);
@@ -265,8 +254,7 @@ fn shutdown_with_data_queued(setup: &Setup) -> Step {
 }
 
 fn fin_in_a_held_segment(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     let data = Out { flags: ACK | PSH, payload: b"the last bytes", ..client.out() };
     client.put(data)?;
     client.next = client.next.wrapping_add(14);
@@ -279,8 +267,7 @@ fn fin_in_a_held_segment(setup: &Setup) -> Step {
 }
 
 fn fin_out_of_order(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     let (first, second) = (pattern(1, 500), pattern(2, 500));
     let out = client.out();
     client.put(Out { flags: ACK | PSH | FIN, seq: out.seq.wrapping_add(500), payload: &second, ..out })?;
@@ -297,8 +284,7 @@ fn fin_out_of_order(setup: &Setup) -> Step {
 }
 
 fn fin_again(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     client.fin()?;
     client.acked(SOON)?;
     let fin = Out { flags: FIN | ACK, seq: client.next.wrapping_sub(1), ..client.out() };
@@ -310,8 +296,7 @@ fn fin_again(setup: &Setup) -> Step {
 }
 
 fn fin_again_in_time_wait(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     served.shutdown()?;
     client.receive_to_end()?;
     client.fin()?;
@@ -322,8 +307,7 @@ fn fin_again_in_time_wait(setup: &Setup) -> Step {
 }
 
 fn fin_lost(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     exchange(&mut client, &mut served)?;
     served.shutdown()?;
     let first = client.expect("FIN", |segment| segment.has(FIN))?;

@@ -120,8 +120,7 @@ fn tell(lab: &Lab, kinds: &[[u8; 2]], mtu: u32, about: &[Vec<u8>]) -> Step {
 }
 
 fn hard_wrong_number(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     exchange(&mut client, &mut served)?;
     tell(&lab, hard(setup.ipv6), 0, &not_in_flight(&lab, &client))?;
     check(served.is_quiet(Duration::from_millis(50)), || "the stream has ended".to_owned())?;
@@ -144,8 +143,7 @@ fn soft_errors(setup: &Setup) -> Step {
     } else {
         &[[3, 0], [3, 1], [3, 5], [11, 0], [11, 1], [12, 0]]
     };
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     for kind in kinds {
         served.write(b"in flight")?;
         let data = client.expect("data", |segment| !segment.payload.is_empty())?;
@@ -159,8 +157,7 @@ fn soft_errors(setup: &Setup) -> Step {
 
 fn source_quench(setup: &Setup) -> Step {
     const LEN: usize = 100_000;
-    let mut lab = setup.start()?;
-    let (mut client, served) = lab.connect()?;
+    let (lab, mut client, served) = setup.connect()?;
     let sending = served.send(pattern(130, LEN), Then::Keep);
     let about = from_the_stack(&lab, &client);
     let (quench, wire) = (packets::error(4, 0, 0, &about), lab.messenger());
@@ -201,8 +198,7 @@ fn longest(packets: &[Segment]) -> usize {
 
 /// Sends packets that must not make those of the stack shorter.
 fn stays_large(setup: &Setup, tell: impl Fn(&Lab, &Client) -> Step) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     exchange(&mut client, &mut served)?;
     tell(&lab, &client)?;
     std::thread::sleep(Duration::from_millis(20));
@@ -225,8 +221,7 @@ fn wrong_checksum(setup: &Setup) -> Step {
 }
 
 fn too_big_below_minimum(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     exchange(&mut client, &mut served)?;
     for mtu in [0, 68, 600, 1279] {
         tell(&lab, &[[2, 0]], mtu, &[from_the_stack(&lab, &client)])?;
@@ -254,8 +249,7 @@ fn too_big_larger(setup: &Setup) -> Step {
 }
 
 fn nonsense(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     exchange(&mut client, &mut served)?;
     let (from, to) = (client.local.ip(), client.server.ip());
     let quote = [vec![0; 4], not_in_flight(&lab, &client).swap_remove(0)].concat();

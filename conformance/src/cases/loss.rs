@@ -106,8 +106,7 @@ pub(super) const CASES: &[Case] = &[
 /// Sends `len` bytes from the server over a link that loses the segments for which `lost` is true. Returns the longest
 /// time without new bytes in order.
 fn transfer(setup: &Setup, len: usize, growth: u16, mut lost: impl FnMut(&Segment) -> bool) -> Step<Duration> {
-    let mut lab = setup.start()?;
-    let (mut client, served) = lab.connect()?;
+    let (lab, mut client, served) = setup.connect()?;
     client.growth = growth;
     if growth > 0 {
         client.window = 20_000;
@@ -217,8 +216,7 @@ fn super_packet_lost(setup: &Setup) -> Step {
 
 fn acks_lost(setup: &Setup) -> Step {
     const LEN: usize = 100_000;
-    let mut lab = setup.start()?;
-    let (mut client, served) = lab.connect()?;
+    let (lab, mut client, served) = setup.connect()?;
     let sending = served.send(pattern(22, LEN), Then::Keep);
     let (mut got, mut count) = (Vec::new(), 0);
     let until = Instant::now() + patient(LATE);
@@ -268,8 +266,7 @@ fn flight_ack_lost(setup: &Setup) -> Step {
 /// Receives the first part of a long transfer, and then sends `count` duplicate ACKs. Returns whether the segment that
 /// they ask for came again in time.
 fn after_duplicates(setup: &Setup, count: usize, within: Duration) -> Step<bool> {
-    let mut lab = setup.start()?;
-    let (mut client, served) = lab.connect()?;
+    let (lab, mut client, served) = setup.connect()?;
     let sending = served.send(pattern(23, 200_000), Then::Keep);
     client.receive(50_000, LATE)?;
     // Wait for the segments in flight and for probes (RFC 8985, 7), and acknowledge none of them.
@@ -305,8 +302,7 @@ fn two_duplicate_acks(setup: &Setup) -> Step {
 }
 
 fn backoff(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     exchange(&mut client, &mut served)?;
     served.write(b"is anyone there?")?;
     let expected = client.expected;
@@ -323,8 +319,7 @@ fn backoff(setup: &Setup) -> Step {
 }
 
 fn patient_timer(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     for _ in 0..20 {
         exchange(&mut client, &mut served)?;
     }
@@ -348,8 +343,7 @@ fn send_segments(client: &Client, bytes: &[u8], order: &[usize]) -> Step {
 }
 
 fn duplicate_acks_sent(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     exchange(&mut client, &mut served)?;
     let bytes = pattern(24, 2000);
     let missing = client.next;
@@ -367,8 +361,7 @@ fn duplicate_acks_sent(setup: &Setup) -> Step {
 }
 
 fn lost_towards_the_stack(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     let bytes = pattern(25, 10_000);
     let begin = client.next;
     // Lost: 2, 7, 8 and 19. They are sent again one after the other, as a sender without SACK would.

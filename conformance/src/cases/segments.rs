@@ -255,8 +255,7 @@ pub(super) fn repair(client: &mut Client, served: &mut crate::Served, bytes: &[u
 
 /// Sends parts of these bytes, each from one offset to another, and repairs what is missing.
 fn parts(setup: &Setup, bytes: &[u8], parts: impl IntoIterator<Item = (usize, usize)>) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     for (from, to) in parts {
         client.put(part(&client, bytes, from, to))?;
     }
@@ -282,8 +281,7 @@ fn overlap_out_of_order(setup: &Setup) -> Step {
 }
 
 fn super_packet(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     let bytes = pattern(34, 40_000);
     let segment = |number: usize| {
         // A PSH ends a super-packet.
@@ -349,8 +347,7 @@ fn number_wraps_at_the_syn(setup: &Setup) -> Step {
 }
 
 fn keep_alive(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     exchange(&mut client, &mut served)?;
     for payload in [&b""[..], b"\0"] {
         client.forget()?;
@@ -363,8 +360,7 @@ fn keep_alive(setup: &Setup) -> Step {
 }
 
 fn old_segment(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     exchange(&mut client, &mut served)?;
     client.forget()?;
     let out = client.out();
@@ -376,8 +372,7 @@ fn old_segment(setup: &Setup) -> Step {
 }
 
 fn no_ack_flag(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     client.put(Out { flags: PSH, ..part(&client, b"no ACK", 0, 6) })?;
     check(served.is_quiet(Duration::from_millis(100)), || "it was delivered".to_owned())?;
     exchange(&mut client, &mut served)?;
@@ -385,8 +380,7 @@ fn no_ack_flag(setup: &Setup) -> Step {
 }
 
 fn urgent(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     client.put(Out { flags: ACK | PSH | URG, ..part(&client, b"urgent", 0, 6) })?;
     client.next = client.next.wrapping_add(6);
     client.data(b" and not")?;

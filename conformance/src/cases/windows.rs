@@ -337,8 +337,7 @@ fn update_lost(setup: &Setup) -> Step {
 }
 
 fn window_shrinks(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, served) = lab.connect()?;
+    let (lab, mut client, served) = setup.connect()?;
     let sending = served.send(pattern(6, 300_000), Then::Shutdown);
     // After so much the congestion window is no limit.
     let mut bytes = client.receive(100_000, LATE)?;
@@ -369,8 +368,7 @@ fn window_shrinks(setup: &Setup) -> Step {
 }
 
 fn window_reduced(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, served) = lab.connect()?;
+    let (lab, mut client, served) = setup.connect()?;
     // This lets the congestion window grow.
     let served = deliver(&mut client, served, &pattern(8, 40_000), LATE, |_| false)?;
     let Some(served) = served else { return Ok(()) };
@@ -382,8 +380,7 @@ fn window_reduced(setup: &Setup) -> Step {
 }
 
 fn stale_window(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, served) = lab.connect()?;
+    let (lab, mut client, served) = setup.connect()?;
     let old = Out { window: 0, ..client.out() };
     client.write(b"newer than the old segment")?;
     let sending = served.send(pattern(7, 100_000), Then::Keep);
@@ -444,8 +441,7 @@ fn silly_window_receiver(setup: &Setup) -> Step {
 }
 
 fn ack_in_time(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, served) = lab.connect()?;
+    let (lab, mut client, served) = setup.connect()?;
     client.data(b"small")?;
     client.acked(Duration::from_millis(600))?;
     drop(served);

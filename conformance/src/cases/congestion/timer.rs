@@ -52,8 +52,7 @@ fn timeout(client: &mut Client, served: &mut Served) -> Step<Duration> {
 }
 
 pub(super) fn karn(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     for _ in 0..5 {
         exchange(&mut client, &mut served)?;
     }
@@ -67,8 +66,7 @@ pub(super) fn karn(setup: &Setup) -> Step {
 }
 
 pub(super) fn rto_restored(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     for _ in 0..5 {
         exchange(&mut client, &mut served)?;
     }

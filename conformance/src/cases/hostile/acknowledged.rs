@@ -136,8 +136,7 @@ fn sack_of_the_future(setup: &Setup) -> Step {
 }
 
 fn ack_too_old(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     exchange(&mut client, &mut served)?;
     client.forget()?;
     let ack = client.expected.wrapping_sub(0x1000_0000);
@@ -210,8 +209,7 @@ fn damaged_copies(setup: &Setup) -> Step {
 
 fn window_flaps(setup: &Setup) -> Step {
     const LEN: usize = 200_000;
-    let mut lab = setup.start()?;
-    let (mut client, served) = lab.connect()?;
+    let (lab, mut client, served) = setup.connect()?;
     let sending = served.send(pattern(103, LEN), Then::Keep);
     let mut bytes = Vec::new();
     let mut count = 0;
@@ -242,8 +240,7 @@ fn tell(lab: &Lab, client: &Client, mtus: &[u32]) -> Step {
 
 fn icmp_tiny_mtu(setup: &Setup) -> Step {
     const LEN: usize = 30_000;
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     exchange(&mut client, &mut served)?;
     tell(&lab, &client, &[0, 1, 40])?;
     let sending = served.send(pattern(104, LEN), Then::Keep);

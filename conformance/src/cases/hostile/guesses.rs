@@ -38,8 +38,7 @@ fn none_comes() -> Step {
 
 fn challenge_ack_limit(setup: &Setup) -> Step {
     const COUNT: usize = 1000;
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     exchange(&mut client, &mut served)?;
     for (name, flags) in [("RST", RST), ("SYN", SYN)] {
         let out = Out { flags, seq: client.next.wrapping_add(100), ack: 0, ..client.out() };
@@ -89,8 +88,7 @@ fn isn_spread(setup: &Setup) -> Step {
 }
 
 fn isn_of_one_port(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (mut lab, mut client, mut served) = setup.connect()?;
     for number in 2..=5 {
         let before = client.stack_isn;
         named(exchange(&mut client, &mut served), || format!("connection {}", number - 1))?;

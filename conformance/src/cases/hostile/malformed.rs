@@ -66,8 +66,7 @@ pub(in super::super) const CASES: &[Case] = &[
 /// Sends the packets that `make` returns for a segment and for a SYN. Checks that an open connection and new ones work.
 /// The segment has bytes that the server has read already, so that a stack may take a part of it.
 fn survives(setup: &Setup, make: impl Fn(&[u8]) -> Vec<Vec<u8>>) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     let bytes = pattern(120, 100);
     let old = client.packet(part(&client, &bytes, 0, 100));
     client.data(&bytes)?;
@@ -89,8 +88,7 @@ fn options_nonsense(setup: &Setup) -> Step {
     // The end, MSS, window scale, SACK permitted, SACK, timestamps, TCP Fast Open, and an unknown one.
     const KINDS: [u8; 8] = [0, 2, 3, 4, 5, 8, 34, 77];
     const LENS: [u8; 12] = [0, 1, 2, 3, 4, 5, 9, 10, 18, 34, 40, 255];
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     let options: Vec<_> = KINDS.iter().flat_map(|kind| LENS.map(|len| (*kind, len))).collect();
     for (index, (kind, len)) in options.into_iter().enumerate() {
         // The option alone at the end of the header, and in front of others.

@@ -66,8 +66,7 @@ pub(in super::super) const CASES: &[Case] = &[
 /// it, then all before it but the first byte, and then the first byte. Checks that the server reads all bytes.
 fn out_of_order(setup: &Setup, flags: u8) -> Step {
     const AT: usize = 65_000;
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     let bytes = pattern(90, AT + 1220);
     client.put(Out { flags, ..part(&client, &bytes, AT, bytes.len()) })?;
     for from in (1..AT).step_by(1220) {
@@ -184,8 +183,7 @@ fn tiny_segments(setup: &Setup) -> Step {
 
 fn overlap_contradicts(setup: &Setup) -> Step {
     const LEN: usize = 3000;
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     let versions = [[b'a'; LEN], [b'b'; LEN], [b'c'; LEN]];
     for (version, from, to) in [(0, 1000, 2000), (1, 500, 1500), (2, 1500, 2500), (1, 1100, 2450), (2, 2400, 3000)] {
         client.put(part(&client, &versions[version], from, to))?;
@@ -201,8 +199,7 @@ fn overlap_contradicts(setup: &Setup) -> Step {
 }
 
 fn urgent_nonsense(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     for (pointer, data) in [(0, "zero"), (3, ""), (1000, "beyond"), (65_535, "far"), (0, ""), (65_535, "")] {
         let out = Out { flags: ACK | PSH | URG, payload: data.as_bytes(), ..client.out() };
         client.send_packet(&packets::with_tcp_bytes(client.packet(out), 18, &u16::to_be_bytes(pointer)))?;
@@ -215,8 +212,7 @@ fn urgent_nonsense(setup: &Setup) -> Step {
 }
 
 fn timestamps_unasked(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     for time in [u32::MAX, 5, 0, 1 << 31] {
         let [a, b, c, d] = time.to_be_bytes();
         let options = [1, 1, 8, 10, a, b, c, d, 0xff, 0xff, 0xff, 0xff];
@@ -244,8 +240,7 @@ pub(super) fn answers(client: &mut Client, copies: usize, out: Out<'_>) -> Step<
 
 fn ack_answers(setup: &Setup) -> Step {
     const COUNT: usize = 200;
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     exchange(&mut client, &mut served)?;
     // The stack may send a window update of its own.
     std::thread::sleep(Duration::from_millis(50));

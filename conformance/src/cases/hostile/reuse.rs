@@ -72,8 +72,7 @@ fn is_over(served: &mut Served) -> Step {
 }
 
 fn same_port_after_rst(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (mut lab, mut client, mut served) = setup.connect()?;
     let mut held = Vec::new();
     for round in 1..=60 {
         named(exchange(&mut client, &mut served), || format!("connection {round}"))?;
@@ -109,8 +108,7 @@ fn same_port_after_rst_queued(setup: &Setup) -> Step {
 }
 
 fn same_port_after_fin(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (mut lab, mut client, mut served) = setup.connect()?;
     let mut held = Vec::new();
     for round in 1..=20 {
         exchange(&mut client, &mut served)?;
@@ -167,8 +165,7 @@ fn restarted_client_lower(setup: &Setup) -> Step {
 
 /// The client's new number is `ahead` of its old one.
 fn restarted_idle(setup: &Setup, ahead: u32) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (mut lab, mut client, mut served) = setup.connect()?;
     exchange(&mut client, &mut served)?;
     let isn = client.next.wrapping_add(ahead);
     restart(&mut lab, &mut client, isn, &mut served)?;
@@ -176,8 +173,7 @@ fn restarted_idle(setup: &Setup, ahead: u32) -> Step {
 }
 
 fn restarted_client_in_flight(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (mut lab, mut client, mut served) = setup.connect()?;
     exchange(&mut client, &mut served)?;
     served.write(b"is anyone there?")?;
     // Until the data has come again.

@@ -9,8 +9,7 @@ use crate::{Client, LATE, Lab, Out, Setup, Step, applies, check, packets, patter
 
 /// Sends a forged segment. Checks that a challenge ACK comes if `is_challenged`, and that the connection stays open.
 fn forged(setup: &Setup, forge: impl FnOnce(&Client) -> Out<'static>, is_challenged: bool) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     exchange(&mut client, &mut served)?;
     client.forget()?;
     let out = forge(&client);
@@ -58,8 +57,7 @@ pub(super) fn ack_of_the_future(setup: &Setup) -> Step {
 }
 
 pub(super) fn icmp_unreachable(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
+    let (lab, mut client, mut served) = setup.connect()?;
     exchange(&mut client, &mut served)?;
     lab.send_packet(&packets::error(3, 1, 0, &from_the_stack(&lab, &client)))?;
     std::thread::sleep(Duration::from_millis(50));
@@ -76,8 +74,7 @@ pub(in crate::cases) fn from_the_stack(lab: &Lab, client: &Client) -> Vec<u8> {
 pub(super) fn icmp_too_big(setup: &Setup) -> Step {
     let mtu: usize = if setup.ipv6 { 1280 } else { 600 };
     applies(mtu < setup.mtu.into(), || format!("no packet is longer than {mtu} bytes"))?;
-    let mut lab = setup.start()?;
-    let (mut client, served) = lab.connect()?;
+    let (lab, mut client, served) = setup.connect()?;
     let mut is_told = false;
     let about = from_the_stack(&lab, &client);
     let wire = lab.messenger();
