@@ -13,7 +13,7 @@ use crate::lab::exchange;
 use crate::server::Sending;
 use crate::wire::Segment;
 use crate::{
-    Case, Client, LATE, Lab, Offer, Out, SOON, Setup, Step, Stop, Then, check, distance, patient, pattern, same,
+    Case, Client, LATE, Lab, Offer, Out, SOON, Setup, Step, Then, applies, check, distance, patient, pattern, same,
 };
 
 /// A pause after which a flight is over. It is shorter than any retransmission timeout of the stacks.
@@ -242,9 +242,7 @@ fn limited_transmit(setup: &Setup) -> Step {
     let (mut client, sending) = begin(&mut lab, MSS, 1_000_000)?;
     let flight = grown(&mut client, 1)?;
     let mut sent = reach(&client, &flight);
-    if sent > 60_000 {
-        return Err(Stop::NotApplicable("no congestion window limits the flight".to_owned()));
-    }
+    applies(sent <= 60_000, || "no congestion window limits the flight".to_owned())?;
     for _ in 0..2 {
         // Linux waits for more to send if it has sent something in the last millisecond.
         std::thread::sleep(Duration::from_millis(5));

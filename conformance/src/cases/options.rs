@@ -14,7 +14,7 @@ use super::segments::{deliver_up_to, part, repair};
 use crate::client::{MSS, SACK_PERMITTED, WINDOW_SCALE};
 use crate::lab::{deliver, exchange};
 use crate::{
-    Case, Client, LATE, Offer, Out, SOON, Served, Setup, Step, Stop, Then, check, distance, patient, pattern, same,
+    Case, Client, LATE, Offer, Out, SOON, Served, Setup, Step, Then, applies, check, distance, patient, pattern, same,
 };
 
 pub(super) const CASES: &[Case] = &[
@@ -112,9 +112,7 @@ fn mss_less_sack(setup: &Setup) -> Step {
     let mut client = lab.client();
     let syn_ack = client.open(&offer)?;
     let mut served = lab.accept()?;
-    if syn_ack.option(SACK_PERMITTED).is_none() {
-        return Err(Stop::NotApplicable("the stack does not permit SACK".to_owned()));
-    }
+    applies(syn_ack.option(SACK_PERMITTED).is_some(), || "the stack does not permit SACK".to_owned())?;
     exchange(&mut client, &mut served)?;
     let hole = pattern(160, 1000);
     client.put(part(&client, &hole, 500, 1000))?;
@@ -169,9 +167,7 @@ fn syn_ack_window(setup: &Setup) -> Step {
     let mut client = lab.client();
     let syn_ack = client.open(&Offer { scale: Some(7), ..Offer::default() })?;
     let mut served = lab.accept()?;
-    if client.scale == 0 {
-        return Err(Stop::NotApplicable("the stack does not scale its windows".to_owned()));
-    }
+    applies(client.scale > 0, || "the stack does not scale its windows".to_owned())?;
     let window = usize::from(syn_ack.window);
     check(window >= 1460, || format!("the window of the SYN+ACK is {window}"))?;
     let bytes = pattern(164, window);
@@ -198,9 +194,7 @@ fn handshake_ack_scaled(setup: &Setup) -> Step {
     client.window = 20_000;
     client.syn(&Offer { scale: Some(7), ..Offer::default() })?;
     let syn_ack = client.syn_ack(SOON)?;
-    if syn_ack.option(WINDOW_SCALE).is_none() {
-        return Err(Stop::NotApplicable("the stack does not scale windows".to_owned()));
-    }
+    applies(syn_ack.option(WINDOW_SCALE).is_some(), || "the stack does not scale windows".to_owned())?;
     client.window = 40;
     client.ack()?;
     let served = lab.accept()?;

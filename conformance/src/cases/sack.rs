@@ -10,7 +10,7 @@ use crate::client::SACK_PERMITTED;
 use crate::lab::deliver;
 use crate::wire::SACK;
 use crate::wire::Segment;
-use crate::{Case, Client, LATE, Lab, Offer, SOON, Served, Setup, Step, Stop, check, patient, pattern, same};
+use crate::{Case, Client, LATE, Lab, Offer, SOON, Served, Setup, Step, applies, check, patient, pattern, same};
 
 pub(super) const CASES: &[Case] = &[
     Case::new("sack-not-offered", sack_not_offered).about(
@@ -51,12 +51,8 @@ fn connect(lab: &mut Lab, stamps: bool) -> Step<(Client, Served)> {
     client.stamps = stamps.then_some([1000, 0]);
     let syn_ack = client.open(&Offer { extra: vec![SACK_PERMITTED, 2], ..Offer::default() })?;
     let served = lab.accept()?;
-    if syn_ack.option(SACK_PERMITTED).is_none() {
-        return Err(Stop::NotApplicable("the stack does not permit SACK".to_owned()));
-    }
-    if stamps && syn_ack.stamps().is_none() {
-        return Err(Stop::NotApplicable("the stack has no timestamps".to_owned()));
-    }
+    applies(syn_ack.option(SACK_PERMITTED).is_some(), || "the stack does not permit SACK".to_owned())?;
+    applies(!stamps || syn_ack.stamps().is_some(), || "the stack has no timestamps".to_owned())?;
     Ok((client, served))
 }
 

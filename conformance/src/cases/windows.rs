@@ -170,9 +170,7 @@ fn scaled(setup: &Setup, window: u16, scale: u8, expected: u32) -> Step {
     let mut client = lab.client();
     client.window = window;
     let syn_ack = client.open(&Offer { scale: Some(scale), ..Offer::default() })?;
-    if syn_ack.option(WINDOW_SCALE).is_none() {
-        return Err(Stop::NotApplicable("the stack does not scale windows".to_owned()));
-    }
+    applies(syn_ack.option(WINDOW_SCALE).is_some(), || "the stack does not scale windows".to_owned())?;
     let served = lab.accept()?;
     fills(&mut client, served, expected)?;
     lab.finish()

@@ -4,7 +4,7 @@ use platform::packet::flags::{ACK, PSH, SYN};
 
 use super::{flight, reach};
 use crate::wire::Segment;
-use crate::{Client, Lab, Offer, Out, SOON, Served, Setup, Step, Stop, Then, check, packets, pattern, same};
+use crate::{Client, Lab, Offer, Out, SOON, Served, Setup, Step, Then, applies, check, packets, pattern, same};
 
 /// Flags of the TCP header.
 const ECE: u8 = 0x40;
@@ -20,9 +20,7 @@ fn connect(lab: &mut Lab) -> Step<(Client, Served)> {
     let offer = Offer { flags: SYN | ECE | CWR, scale: Some(7), ..Offer::default() };
     let syn_ack = client.open(&offer)?;
     let served = lab.accept()?;
-    if !syn_ack.has(ECE) {
-        return Err(Stop::NotApplicable("the stack does not agree on ECN".to_owned()));
-    }
+    applies(syn_ack.has(ECE), || "the stack does not agree on ECN".to_owned())?;
     Ok((client, served))
 }
 

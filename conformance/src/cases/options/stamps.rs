@@ -9,7 +9,7 @@ use super::super::segments::{deliver_up_to, part};
 use crate::lab::exchange;
 use crate::wire::TIMESTAMPS;
 use crate::{
-    Client, LATE, Lab, Offer, Out, SOON, Served, Setup, Step, Stop, Then, check, distance, patient, pattern, same,
+    Client, LATE, Lab, Offer, Out, SOON, Served, Setup, Step, Then, applies, check, distance, patient, pattern, same,
 };
 
 /// The first timestamp of the client.
@@ -26,9 +26,7 @@ fn connect_at(lab: &mut Lab, begin: u32) -> Step<(Client, Served)> {
     client.stamps = Some([begin, 0]);
     let syn_ack = client.open(&Offer { mss: Some(1000), ..Offer::default() })?;
     let served = lab.accept()?;
-    if syn_ack.stamps().is_none() {
-        return Err(Stop::NotApplicable("the stack has no timestamps".to_owned()));
-    }
+    applies(syn_ack.stamps().is_some(), || "the stack has no timestamps".to_owned())?;
     Ok((client, served))
 }
 

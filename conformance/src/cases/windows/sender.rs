@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{closed, closed_with, opened};
-use crate::{Case, LATE, Offer, Setup, Step, Stop, Then, check, distance, patient, pattern, same};
+use crate::{Case, LATE, Offer, Setup, Step, Then, applies, check, distance, patient, pattern, same};
 
 /// How soon a window is probed.
 const PROBE: Duration = Duration::from_secs(4);
@@ -67,9 +67,7 @@ fn probe_taken(setup: &Setup) -> Step {
     let (lab, mut client, sending, mut bytes) = closed(setup)?;
     for _ in 0..2 {
         let probe = client.expect_within(PROBE, "probe", |_| true)?;
-        if probe.payload.is_empty() {
-            return Err(Stop::NotApplicable("the stack's probes have no data".to_owned()));
-        }
+        applies(!probe.payload.is_empty(), || "the stack's probes have no data".to_owned())?;
         client.take(probe, &mut bytes)?;
     }
     opened(&mut client, bytes, 20_000)?;
