@@ -84,6 +84,11 @@ pub(super) fn client(setup: &Setup) -> SocketAddr {
 /// Sends a datagram to the server, which must receive it.
 pub(super) fn arrives(lab: &Lab, from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Step {
     lab.send_packet(&packets::datagram(from, to, payload))?;
+    receives(lab, from, to, payload)
+}
+
+/// The server must receive this datagram next.
+fn receives(lab: &Lab, from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Step {
     let Some((bytes, addresses)) = lab.received(SOON)? else {
         return check(false, || format!("a datagram of {} bytes was not received", payload.len()));
     };
@@ -95,6 +100,11 @@ pub(super) fn arrives(lab: &Lab, from: SocketAddr, to: SocketAddr, payload: &[u8
 pub(super) fn answered(lab: &Lab, from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Step {
     let text = |error| crate::Stop::fail(format!("sending {} bytes failed: {error}", payload.len()));
     lab.send_datagram(from, to, payload).map_err(text)?;
+    comes(lab, from, payload)
+}
+
+/// This datagram of the server must arrive next.
+fn comes(lab: &Lab, from: SocketAddr, payload: &[u8]) -> Step {
     let Some(arrived) = lab.datagram(SOON)? else {
         return check(false, || format!("a datagram of {} bytes did not arrive", payload.len()));
     };

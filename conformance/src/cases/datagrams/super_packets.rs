@@ -1,9 +1,7 @@
 //! Several datagrams in one packet, and checksums that are left to the link.
 
-use std::net::SocketAddr;
-
-use super::{arrives, client};
-use crate::{Case, SOON, Setup, Step, Stop, check, packets, pattern, same};
+use super::{arrives, client, comes, receives};
+use crate::{Case, Setup, Step, check, packets, pattern};
 
 pub(in super::super) const CASES: &[Case] = &[
     Case::new("udp-partial-checksum", partial_checksum)
@@ -45,11 +43,7 @@ fn partial_checksum(setup: &Setup) -> Step {
     for len in [0, 1, 2, 999, 1472] {
         let payload = pattern(180 + len as u64, len);
         lab.wire().send_unsummed(packets::datagram(client(setup), lab.server(), &payload), 0)?;
-        let received = lab.received(SOON)?;
-        let Some((bytes, _)) = received else {
-            return Err(Stop::fail(format!("a datagram of {len} bytes was not received")));
-        };
-        same(&bytes, &payload)?;
+        receives(&lab, client(setup), lab.server(), &payload)?;
     }
     lab.finish()
 }
@@ -60,11 +54,7 @@ fn received(setup: &Setup) -> Step {
         let payloads = pattern(seed, len);
         lab.wire().send_unsummed(packets::datagram(client(setup), lab.server(), &payloads), LEN)?;
         for payload in payloads.chunks(LEN) {
-            let Some((bytes, addresses)) = lab.received(SOON)? else {
-                return Err(Stop::fail(format!("a datagram of {} bytes was not received", payload.len())));
-            };
-            same(&bytes, payload)?;
-            check(addresses == [lab.server(), client(setup)], || format!("it has the addresses {addresses:?}"))?;
+            receives(&lab, client(setup), lab.server(), payload)?;
         }
     }
     arrives(&lab, client(setup), lab.server(), b"one alone")?;
@@ -80,12 +70,7 @@ fn sent(setup: &Setup) -> Step {
         let sent = lab.send_datagrams(lab.server(), client(setup), &payloads, LEN);
         check(sent.as_ref().is_ok_and(|sent| *sent == len), || format!("sending {len} bytes returned {sent:?}"))?;
         for payload in payloads.chunks(LEN) {
-            let Some(arrived) = lab.datagram(SOON)? else {
-                return Err(Stop::fail(format!("a datagram of {} bytes did not arrive", payload.len())));
-            };
-            same(&arrived.payload, payload)?;
-            let source = SocketAddr::new(arrived.source, arrived.source_port);
-            check(source == lab.server(), || format!("it came from {source}"))?;
+            comes(&lab, lab.server(), payload)?;
         }
     }
     lab.finish()
