@@ -127,16 +127,16 @@ fn reach(client: &Client, flight: &[Segment]) -> usize {
 }
 
 /// Opens a connection whose window limits no flight, and begins to write.
-fn begin(lab: &mut Lab, mss: usize, len: usize) -> Step<(Client, Sending)> {
+fn begin(setup: &Setup, mss: usize, len: usize) -> Step<(Lab, Client, Sending)> {
+    let mut lab = setup.start()?;
     let (client, served) = lab.connect_with(&Offer { mss: Some(mss as u16), scale: Some(7), ..Offer::default() })?;
-    Ok((client, served.send(pattern(140, len), Then::Keep)))
+    Ok((lab, client, served.send(pattern(140, len), Then::Keep)))
 }
 
 /// Checks the flight before the first ACK, and then that all data arrives.
 fn initial(setup: &Setup, mss: usize) -> Step {
     const LEN: usize = 100_000;
-    let mut lab = setup.start()?;
-    let (mut client, sending) = begin(&mut lab, mss, LEN)?;
+    let (lab, mut client, sending) = begin(setup, mss, LEN)?;
     let (mut bytes, first) = (Vec::new(), flight(&mut client)?);
     let reach = reach(&client, &first);
     check((1..=10 * mss).contains(&reach), || format!("{reach} bytes came before the first ACK"))?;
@@ -158,8 +158,7 @@ fn initial_window_small_mss(setup: &Setup) -> Step {
 }
 
 fn slow_start(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, sending) = begin(&mut lab, MSS, 400_000)?;
+    let (lab, mut client, sending) = begin(setup, MSS, 400_000)?;
     let first = flight(&mut client)?;
     let before = reach(&client, &first);
     for _ in 0..20 {
@@ -175,26 +174,24 @@ fn slow_start(setup: &Setup) -> Step {
 }
 
 /// Loses a whole flight, and waits for the timeout. Returns the first segment that comes again.
-fn timed_out(lab: &mut Lab) -> Step<(Client, Sending, Segment)> {
-    let (mut client, sending) = begin(lab, MSS, 400_000)?;
+fn timed_out(setup: &Setup) -> Step<(Lab, Client, Sending, Segment)> {
+    let (lab, mut client, sending) = begin(setup, MSS, 400_000)?;
     client.receive(20_000, LATE)?;
     flight(&mut client)?;
     let missing = client.expected;
     let again = client.expect_within(LATE, "retransmission", |segment| segment.seq == missing)?;
-    Ok((client, sending, again))
+    Ok((lab, client, sending, again))
 }
 
 fn one_segment_after_timeout(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, sending, _) = timed_out(&mut lab)?;
+    let (lab, mut client, sending, _) = timed_out(setup)?;
     client.expect_none(Duration::from_millis(150), "a second segment", |segment| !segment.payload.is_empty())?;
     drop(sending);
     lab.finish()
 }
 
 fn slow_start_after_timeout(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, sending, again) = timed_out(&mut lab)?;
+    let (lab, mut client, sending, again) = timed_out(setup)?;
     client.expected = again.end();
     client.forget()?;
     client.ack()?;
@@ -217,8 +214,7 @@ fn grown(client: &mut Client, flights: usize) -> Step<Vec<Segment>> {
 }
 
 fn halving(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, sending) = begin(&mut lab, MSS, 1_000_000)?;
+    let (lab, mut client, sending) = begin(setup, MSS, 1_000_000)?;
     let mut flights = grown(&mut client, 2)?;
     let (lost, before) = (flights[0].seq, reach(&client, &flights));
     // Each segment after the lost one makes a duplicate ACK.
@@ -238,8 +234,7 @@ fn halving(setup: &Setup) -> Step {
 }
 
 fn limited_transmit(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, sending) = begin(&mut lab, MSS, 1_000_000)?;
+    let (lab, mut client, sending) = begin(setup, MSS, 1_000_000)?;
     let flight = grown(&mut client, 1)?;
     let mut sent = reach(&client, &flight);
     applies(sent <= 60_000, || "no congestion window limits the flight".to_owned())?;
@@ -257,8 +252,7 @@ fn limited_transmit(setup: &Setup) -> Step {
 }
 
 fn idle_restart(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, sending) = begin(&mut lab, MSS, 200_000)?;
+    let (lab, mut client, sending) = begin(setup, MSS, 200_000)?;
     same(&client.receive(200_000, LATE)?, &pattern(140, 200_000))?;
     let Some(served) = sending.finish()? else { return Ok(()) };
     std::thread::sleep(Duration::from_millis(1300));

@@ -46,14 +46,15 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 /// Connects with SACK, or ends the case if the stack does not permit it. `stamps` offers timestamps, too.
-fn connect(lab: &mut Lab, stamps: bool) -> Step<(Client, Served)> {
+fn connect(setup: &Setup, stamps: bool) -> Step<(Lab, Client, Served)> {
+    let mut lab = setup.start()?;
     let mut client = lab.client();
     client.stamps = stamps.then_some([1000, 0]);
     let syn_ack = client.open(&Offer { extra: vec![SACK_PERMITTED, 2], ..Offer::default() })?;
     let served = lab.accept()?;
     applies(syn_ack.option(SACK_PERMITTED).is_some(), || "the stack does not permit SACK".to_owned())?;
     applies(!stamps || syn_ack.stamps().is_some(), || "the stack has no timestamps".to_owned())?;
-    Ok((client, served))
+    Ok((lab, client, served))
 }
 
 /// Sends one part of the bytes. Returns the ACK, and its blocks relative to the first byte.
@@ -80,8 +81,7 @@ fn sack_not_offered(setup: &Setup) -> Step {
 }
 
 fn sack_blocks(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = connect(&mut lab, false)?;
+    let (lab, mut client, mut served) = connect(setup, false)?;
     let bytes = pattern(131, 2000);
     let (_, blocks) = send(&mut client, &bytes, 1000, 2000)?;
     check(blocks == [[1000, 2000]], || format!("the blocks are {blocks:?}, and not 1000 to 2000"))?;
@@ -94,8 +94,7 @@ fn sack_blocks(setup: &Setup) -> Step {
 }
 
 fn sack_latest_first(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = connect(&mut lab, false)?;
+    let (lab, mut client, mut served) = connect(setup, false)?;
     let bytes = pattern(132, 5000);
     let steps: [(usize, usize, &[[u32; 2]]); 4] = [
         (3000, 3500, &[[3000, 3500]]),
@@ -112,8 +111,7 @@ fn sack_latest_first(setup: &Setup) -> Step {
 }
 
 fn sack_duplicate(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = connect(&mut lab, false)?;
+    let (lab, mut client, mut served) = connect(setup, false)?;
     let bytes = pattern(133, 1000);
     client.write(&bytes)?;
     client.next = client.next.wrapping_sub(1000);
@@ -125,8 +123,7 @@ fn sack_duplicate(setup: &Setup) -> Step {
 }
 
 fn sack_with_timestamps(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = connect(&mut lab, true)?;
+    let (lab, mut client, mut served) = connect(setup, true)?;
     let bytes = pattern(134, 6000);
     for index in 1..=5 {
         let from = index * 1000;
@@ -142,8 +139,7 @@ fn sack_with_timestamps(setup: &Setup) -> Step {
 }
 
 fn sack_holes_resent(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, served) = connect(&mut lab, false)?;
+    let (lab, mut client, served) = connect(setup, false)?;
     client.sack = true;
     let (mut seen, mut lost, mut again) = (HashSet::new(), Vec::new(), 0);
     deliver(&mut client, served, &pattern(135, 200_000), LATE, |segment| {

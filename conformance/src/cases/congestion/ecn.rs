@@ -15,13 +15,14 @@ const CAPABLE: u8 = 2;
 const MARKED: u8 = 3;
 
 /// Connects with ECN, or ends the case if the stack does not agree.
-fn connect(lab: &mut Lab) -> Step<(Client, Served)> {
+fn connect(setup: &Setup) -> Step<(Lab, Client, Served)> {
+    let mut lab = setup.start()?;
     let mut client = lab.client();
     let offer = Offer { flags: SYN | ECE | CWR, scale: Some(7), ..Offer::default() };
     let syn_ack = client.open(&offer)?;
     let served = lab.accept()?;
     applies(syn_ack.has(ECE), || "the stack does not agree on ECN".to_owned())?;
-    Ok((client, served))
+    Ok((lab, client, served))
 }
 
 /// Sends data in a packet with this ECN field, and waits until the server has read it. Returns the ACK.
@@ -52,8 +53,7 @@ pub(super) fn ecn_not_asked(setup: &Setup) -> Step {
 }
 
 pub(super) fn ecn_echo(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = connect(&mut lab)?;
+    let (lab, mut client, mut served) = connect(setup)?;
     // The bits of the packets and of the ACKs that they bring.
     let steps =
         [(0, CAPABLE, 0), (0, MARKED, ECE), (0, CAPABLE, ECE), (0, CAPABLE, ECE), (CWR, CAPABLE, 0), (0, CAPABLE, 0)];
@@ -65,8 +65,7 @@ pub(super) fn ecn_echo(setup: &Setup) -> Step {
 }
 
 pub(super) fn ecn_reduces(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, served) = connect(&mut lab)?;
+    let (lab, mut client, served) = connect(setup)?;
     let sending = served.send(pattern(151, 400_000), Then::Keep);
     let (mut bytes, first) = (Vec::new(), flight(&mut client)?);
     for segment in first {

@@ -16,18 +16,19 @@ use crate::{
 const BEGIN: u32 = 1000;
 
 /// Connects with timestamps and an MSS of 1,000, or ends the case if the stack does not agree.
-fn connect(lab: &mut Lab) -> Step<(Client, Served)> {
-    connect_at(lab, BEGIN)
+fn connect(setup: &Setup) -> Step<(Lab, Client, Served)> {
+    connect_at(setup, BEGIN)
 }
 
 /// The same with another first timestamp.
-fn connect_at(lab: &mut Lab, begin: u32) -> Step<(Client, Served)> {
+fn connect_at(setup: &Setup, begin: u32) -> Step<(Lab, Client, Served)> {
+    let mut lab = setup.start()?;
     let mut client = lab.client();
     client.stamps = Some([begin, 0]);
     let syn_ack = client.open(&Offer { mss: Some(1000), ..Offer::default() })?;
     let served = lab.accept()?;
     applies(syn_ack.stamps().is_some(), || "the stack has no timestamps".to_owned())?;
-    Ok((client, served))
+    Ok((lab, client, served))
 }
 
 /// Sets the timestamp of the client's next segments.
@@ -55,8 +56,7 @@ pub(super) fn timestamps_not_offered(setup: &Setup) -> Step {
 }
 
 pub(super) fn timestamps_in_every_segment(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = connect(&mut lab)?;
+    let (lab, mut client, mut served) = connect(setup)?;
     let mut last = None;
     for round in 1..=5 {
         at(&mut client, BEGIN + round);
@@ -82,8 +82,7 @@ pub(super) fn timestamps_in_every_segment(setup: &Setup) -> Step {
 }
 
 pub(super) fn timestamps_echoed(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = connect(&mut lab)?;
+    let (lab, mut client, mut served) = connect(setup)?;
     let begin = client.next;
     for stamp in [BEGIN + 100, BEGIN + 101] {
         at(&mut client, stamp);
@@ -102,8 +101,7 @@ pub(super) fn timestamps_echoed(setup: &Setup) -> Step {
 }
 
 pub(super) fn timestamps_echoed_at_a_hole(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = connect(&mut lab)?;
+    let (lab, mut client, mut served) = connect(setup)?;
     let bytes = pattern(172, 3000);
     for (stamp, from, expected, acked) in
         [(BEGIN + 10, 0, BEGIN + 10, 1000), (BEGIN + 20, 2000, BEGIN + 10, 1000), (BEGIN + 30, 1000, BEGIN + 30, 3000)]
@@ -120,8 +118,7 @@ pub(super) fn timestamps_echoed_at_a_hole(setup: &Setup) -> Step {
 }
 
 pub(super) fn paws(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = connect(&mut lab)?;
+    let (lab, mut client, mut served) = connect(setup)?;
     at(&mut client, BEGIN + 10_000);
     exchange(&mut client, &mut served)?;
     client.forget()?;
@@ -136,8 +133,7 @@ pub(super) fn paws(setup: &Setup) -> Step {
 }
 
 pub(super) fn paws_rst(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = connect(&mut lab)?;
+    let (lab, mut client, mut served) = connect(setup)?;
     at(&mut client, BEGIN + 10_000);
     exchange(&mut client, &mut served)?;
     at(&mut client, BEGIN);
@@ -148,8 +144,7 @@ pub(super) fn paws_rst(setup: &Setup) -> Step {
 }
 
 pub(super) fn timestamp_missing(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = connect(&mut lab)?;
+    let (lab, mut client, mut served) = connect(setup)?;
     exchange(&mut client, &mut served)?;
     let stamps = client.stamps.take();
     client.put(part(&client, b"data", 0, 4))?;
@@ -163,9 +158,8 @@ pub(super) fn timestamp_missing(setup: &Setup) -> Step {
 }
 
 pub(super) fn timestamps_wrap(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
     let begin = u32::MAX - 2;
-    let (mut client, mut served) = connect_at(&mut lab, begin)?;
+    let (lab, mut client, mut served) = connect_at(setup, begin)?;
     for round in 0..6 {
         at(&mut client, begin.wrapping_add(round));
         exchange(&mut client, &mut served)?;
@@ -175,8 +169,7 @@ pub(super) fn timestamps_wrap(setup: &Setup) -> Step {
 
 pub(super) fn tsecr_nonsense(setup: &Setup) -> Step {
     const LEN: usize = 50_000;
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = connect(&mut lab)?;
+    let (lab, mut client, mut served) = connect(setup)?;
     exchange(&mut client, &mut served)?;
     let sending = served.send(pattern(173, LEN), Then::Keep);
     let (begin, mut bytes, mut lost) = (client.expected, Vec::new(), None);
@@ -204,8 +197,7 @@ pub(super) fn tsecr_nonsense(setup: &Setup) -> Step {
 }
 
 pub(super) fn mss_less_timestamps(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, served) = connect(&mut lab)?;
+    let (lab, mut client, served) = connect(setup)?;
     deliver_up_to(&mut client, served, &pattern(174, 20_000), 988)?;
     lab.finish()
 }
