@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use platform::packet::Ipv4Fragment;
 
+use super::hostile::named;
 use crate::link::{peer_ip, stack_addresses};
 use crate::{Case, Lab, SOON, Setup, Step, applies, check, packets, patient, pattern, same};
 
@@ -169,10 +170,7 @@ fn wrong_length(setup: &Setup) -> Step {
     let lab = setup.start()?;
     for len in [0, 7, 8, 15, 17, 1000] {
         let packet = packets::datagram_with(client(setup), lab.server(), b"garbage!", len, None);
-        dropped(setup, &lab, &packet).map_err(|stop| match stop {
-            crate::Stop::Fail(seen) => crate::Stop::Fail(format!("length {len} of 16: {seen}")),
-            other => other,
-        })?;
+        named(dropped(setup, &lab, &packet), || format!("length {len} of 16"))?;
     }
     lab.finish()
 }
