@@ -69,14 +69,6 @@ impl Kind {
         self.has_client() && matches!(self.mode, Some(Mode::Rr | Mode::Crr))
     }
 
-    fn has_depth(&self) -> bool {
-        self.mode == Some(Mode::Rr) && self.protocol == Protocol::Tcp
-    }
-
-    fn has_think(&self) -> bool {
-        self.has_client() && self.mode == Some(Mode::Rr)
-    }
-
     fn has_black_holes(&self) -> bool {
         self.mode == Some(Mode::Crr)
             && self.protocol == Protocol::Tcp
@@ -87,16 +79,8 @@ impl Kind {
         self.has_streams && !self.has_requests()
     }
 
-    fn has_bitrate(&self) -> bool {
-        self.has_client() && (self.is_bulk() || self.has_streams)
-    }
-
     fn is_idle(&self) -> bool {
         self.mode == Some(Mode::Idle)
-    }
-
-    fn has_client_threads(&self) -> bool {
-        self.has_client() && !self.is_idle()
     }
 
     fn has_window(&self) -> bool {
@@ -107,31 +91,14 @@ impl Kind {
         matches!(self.layer, Layer::Stack | Layer::Path | Layer::Proxy)
     }
 
-    fn has_own_adapter(&self) -> bool {
-        self.has_stack() && self.stack != Some(StackKind::External)
-    }
-
     fn has_shards(&self) -> bool {
         let is_alone = self.layer == Layer::Stack && (self.is_idle() || self.runtime != RuntimeName::MultiThread);
         self.has_stack() && !is_alone && self.stack.is_none_or(StackKind::can_shard)
     }
 
-    fn has_queues(&self) -> bool {
-        self.has_shards() && self.layer != Layer::Stack
-    }
-
-    fn has_congestion(&self) -> bool {
-        self.has_stack() && self.stack == Some(StackKind::Smoltcp)
-    }
-
     /// Whether the subject is of this program, and not a program as it is.
     fn is_own(&self) -> bool {
         self.layer != Layer::Program
-    }
-
-    /// Whether the subject's threads are of this program.
-    fn has_own_threads(&self) -> bool {
-        self.is_own() && !self.stack.is_some_and(StackKind::is_process)
     }
 
     fn has_client(&self) -> bool {
@@ -213,7 +180,7 @@ axes! {
         => |run| run.runtime.workers().map(text);
     Free shards "--shards": Kind::has_shards, SHARDS
         => |run| unless(1, run.shards.get());
-    Free queues "--queues": Kind::has_queues, QUEUES => |run| run.queues.map(text);
+    Free queues "--queues": |kind| kind.has_shards() && kind.layer != Layer::Stack, QUEUES => |run| run.queues.map(text);
     Chosen offload "--offload": |kind| kind.layer != Layer::Loopback && kind.is_own(), NO_DEVICE
         => |run| match run.offload {
             Offload::Auto => None,
@@ -224,24 +191,24 @@ axes! {
         => |run| unless(DEFAULT_MTU, run.mtu).filter(|_| run.tun_fd().is_none());
     Chosen parallel "--parallel": Kind::has_client, "the layer device has one stream"
         => |run| unless(1, run.parallel.get());
-    Free client_threads "--client-threads": Kind::has_client_threads, "idle connections have one thread, and the layer device has no client"
+    Free client_threads "--client-threads": |kind| kind.has_client() && !kind.is_idle(), "idle connections have one thread, and the layer device has no client"
         => |run| run.client_threads.map(text);
-    Free pin "--pin": Kind::has_own_threads, "its threads are another program's; use taskset"
+    Free pin "--pin": |kind| kind.is_own() && !kind.stack.is_some_and(StackKind::is_process), "its threads are another program's; use taskset"
         => |run| run.pin.as_ref().map(text);
     Chosen ipv6 "--ipv6": |_| true, "" => |run| run.ipv6().then(|| "--ipv6".to_owned());
     Chosen datagram "--datagram": Kind::has_bulk_datagrams, "only reader, writer and both over UDP have it; requests have --request"
         => |run| run.workload.datagram_bytes().map(text);
-    Chosen bitrate "--bitrate": Kind::has_bitrate, "there are no bulk bytes; requests have --rate"
+    Chosen bitrate "--bitrate": |kind| kind.has_client() && (kind.is_bulk() || kind.has_streams), "there are no bulk bytes; requests have --rate"
         => |run| run.bitrate.map(text);
     Chosen request "--request": Kind::has_requests, NO_REQUESTS
         => |run| of_requests(run, |requests| requests.request_bytes);
     Chosen response "--response": Kind::has_requests, NO_REQUESTS
         => |run| of_requests(run, |requests| requests.response_bytes);
-    Chosen depth "--depth": Kind::has_depth, "only rr over TCP has several requests under way on a connection; raise --parallel"
+    Chosen depth "--depth": |kind| kind.mode == Some(Mode::Rr) && kind.protocol == Protocol::Tcp, "only rr over TCP has several requests under way on a connection; raise --parallel"
         => |run| of_requests(run, |requests| requests.depth);
     Chosen rate "--rate": Kind::has_requests, "only rr and crr have requests; bulk bytes have --bitrate"
         => |run| run.workload.requests()?.rate.map(text);
-    Chosen think "--think": Kind::has_think, "only the connections of rr wait between requests"
+    Chosen think "--think": |kind| kind.has_client() && kind.mode == Some(Mode::Rr), "only the connections of rr wait between requests"
         => |run| Some(run.workload.requests()?.think).filter(|think| !think.is_zero()).map(time);
     Chosen blackholes "--blackholes": Kind::has_black_holes, BLACK_HOLES
         => |run| unless(0, run.workload.requests()?.blackholes);
@@ -263,9 +230,9 @@ axes! {
         => |run| run.queue_packets.map(text);
     Free congestion "--congestion": Kind::has_kernel_tcp, "there are no TCP sockets of the kernel"
         => |run| run.congestion.clone();
-    Free repairs "--repairs": Kind::has_own_adapter, "only a stack with an adapter of this program has repairs"
+    Free repairs "--repairs": |kind| kind.has_stack() && kind.stack != Some(StackKind::External), "only a stack with an adapter of this program has repairs"
         => |run| unless(Repairs::ALL, run.repairs);
-    Free stack_congestion "--stack-congestion": Kind::has_congestion, "only the stack smoltcp has a choice"
+    Free stack_congestion "--stack-congestion": |kind| kind.has_stack() && kind.stack == Some(StackKind::Smoltcp), "only the stack smoltcp has a choice"
         => |run| Some(run.stack_congestion).filter(|name| *name != StackCongestion::None).map(|name| name.name().to_owned());
     Free verify "--verify": |_| true, "" => |run| unless(Verify::Sample, run.verify);
     Free command "--command": |kind| kind.stack == Some(StackKind::External), "only --netstack external takes it"
