@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use platform::Link;
-use platform::{Capabilities, MemoryLink, PacketBuffer, PacketMeta};
+use platform::{Capabilities, Counted, MemoryLink, PacketBuffer, PacketMeta};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::Builder;
 use tokio::task::coop;
@@ -181,4 +181,44 @@ fn a_task_that_only_writes_does_not_stall_other_connections() {
     };
     let took = Builder::new_current_thread().enable_all().build().unwrap().block_on(serve);
     assert!(took < Duration::from_secs(1), "a connection took {took:?}");
+}
+
+/// While packets wait, the acknowledgement of a batch waits for the readers. So each connection has one for all batches.
+#[test]
+fn a_batch_that_leaves_packets_on_the_link_is_not_acknowledged_before_the_readers_run() {
+    const SERVER: &str = "10.0.0.2:80";
+    // Each has less than 64 KiB in flight: a SYN-ACK has no larger window.
+    const CLIENTS: usize = 4;
+    let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
+    let link = Counted::new(link);
+    let (traffic, batch) = (link.traffic(), link.capabilities().batch);
+    Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+        let mut peers = Peers::new(other_end, "10.0.0.1".parse().unwrap());
+        let stack = Smoltcp::start(link, &StackConfig::default()).unwrap();
+        let driver = tokio::spawn(stack.driver);
+        let mut listener = stack.listener;
+        let mut ready = Vec::new();
+        let mut streams = Vec::new();
+        for client in 0..CLIENTS {
+            peers.connect(client, SERVER.parse().unwrap()).unwrap();
+            while streams.len() <= client {
+                peers.wait(Duration::ZERO, &mut ready).unwrap();
+                if let Ok(stream) = tokio::time::timeout(Duration::from_millis(1), listener.accept()).await {
+                    streams.push(stream.unwrap());
+                }
+            }
+        }
+        let segment = [0; 1460];
+        let full = 3 * batch / CLIENTS;
+        for client in 0..CLIENTS {
+            (0..full).for_each(|_| assert_eq!(peers.write(client, &segment).unwrap(), segment.len()));
+        }
+        let before = traffic.counts();
+        let counts = || traffic.counts().since(before);
+        while counts().rx_packets < (CLIENTS * full) as u64 || counts().tx_packets == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(counts().tx_packets, CLIENTS as u64, "acknowledgements of three batches");
+        driver.abort();
+    });
 }

@@ -28,8 +28,9 @@ pub(super) const IDLE: Duration = Duration::from_mins(1);
 /// and their buffers are still in the processor's cache.
 pub(super) const TURN_BYTES: usize = 256 << 10;
 
-/// A batch of at least this many bytes is acknowledged at once, so that the peer sends more while they are read. The
-/// acknowledgement of a smaller batch can go with the reply.
+/// A batch of at least this many bytes that empties the link is acknowledged at once, so that the peer sends more while
+/// they are read. The acknowledgement of a smaller batch can go with the reply. If more packets wait, it can go with the
+/// window that the readers open: the peer is not the one that waits.
 pub(super) const BULK: usize = 16 << 10;
 
 /// This many bytes cost a task one unit of tokio's budget while it shares the stack. tokio gives a task 128 units each
@@ -37,7 +38,8 @@ pub(super) const BULK: usize = 16 << 10;
 /// by 20 ms.
 pub(super) const BUDGET_BYTES: usize = 8 << 10;
 
-/// How many full batches the driver takes before it lets other tasks run. [`TURN_BYTES`] may end this earlier.
+/// How many full batches the driver takes before it lets other tasks run. It ends earlier if one more of the same length
+/// would exceed [`TURN_BYTES`].
 pub(super) const DRIVER_BATCHES: usize = 32;
 
 /// How many full batches a task takes, without progress of its own, before it lets other tasks run.
@@ -240,8 +242,8 @@ impl<E: Engine> State<E> {
     }
 
     /// Makes a turn of the driver. Only the first turn of a poll sends before it receives. The next poll sends the
-    /// replies to the other batches, together with the bytes that the tasks write. Only a batch of at least [`BULK`]
-    /// bytes is acknowledged at once.
+    /// replies to the other batches, together with the bytes that the tasks write. Only the last batch is acknowledged at
+    /// once, if it has at least [`BULK`] bytes.
     pub(super) fn drive(
         &mut self,
         now: Instant,
@@ -266,11 +268,11 @@ impl<E: Engine> State<E> {
             self.owner = Owner::Task { waiter, has_driven: true };
             return Ok(self.sleep(now, LOOK));
         }
-        if intake.len >= BULK {
-            self.egress(now, wakes)?;
-        }
         if !intake.is_drained {
             return Ok(Next::Turn { taken: intake.len });
+        }
+        if intake.len >= BULK {
+            self.egress(now, wakes)?;
         }
         // Now the tasks run. The next turn sends the bytes that they write.
         if intake.len > 0 || self.has_work() {
@@ -413,7 +415,12 @@ impl<E: Engine> Shared<E> {
         let mut bytes = 0;
         for batch in 0..DRIVER_BATCHES {
             match self.drive_once(cx, batch == 0)? {
-                Next::Turn { taken } => bytes += taken,
+                Next::Turn { taken } => {
+                    bytes += taken;
+                    if bytes + taken > TURN_BYTES {
+                        break;
+                    }
+                }
                 Next::Yield => break,
                 Next::Sleep(until) => {
                     // A sleep that ends too early costs less than resetting the timer for each turn.
@@ -424,9 +431,6 @@ impl<E: Engine> Shared<E> {
                         return Poll::Pending;
                     }
                 }
-            }
-            if bytes >= TURN_BYTES {
-                break;
             }
         }
         cx.waker().wake_by_ref();
