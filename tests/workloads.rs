@@ -294,7 +294,8 @@ fn bulk_datagrams_share_packets_if_the_device_offloads() {
         let sample = success(&arguments);
         let packets = count(&sample["packets"][if mode == "writer" { "rx" } else { "tx" }]);
         let per_packet = count(&sample["datagrams"]["arrived"]) / packets;
-        assert!(if offload == "on" { per_packet > 3.0 } else { per_packet <= 1.01 }, "{arguments}\n{sample}");
+        // Datagrams that arrive after the end are counted, but their packets are not.
+        assert!(if offload == "on" { per_packet > 3.0 } else { per_packet < 1.5 }, "{arguments}\n{sample}");
     }
 }
 
