@@ -21,8 +21,8 @@ use crate::datagrams::{Deliveries, MAX_PAYLOAD_V4, Mailbox, check, mailbox, max_
 use crate::mss_rewrite;
 use crate::port::{Port, leave, run_together};
 use crate::{
-    Datagram, Datagrams, Effective, Listener, Netstack, Repair, StackConfig, StackKind, StartError, Started, Stream, lock,
-    window_scale,
+    Datagram, Datagrams, Effective, Listener, Netstack, Repair, StackConfig, StackKind, StartError, Started, Stream,
+    lock, window_scale,
 };
 
 /// As in `Cargo.lock`; the crate has no constant for it.
