@@ -57,9 +57,9 @@ pub(super) fn outage(text: &str) -> Result<Outage, String> {
 
 /// A size in bytes, with an SI or binary suffix.
 pub(super) fn size(text: &str) -> Result<u64, String> {
-    text.parse::<ByteSize>()
-        .map(|size| size.as_u64())
-        .map_err(|_| "not a size below 16 EiB; write a number with an SI or binary suffix, such as 64MB or 4MiB".to_owned())
+    text.parse::<ByteSize>().map(|size| size.as_u64()).map_err(|_| {
+        "not a size below 16 EiB; write a number with an SI or binary suffix, such as 64MB or 4MiB".to_owned()
+    })
 }
 
 /// Bits a second with an SI suffix: `100M`, `1.5Gbit`.
