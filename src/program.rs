@@ -68,6 +68,10 @@ pub(crate) const THIS: &str = env!("CARGO_PKG_NAME");
 /// Longest profile, in bytes.
 const MAX_PROFILE: u64 = 64 << 10;
 
+/// The first bytes of a file that is a program: an executable of Linux (ELF), or a script. A profile may begin like a
+/// script, because `#` begins a comment in TOML.
+const PROGRAM_STARTS: [&[u8]; 2] = [b"\x7fELF", b"#!"];
+
 /// The start of a program, and the things that it needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -233,10 +237,13 @@ impl Profile {
 
     fn read(path: &Path) -> Result<Self, String> {
         let bytes = beginning(path).map_err(|error| error.to_string())?;
-        if bytes.len() as u64 > MAX_PROFILE {
-            return Err(format!("a profile has at most {MAX_PROFILE} bytes"));
-        }
-        Self::parse(&String::from_utf8(bytes).map_err(|error| error.utf8_error().to_string())?)
+        let is_program = PROGRAM_STARTS.iter().any(|start| bytes.starts_with(start));
+        let profile = match String::from_utf8(bytes) {
+            Ok(text) if text.len() as u64 <= MAX_PROFILE => Self::parse(&text),
+            Err(error) if error.as_bytes().len() as u64 <= MAX_PROFILE => Err(error.utf8_error().to_string()),
+            _ => Err(format!("a profile has at most {MAX_PROFILE} bytes")),
+        };
+        profile.map_err(|reason| if is_program { no_profile(path) } else { reason })
     }
 
     /// Refuses a user's profile with the name of a profile or a stack of this program.
@@ -375,6 +382,14 @@ impl Profile {
         }
         Ok(())
     }
+}
+
+/// What to do with a program that was named in place of a profile.
+fn no_profile(program: &Path) -> String {
+    format!(
+        "it is a program, not a profile; write its command: --program '{} {{tun}} …', see docs/your-program.md",
+        program.display()
+    )
 }
 
 /// The role that a placeholder is for, if it is only one.

@@ -88,6 +88,16 @@ fn a_file_is_a_profile_with_a_name_of_its_own() {
     fs::write(&path, [b'#', 0xff, 0xfe]).unwrap();
     let refused = Profile::named(path.to_str().unwrap()).unwrap_err();
     assert!(refused.ends_with("a profile.toml: invalid utf-8 sequence of 1 bytes from index 1"), "{refused}");
+    // A program in place of its command.
+    let long = format!("\x7fELF{}", "\0".repeat(70_000));
+    for program in [long.as_bytes(), b"\x7fELF\xff", b"#!/bin/sh\nexec x \"$1\"\n"] {
+        fs::write(&path, program).unwrap();
+        let refused = Profile::named(path.to_str().unwrap()).unwrap_err();
+        let command =
+            format!("it is a program, not a profile; write its command: --program '{} {{tun}} …'", path.display());
+        assert!(refused.contains(&command), "{refused}");
+    }
+    assert!(named(&format!("#!\n{text}")).is_ok(), "a comment");
     // A gigabyte with a hole.
     File::create(&path).unwrap().set_len(1 << 30).unwrap();
     assert!(Profile::named(path.to_str().unwrap()).unwrap_err().contains("at most 65536 bytes"));
