@@ -203,8 +203,8 @@ impl Profile {
     ///
     /// The reason why it is refused: for a file, with line and column.
     pub fn named(typed: &str) -> Result<Self, String> {
-        // A command has at least the placeholder of its device.
-        let is_command = typed.contains(char::is_whitespace) && typed.contains('{');
+        // A command has at least the placeholder of its device. One without says so, rather than that no file has its name.
+        let is_command = typed.contains(char::is_whitespace) && (typed.contains('{') || fs::metadata(typed).is_err());
         let is_path = typed.contains('/') || Path::new(typed).extension().is_some_and(|end| end == "toml");
         let profile = if is_command {
             Self::of_command(typed).and_then(Self::with_own_name)
@@ -378,7 +378,9 @@ impl Profile {
             return Err("it uses the SOCKS5 server; leave out upstream = \"direct\"".to_owned());
         }
         if self.role != Role::Route && ends.iter().any(|used| !used.contains(&"tun")) {
-            return Err("the command and the config do not use {tun}, the name of the device".to_owned());
+            let reason = "the command and the config do not use {tun}, the name of the device; a program that opens no TUN \
+                          device, such as a SOCKS5 server alone, cannot be measured";
+            return Err(reason.to_owned());
         }
         Ok(())
     }

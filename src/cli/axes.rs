@@ -242,9 +242,10 @@ pub struct Axes {
     pub link_seed: Option<List<u64>>,
 }
 
-/// A list of names and paths, or one command.
+/// A list of names and paths, with or without a blank after each comma, or one command.
 fn programs(text: &str) -> Result<List<Profile>, String> {
-    if text.contains(char::is_whitespace) { one(Profile::named)(text) } else { of(Profile::named)(text) }
+    let is_list = text.split(',').all(|item| !item.trim().contains(char::is_whitespace));
+    if is_list { of(|item: &str| Profile::named(item.trim()))(text) } else { one(Profile::named)(text) }
 }
 
 impl Axes {

@@ -66,7 +66,11 @@ fn a_command_is_a_profile() {
     assert!(Profile::named("x {tun} {pid} {port}").unwrap_err().contains("{port} is not for this role"));
     assert_eq!(Profile::named("my-proxy 'x {tun}").unwrap_err(), "a quote is not closed");
     assert!(Profile::named("my-proxy --tun {mtu}").unwrap_err().contains("do not use {tun}"));
-    assert!(Profile::named("my-proxy --tun tun0").unwrap_err().contains("a command has {tun}"));
+    for typed in ["my-proxy --tun tun0", "./socks5d --listen 1080", "no such profile.toml"] {
+        let refused = Profile::named(typed).unwrap_err();
+        assert!(refused.contains("do not use {tun}") && refused.contains("such as a SOCKS5 server alone"), "{refused}");
+    }
+    assert!(Profile::named("my-proxy").unwrap_err().contains("a command has {tun}"));
     assert_eq!(Profile::named("x {tun} -c conf.toml").unwrap().command, ["x", "{tun}", "-c", "conf.toml"]);
 }
 

@@ -314,6 +314,8 @@ fn programs_come_from_lists_and_from_commands() {
         plan.scenarios.iter().map(|scenario| scenario.subject.program().unwrap().to_string()).collect()
     };
     assert_eq!(names(&planned(&words).unwrap()), ["kernel", "lwip", "a"]);
+    let with_blanks = ["rust-tun-perf", "matrix", "-m", "rr", "--program", "kernel, lwip"];
+    assert_eq!(names(&planned(&with_blanks).unwrap()), ["kernel", "lwip"]);
     let twice = planned(&[&words[..], &["--program", "x/a {tun},2"]].concat()).unwrap_err();
     assert_eq!(twice.to_string(), "--program: two programs have the name a");
     let filtered = planned(&[&words[..8], &["--program", "tun2proxy", "--upstream", "socks5"]].concat()).unwrap();
