@@ -282,6 +282,16 @@ impl Profile {
         Ok(profile)
     }
 
+    /// Why it is run as a proxy, if nothing says that it is one: it is a command without a placeholder of one role.
+    pub(crate) fn guess(&self) -> Option<&'static str> {
+        let is_command = shlex::split(&self.typed).as_ref() == Some(&self.command);
+        let mut used = self.command.iter().flat_map(|word| placeholders(word));
+        (is_command && used.all(|placeholder| role_of(placeholder).is_none())).then_some(
+            "it was run as a proxy, which is one process, because its command has no placeholder of a tunnel such as \
+             {peer_endpoint}",
+        )
+    }
+
     /// Whether this machine has the program and those that set it up, in a folder of `PATH` or at their paths.
     pub fn is_installed(&self) -> bool {
         let folders = env::var_os("PATH").unwrap_or_default();

@@ -205,6 +205,7 @@ fn a_program_that_does_not_get_ready_says_why_and_leaves_nothing() {
         let said = stderr(&output);
         assert_eq!(output.status.code(), Some(1), "{script}: {said}");
         assert!(said.starts_with("error: ") && said.contains(expected), "{script}: {said}");
+        assert_eq!(said.contains("it was run as a proxy"), marker == "mute", "{script}: {said}");
     }
 }
 

@@ -63,6 +63,11 @@ fn a_command_is_a_profile() {
         let profile = Profile::named(typed).unwrap();
         assert_eq!((profile.role, profile.device_mtu(1500)), (role, mtu), "{typed}");
     }
+    let guess = |typed| Profile::named(typed).unwrap().guess();
+    assert!(guess("'a b/x' {tun}").is_some_and(|guess| guess.contains("{peer_endpoint}")));
+    for typed in ["x {tun} {socks5}", "x {tun} {port}", "x {tun} {pid}", "kernel", "pasta", "tun2proxy"] {
+        assert_eq!(guess(typed), None, "{typed}");
+    }
     assert!(Profile::named("x {tun} {pid} {port}").unwrap_err().contains("{port} is not for this role"));
     assert_eq!(Profile::named("my-proxy 'x {tun}").unwrap_err(), "a quote is not closed");
     assert!(Profile::named("my-proxy --tun {mtu}").unwrap_err().contains("do not use {tun}"));
@@ -83,7 +88,8 @@ fn a_file_is_a_profile_with_a_name_of_its_own() {
         Profile::named(path.to_str().unwrap())
     };
     let text = "name = \"mine\"\nrole = \"proxy\"\ncommand = [\"x\", \"{tun}\"]\n";
-    assert_eq!(named(text).unwrap().name.as_str(), "mine");
+    let mine = named(text).unwrap();
+    assert_eq!((mine.name.as_str(), mine.guess()), ("mine", None));
     for reserved in ["tun2proxy", "lwip-published"] {
         let refused = named(&text.replace("mine", reserved)).unwrap_err();
         assert!(refused.ends_with("belongs to a profile or a stack of this program"), "{refused}");

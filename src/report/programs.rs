@@ -21,6 +21,14 @@ pub fn programs(profiles: &[Profile], out: &mut impl Write) -> io::Result<()> {
 /// Writes what a checked profile does, and what each placeholder stands for.
 pub fn program(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{}: {}", profile.name, carries(profile))?;
+    let role = match profile.role {
+        Role::Proxy if profile.guess().is_some() => "proxy; with a placeholder of a tunnel it would be one",
+        Role::Proxy => "proxy",
+        Role::Tunnel => "tunnel, a process in each of two networks",
+        Role::Attach => "attach, a process in the servers' network",
+        Role::Route => "none",
+    };
+    writeln!(out, "role: {role}")?;
     if !profile.command.is_empty() {
         let words = shlex::try_join(profile.command.iter().map(String::as_str)).unwrap_or_default();
         writeln!(out, "command: {words}")?;
@@ -40,5 +48,26 @@ fn carries(profile: &Profile) -> String {
         (Role::Proxy, _) => format!("{protocols}, by itself"),
         (Role::Tunnel, _) => "a tunnel between two networks".to_owned(),
         (Role::Attach, _) => format!("{protocols}, for another namespace"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+
+    #[test]
+    fn the_check_of_a_command_says_how_it_is_run() {
+        for (typed, role) in [
+            ("x {tun}", "role: proxy; with a placeholder of a tunnel it would be one\n"),
+            ("x {tun} {socks5}", "role: proxy\n"),
+            ("x {tun} {peer_endpoint}", "role: tunnel, a process in each of two networks\n"),
+        ] {
+            let mut out = Vec::new();
+            program(&Profile::named(typed).unwrap(), &mut out).unwrap();
+            let text = String::from_utf8(out).unwrap();
+            assert!(text.contains(role), "{text}");
+        }
     }
 }

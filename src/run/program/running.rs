@@ -126,8 +126,9 @@ impl Running {
             self.set_up(run, interrupts).await?;
         }
         let echo = Echo::start(run.networks, run.server)?;
+        let guess = run.profile.guess().map(|guess| format!("; {guess}")).unwrap_or_default();
         while let Err(error) = echo.over_tcp().await {
-            self.look(0, interrupts, &format!("let no answer through over TCP: {error}")).await?;
+            self.look(0, interrupts, &format!("let no answer through over TCP: {error}{guess}")).await?;
         }
         self.facts.start_seconds = self.begun.elapsed().as_secs_f64();
         if run.profile.udp {
