@@ -39,6 +39,9 @@ pub const DEFAULT_MTU: u16 = 1500;
 /// Shortest `--mtu`, in bytes: every host takes an IPv4 packet of this length (RFC 1122, 3.3.2).
 pub const MIN_MTU: u16 = 576;
 
+/// Longest `--queue`, in packets.
+pub const MAX_QUEUE: u32 = 262_144;
+
 /// A search for the highest rate of datagrams accepts a rate if it loses a smaller share than this.
 pub const MAX_LOST_SHARE: f64 = 0.001;
 

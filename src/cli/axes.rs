@@ -10,7 +10,7 @@ use platform::Offload;
 use super::list::{List, Names, One, names, number, of, one};
 use super::{Switch, values};
 use crate::program::{Profile, Upstream};
-use crate::scenario::{Layer, MIN_MTU, Mode, Outage, Processors, Protocol, RuntimeName, Verify};
+use crate::scenario::{Layer, MAX_QUEUE, MIN_MTU, Mode, Outage, Processors, Protocol, RuntimeName, Verify};
 
 /// The heading of the conditions.
 const LINK: &str = "Conditions of the link between device and stack, or between both networks of a program, each way";
@@ -169,7 +169,7 @@ pub struct Axes {
 
     /// Packets that may wait in the device before the kernel drops, to 262144 [default: room for every window; a program:
     /// as it made it]
-    #[arg(long, value_name = "PACKETS", value_parser = of(number(1..=262_144_u32)), hide_short_help = true)]
+    #[arg(long, value_name = "PACKETS", value_parser = of(number(1..=MAX_QUEUE)), hide_short_help = true)]
     pub queue: Option<List<u32>>,
 
     /// The congestion control of the kernel's sockets [default: cubic, or else the kernel's own]

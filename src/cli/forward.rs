@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use forwarders::{Handoff, Io, Offload};
 
 use super::values;
-use crate::scenario::{DEFAULT_MTU, Generator, MIN_MTU, ROWS, Verify};
+use crate::scenario::{DEFAULT_MTU, Generator, MAX_QUEUE, MIN_MTU, ROWS, Verify};
 
 /// Names of the options that choose one forwarder.
 const CHOICE: [&str; 6] = ["forwarder", "io", "offload", "hop", "workers", "thread"];
@@ -102,7 +102,7 @@ pub struct Forward {
     pub mtu: u16,
 
     /// Packets that may wait in a device before the kernel drops
-    #[arg(long, value_name = "PACKETS", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=262_144))]
+    #[arg(long, value_name = "PACKETS", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_QUEUE)))]
     pub queue: u32,
 
     /// Use IPv6; needs an MTU of at least 1280

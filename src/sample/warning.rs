@@ -4,7 +4,7 @@ use std::mem;
 use std::time::Duration;
 
 use super::{Interval, ProgramFacts, Sample, Status};
-use crate::scenario::{Forwarder, MAX_LOST_SHARE, Protocol, plural};
+use crate::scenario::{Forwarder, MAX_LOST_SHARE, MAX_QUEUE, Protocol, plural};
 
 /// Something about a sample, or about all samples of a cell, that its figure does not show. Each is a line
 /// of advice.
@@ -25,6 +25,15 @@ pub enum Warning {
     /// The device dropped packets.
     #[error("the device dropped {}; lower --window, or lengthen its queue", plural(.0, "packet"))]
     DeviceDrops(u64),
+    /// A device with a queue of this length dropped packets, and there is no stack with a window.
+    #[error(
+        "the device dropped {}; its queue of {} is short; try --queue {}",
+        plural(.0, "packet"), plural(.1, "packet"), .1.saturating_mul(LONGER_QUEUE).min(MAX_QUEUE)
+    )]
+    ShortQueue(u64, u32),
+    /// Packets were dropped between the networks of a run without a device.
+    #[error("{} {} dropped between the networks", plural(.0, "packet"), if *.0 == 1 { "was" } else { "were" })]
+    LinkDrops(u64),
     /// The devices of a forwarder dropped packets, or it could not write them.
     #[error(
         "{} {} dropped on the way; lengthen the devices' queues, with --queue",
@@ -137,6 +146,9 @@ const MOST_FILES_LEFT: u64 = 32;
 /// A smaller fall of the rate within a run may be chance.
 const LEAST_DECAY: f64 = 0.15;
 
+/// How many times as long a queue is proposed for one that was too short.
+const LONGER_QUEUE: u32 = 10;
+
 /// A third of a run needs this many intervals for its rate to mean something.
 const FEWEST_INTERVALS: usize = 2;
 
@@ -174,6 +186,8 @@ impl Warning {
             Self::Retransmits(count)
             | Self::SentAgain(count)
             | Self::DeviceDrops(count)
+            | Self::ShortQueue(count, _)
+            | Self::LinkDrops(count)
             | Self::QueueDrops(count)
             | Self::Repeated(count)
             | Self::FilesLeft(count)
@@ -209,16 +223,13 @@ impl Sample {
         warnings.extend(measured.stolen_share.filter(|share| *share > MOST_STOLEN).map(Warning::Stolen));
         let most_stopped = measured.elapsed.as_secs_f64() * MOST_STOPPED;
         warnings.extend(measured.stopped_seconds.filter(|stopped| *stopped > most_stopped).map(Warning::Stopped));
-        let [sent_again, dropped]: [fn(u64) -> Warning; 2] = if self.cell.forwarder().is_some() {
-            [Warning::SentAgain, Warning::QueueDrops]
-        } else {
-            [Warning::Retransmits, Warning::DeviceDrops]
-        };
+        let sent_again = if self.cell.forwarder().is_some() { Warning::SentAgain } else { Warning::Retransmits };
         warnings.extend(measured.retransmits.filter(|count| *count > 0).map(sent_again));
         // Lost datagrams are a figure of their own.
         let is_udp = self.cell.workload.protocol() == Some(Protocol::Udp);
         let has_outage = self.cell.conditions.outage.is_some();
-        warnings.extend(measured.device_drops.filter(|count| *count > 0 && !is_udp && !has_outage).map(dropped));
+        let drops = measured.device_drops.filter(|count| *count > 0 && !is_udp && !has_outage);
+        warnings.extend(drops.map(|count| dropped(self, count)));
         warnings.extend(self.lost_more().map(Warning::LostMore));
         let repeated = measured.datagrams.map(|datagrams| datagrams.duplicated);
         let repeats_none = self.cell.conditions.duplicate_ppm == 0;
@@ -246,6 +257,17 @@ impl Sample {
     pub fn lost_more(&self) -> Option<f64> {
         let searched = self.cell.workload.datagram_bytes().is_some() && self.cell.bitrate.is_none();
         self.measured.datagrams?.lost_share().filter(|share| searched && *share > MAX_LOST_SHARE)
+    }
+}
+
+/// The warning about packets that a device dropped: its advice is one that the cell takes.
+fn dropped(sample: &Sample, count: u64) -> Warning {
+    let (cell, device) = (&sample.cell, sample.measured.device.as_ref());
+    let queue = device.and_then(|device| device.tx_queue_len);
+    match (cell.forwarder(), cell.subject.has_window(cell.workload)) {
+        (Some(_), _) => Warning::QueueDrops(count),
+        (None, true) => Warning::DeviceDrops(count),
+        (None, false) => queue.map_or(Warning::LinkDrops(count), |queue| Warning::ShortQueue(count, queue)),
     }
 }
 
@@ -307,10 +329,14 @@ fn decay(intervals: &[Interval]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
     use netstacks::StackKind;
 
     use super::*;
-    use crate::scenario::Mode;
+    use crate::measure::fixture::{cell, sample};
+    use crate::sample::DeviceFacts;
+    use crate::scenario::{Cell, Mode, Subject};
 
     fn intervals(megabytes: &[u64]) -> Vec<Interval> {
         let ends = (1..).map(|index| Duration::from_millis(100 * index));
@@ -338,13 +364,31 @@ mod tests {
     #[test]
     fn a_last_third_under_half_of_the_first_is_a_warning_of_a_run_that_finished() {
         let slower = |thirds| {
-            let mut run =
-                crate::measure::fixture::sample(&crate::measure::fixture::cell(StackKind::Lwip, Mode::Writer), 1.0);
+            let mut run = sample(&cell(StackKind::Lwip, Mode::Writer), 1.0);
             run.measured.thirds = thirds;
             run.warnings().into_iter().find_map(|warning| warning.slower_runs(1).and(warning.amount()))
         };
         assert_eq!(slower(Some([100, 70, 40])), Some(0.6));
         assert_eq!([None, Some([100, 70, 50]), Some([0, 5, 0]), Some([40, 70, 100])].map(slower), [None; 4]);
+    }
+
+    #[test]
+    fn the_advice_on_a_short_queue_is_an_option_that_the_run_takes() {
+        let dropping = |subject, queue: Option<u32>| {
+            let mut run = sample(&Cell { subject, ..cell(StackKind::Lwip, Mode::Reader) }, 1.0);
+            run.measured.device_drops = Some(7);
+            let device =
+                |queue| DeviceFacts { name: String::new(), mtu: 1500, offload: true, tx_queue_len: Some(queue) };
+            run.measured.device = queue.map(device);
+            let warnings = run.warnings().into_iter().map(|warning| warning.to_string());
+            warnings.filter(|text| text.contains("dropped")).collect::<Vec<_>>()
+        };
+        let program = Subject::Program("mine".parse().unwrap());
+        let short = "the device dropped 7 packets; its queue of 500 packets is short; try --queue 5000";
+        assert_eq!([program, Subject::Kernel].map(|subject| dropping(subject, Some(500))), [[short], [short]]);
+        assert!(dropping(program, Some(200_000))[0].ends_with("try --queue 262144"));
+        assert_eq!(dropping(program, None), ["7 packets were dropped between the networks"]);
+        assert!(dropping(Subject::Path(StackKind::Lwip), Some(500))[0].contains("lower --window"));
     }
 
     #[test]
