@@ -114,7 +114,7 @@ pub struct Profile {
     /// Environment variables, with placeholders in their values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: BTreeMap<String, String>,
-    /// What was typed for it; a profile has none.
+    /// What was typed for it. It is in plans of runs; a file has none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub typed: String,
 }
@@ -134,6 +134,7 @@ pub enum Role {
     /// It runs in the servers' network, and makes a TUN or TAP device in the clients' network, as for a container.
     Attach,
     /// There is no program: the kernel routes to the servers, or the client itself asks the SOCKS5 server for connections.
+    /// Only profiles of this program have it.
     Route,
 }
 
@@ -219,20 +220,31 @@ impl Profile {
                     names.join(", ")
                 )
             })?;
-            Self::parse(&text)
+            Self::of_text(&text)
         }?;
         Ok(Self { typed: typed.to_owned(), ..profile })
     }
 
-    /// Reads the text of a profile.
+    /// Reads the text of a user's profile.
     ///
     /// # Errors
     ///
     /// Says what is wrong, with line and column.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let profile: Self = toml::from_str(text).map_err(|error| at(text, &error))?;
+        let profile = Self::of_text(text)?;
+        if profile.role == Role::Route {
+            return Err(format!("role = \"route\" has no program; the role of a program is {ROLES}"));
+        }
+        if !profile.typed.is_empty() {
+            return Err("unknown field `typed`".to_owned());
+        }
         profile.check()?;
         Ok(profile)
+    }
+
+    /// Reads the text of a profile, which may be one of this program's.
+    fn of_text(text: &str) -> Result<Self, String> {
+        toml::from_str(text).map_err(|error| at(text, &error))
     }
 
     fn read(path: &Path) -> Result<Self, String> {
@@ -349,9 +361,6 @@ impl Profile {
         if (!may_be_empty && is_empty(&self.command)) || self.far_command.iter().chain(&self.setup).any(is_empty) {
             return Err("the command is empty".to_owned());
         }
-        if self.role == Role::Route && self.commands().any(|command| !command.is_empty()) {
-            return Err("role = \"route\" has no program, so it has no commands".to_owned());
-        }
         if self.commands().flatten().chain(&self.version).any(|word| word.contains('\0')) {
             return Err("a word of a command has a zero byte".to_owned());
         }
@@ -420,10 +429,17 @@ fn beginning(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// The roles of a user's profile.
+const ROLES: &str = "\"proxy\", \"tunnel\" or \"attach\"";
+
+/// Parts of errors about names that no file has.
+const INTERNAL: [&str; 2] = [", `typed`", ", `route`"];
+
 /// An error in a profile, with its line and column, both from 1.
 fn at(text: &str, error: &toml::de::Error) -> String {
     // It names what it found, which may be anything.
     let message = error.message().replace(char::is_control, " ");
+    let message = INTERNAL.iter().fold(message, |message, internal| message.replace(internal, ""));
     let Some(before) = error.span().and_then(|span| text.get(..span.start)) else { return message };
     let line = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;

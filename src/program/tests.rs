@@ -6,6 +6,7 @@ use super::*;
 fn every_profile_of_this_program_is_read_by_its_name() {
     for name in names() {
         let profile = Profile::named(name).unwrap();
+        profile.check().unwrap();
         assert_eq!((profile.name.as_str(), profile.typed.as_str()), (name, name));
         let is_of_kernel = profile.role == Role::Route || name == "wireguard-kernel";
         assert_eq!(profile.command.is_empty(), is_of_kernel, "{name}");
@@ -20,10 +21,12 @@ fn an_error_in_a_profile_has_its_line_and_column() {
     let text = "name = \"x\"\nrole = \"proxy\"\n  comand = [\"x\"]\n";
     let refused = Profile::parse(text).unwrap_err();
     assert!(refused.starts_with("line 3, column 3: unknown field `comand`"), "{refused}");
+    assert!(refused.contains("`environment`") && !refused.contains("typed"), "{refused}");
     let refused = Profile::parse("name = \"a b\"\nrole = \"proxy\"\n").unwrap_err();
     assert!(refused.starts_with("line 1, column 8: a name has"), "{refused}");
     let refused = Profile::parse("name = \"x\"\nrole = \"cook\"\n").unwrap_err();
     assert!(refused.starts_with("line 2, column 8: unknown variant `cook`"), "{refused}");
+    assert!(refused.ends_with("`proxy`, `tunnel`, `attach`"), "{refused}");
     // Nothing in a file reaches the terminal as a control character.
     for text in
         ["\"\\u001b[2J\" = 1", "name = \"\\u001b[2J\"", "name = \"x\"\nrole = \"\\u001b[2J\"", "name = \"\u{1b}[2J\""]
@@ -37,6 +40,9 @@ fn an_error_in_a_profile_has_its_line_and_column() {
 fn a_profile_that_no_run_could_use_is_refused() {
     let refused = |lines: &str| Profile::parse(&format!("name = \"x\"\nrole = \"proxy\"\n{lines}")).unwrap_err();
     assert_eq!(refused(""), "the command is empty");
+    assert_eq!(refused("command = [\"x\", \"{tun}\"]\ntyped = \"x\""), "unknown field `typed`");
+    let route = Profile::parse("name = \"x\"\nrole = \"route\"\n").unwrap_err();
+    assert!(route.starts_with("role = \"route\" has no program") && route.ends_with("or \"attach\""), "{route}");
     assert!(refused("command = [\"x\", \"{tap}\"]").starts_with("{tap} is no placeholder: these are {tun}, "));
     assert!(refused("command = [\"x\", \"{tun}\", \"{config}\"]").contains("no config"));
     assert!(refused("command = [\"x\"]").contains("do not use {tun}"));

@@ -49,7 +49,8 @@ impl<'a> Program<'a> {
     /// Its role is as a run says, or as its profile does. One that never ran has made no device.
     fn new(name: ProgramName, facts: Vec<&'a ProgramFacts>) -> Self {
         let of_run = facts.iter().find_map(|facts| facts.role);
-        let of_profile = || Some(Profile::parse(&program::text(name.as_str())?).ok()?.role);
+        let of_this = || program::names().find(|known| *known == name.as_str());
+        let of_profile = || Some(Profile::named(of_this()?).ok()?.role);
         Self { name, role: of_run.or_else(of_profile).unwrap_or(Role::Proxy), facts }
     }
 }
