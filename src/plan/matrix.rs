@@ -208,6 +208,10 @@ fn name(axes: &Axes) -> String {
 /// The cells of a matrix, or of its preset.
 fn runs(matrix: &Matrix) -> Result<Vec<Axes>, PlanError> {
     check_names(&matrix.axes.program)?;
+    if matrix.baseline && !matrix.axes.program.is_empty() {
+        let reason = "it has the layers of stacks; to compare programs with the kernel, add kernel to --program";
+        return Err(PlanError::new("--baseline", reason));
+    }
     let Some(preset) = matrix.preset else { return axes::product(&with_defaults(matrix, &matrix.axes), &matrix.axes) };
     if let Some(option) = axes::chosen_by_presets(&matrix.axes) {
         return Err(PlanError::new(option, "--preset chooses it; leave one of them out"));

@@ -318,6 +318,8 @@ fn programs_come_from_lists_and_from_commands() {
     assert_eq!(names(&planned(&with_blanks).unwrap()), ["kernel", "lwip"]);
     let twice = planned(&[&words[..], &["--program", "x/a {tun},2"]].concat()).unwrap_err();
     assert_eq!(twice.to_string(), "--program: two programs have the name a");
+    let baseline = planned(&[&words[..], &["--baseline"]].concat()).unwrap_err().to_string();
+    assert!(baseline.starts_with("--baseline: ") && baseline.ends_with("add kernel to --program"), "{baseline}");
     let filtered = planned(&[&words[..8], &["--program", "tun2proxy", "--upstream", "socks5"]].concat()).unwrap();
     assert_eq!(names(&filtered), ["tun2proxy"]);
     assert_eq!(filtered.skipped.len(), 3, "{:?}", filtered.skipped);
