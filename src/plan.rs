@@ -14,6 +14,7 @@ mod profile;
 mod proxy;
 mod threads;
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 use clap_complete::Shell;
@@ -96,22 +97,22 @@ pub enum Plan {
     Child,
 }
 
-/// An option whose value is wrong.
+/// An option whose value is wrong, or a profile.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{option}: {reason}")]
 pub struct PlanError {
-    option: &'static str,
+    option: Cow<'static, str>,
     reason: String,
 }
 
 impl PlanError {
-    fn new(option: &'static str, reason: impl Into<String>) -> Self {
-        Self { option, reason: reason.into() }
+    fn new(option: impl Into<Cow<'static, str>>, reason: impl Into<String>) -> Self {
+        Self { option: option.into(), reason: reason.into() }
     }
 }
 
 fn profile(typed: &str) -> Result<Profile, PlanError> {
-    Profile::named(typed).map_err(|reason| PlanError::new("PROFILE", reason))
+    Profile::named(typed).map_err(|reason| PlanError::new(typed.replace(char::is_control, " "), reason))
 }
 
 impl TryFrom<Cli> for Plan {
@@ -148,7 +149,7 @@ impl TryFrom<Cli> for Plan {
             Some(Command::Programs(Programs::Show { name })) => match program::text(&name) {
                 Some(text) => Self::ShowProgram(text),
                 // It says which names there are.
-                None => profile(&name).and_then(|_| Err(PlanError::new("NAME", "it is no profile of this program")))?,
+                None => profile(&name).and_then(|_| Err(PlanError::new(name, "it is no profile of this program")))?,
             },
             Some(Command::Programs(Programs::Check { profile: typed })) => {
                 Self::CheckProgram(Box::new(profile(&typed)?))

@@ -202,7 +202,7 @@ impl Profile {
     ///
     /// # Errors
     ///
-    /// The reason why it is refused: for a file, with line and column.
+    /// The reason why it is refused, without the words that were typed: for a file, with line and column.
     pub fn named(typed: &str) -> Result<Self, String> {
         // A command has at least the placeholder of its device. One without says so, rather than that no file has its name.
         let is_command = typed.contains(char::is_whitespace) && (typed.contains('{') || fs::metadata(typed).is_err());
@@ -210,8 +210,7 @@ impl Profile {
         let profile = if is_command {
             Self::of_command(typed).and_then(Self::with_own_name)
         } else if is_path {
-            let of_file = |reason| format!("{typed}: {reason}");
-            Self::read(Path::new(typed)).and_then(Self::with_own_name).map_err(of_file)
+            Self::read(Path::new(typed)).and_then(Self::with_own_name)
         } else {
             let text = text(typed).ok_or_else(|| {
                 let names: Vec<_> = names().collect();
@@ -233,7 +232,7 @@ impl Profile {
     pub fn parse(text: &str) -> Result<Self, String> {
         let profile = Self::of_text(text)?;
         if profile.role == Role::Route {
-            return Err(format!("role = \"route\" has no program; the role of a program is {ROLES}"));
+            return Err(format!("role = \"route\" has no program; a profile has {ROLES}"));
         }
         if !profile.typed.is_empty() {
             return Err("unknown field `typed`".to_owned());
@@ -432,14 +431,21 @@ fn beginning(path: &Path) -> io::Result<Vec<u8>> {
 /// The roles of a user's profile.
 const ROLES: &str = "\"proxy\", \"tunnel\" or \"attach\"";
 
-/// Parts of errors about names that no file has.
-const INTERNAL: [&str; 2] = [", `typed`", ", `route`"];
+/// Parts of serde's errors in the words of a profile: two names are internal, and each list is one of words.
+const WORDING: [(&str, &str); 3] = [
+    (", `typed`", ""),
+    (", `route`", ""),
+    ("expected a sequence", r#"expected a list of words, such as ["./mytun", "{tun}"]"#),
+];
 
 /// An error in a profile, with its line and column, both from 1.
 fn at(text: &str, error: &toml::de::Error) -> String {
     // It names what it found, which may be anything.
     let message = error.message().replace(char::is_control, " ");
-    let message = INTERNAL.iter().fold(message, |message, internal| message.replace(internal, ""));
+    let mut message = WORDING.iter().fold(message, |message, (written, meant)| message.replace(written, meant));
+    if message == "missing field `role`" {
+        message = format!("{message}, which is {ROLES}");
+    }
     let Some(before) = error.span().and_then(|span| text.get(..span.start)) else { return message };
     let line = before.matches('\n').count() + 1;
     let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;

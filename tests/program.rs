@@ -221,7 +221,8 @@ fn a_program_that_cannot_be_run_is_refused_by_name() {
     let bad = folder.join("bad.toml");
     fs::write(&bad, "name = \"bad\"\nrole = \"proxy\"\ncommand = [\"x\", \"{tun}\"]\nnme = 1\n").unwrap();
     let bad = bad.display().to_string();
-    refused(&["-m", "rr", "--program", &bad], 2, "line 4, column 1: unknown field `nme`");
+    refused(&["-m", "rr", "--program", &bad], 2, "'--program <PROGRAM>': line 4, column 1: unknown field `nme`");
+    refused(&["programs", "check", &bad], 2, &format!("error: {bad}: line 4, column 1: unknown field `nme`"));
     refused(&["-m", "rr", "--program", "x --device {device}"], 2, "{device} is no placeholder: these are {tun}, ");
     refused(&["-m", "rr", "--program", "nonesuch"], 2, "no program has this name; there are kernel, socks5, ");
     refused(&["-m", "rr", "--program", "kernel,tun2proxy"], 2, "--program: has 2 values; use matrix");

@@ -27,6 +27,13 @@ fn an_error_in_a_profile_has_its_line_and_column() {
     let refused = Profile::parse("name = \"x\"\nrole = \"cook\"\n").unwrap_err();
     assert!(refused.starts_with("line 2, column 8: unknown variant `cook`"), "{refused}");
     assert!(refused.ends_with("`proxy`, `tunnel`, `attach`"), "{refused}");
+    let refused = Profile::parse("name = \"x\"\nrole = \"proxy\"\ncommand = \"./x {tun}\"\n").unwrap_err();
+    assert!(
+        refused.starts_with("line 3, ") && refused.contains(r#"a list of words, such as ["./mytun", "#),
+        "{refused}"
+    );
+    let refused = Profile::parse("name = \"x\"\n").unwrap_err();
+    assert!(refused.ends_with(r#"missing field `role`, which is "proxy", "tunnel" or "attach""#), "{refused}");
     // Nothing in a file reaches the terminal as a control character.
     for text in
         ["\"\\u001b[2J\" = 1", "name = \"\\u001b[2J\"", "name = \"x\"\nrole = \"\\u001b[2J\"", "name = \"\u{1b}[2J\""]
@@ -98,12 +105,12 @@ fn a_file_is_a_profile_with_a_name_of_its_own() {
     assert_eq!((mine.name.as_str(), mine.guess()), ("mine", None));
     for reserved in ["tun2proxy", "lwip-published"] {
         let refused = named(&text.replace("mine", reserved)).unwrap_err();
-        assert!(refused.ends_with("belongs to a profile or a stack of this program"), "{refused}");
+        assert_eq!(refused, format!("the name {reserved} belongs to a profile or a stack of this program"));
     }
     assert!(named(&"#".repeat(70_000)).unwrap_err().contains("at most 65536 bytes"));
     fs::write(&path, [b'#', 0xff, 0xfe]).unwrap();
     let refused = Profile::named(path.to_str().unwrap()).unwrap_err();
-    assert!(refused.ends_with("a profile.toml: invalid utf-8 sequence of 1 bytes from index 1"), "{refused}");
+    assert_eq!(refused, "invalid utf-8 sequence of 1 bytes from index 1");
     // A program in place of its command.
     let long = format!("\x7fELF{}", "\0".repeat(70_000));
     for program in [long.as_bytes(), b"\x7fELF\xff", b"#!/bin/sh\nexec x \"$1\"\n"] {
@@ -117,6 +124,7 @@ fn a_file_is_a_profile_with_a_name_of_its_own() {
     // A gigabyte with a hole.
     File::create(&path).unwrap().set_len(1 << 30).unwrap();
     assert!(Profile::named(path.to_str().unwrap()).unwrap_err().contains("at most 65536 bytes"));
-    assert!(Profile::named("/no/such.toml").unwrap_err().starts_with("/no/such.toml: "));
-    assert!(Profile::named("./").unwrap_err().ends_with(": it is not a regular file"));
+    // The caller says which file it is.
+    assert!(!Profile::named("/no/such.toml").unwrap_err().contains("such.toml"));
+    assert_eq!(Profile::named("./").unwrap_err(), "it is not a regular file");
 }
