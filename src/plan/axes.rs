@@ -152,7 +152,8 @@ const SHARDS: &str = "only the layers stack, path and proxy have several instanc
     so not with --current-thread, and not in the mode idle; lwip has one instance a process, and gvisor and external are \
     processes of their own";
 const QUEUES: &str = "only the layers path and proxy have a device that shards share";
-const NO_DEVICE: &str = "the layer loopback has no device, and a program opens its own";
+const OFFLOAD: &str = "a program opens its own device and decides this itself; the layer loopback has no device";
+const NO_DEVICE: &str = "the layer loopback has no device";
 const PROGRAM: &str = "--program chooses it";
 const FOREIGN: &str = "a program has its own";
 const NO_REQUESTS: &str = "only rr and crr have requests";
@@ -181,7 +182,7 @@ axes! {
     Free shards "--shards": Kind::has_shards, SHARDS
         => |run| unless(1, run.shards.get());
     Free queues "--queues": |kind| kind.has_shards() && kind.layer != Layer::Stack, QUEUES => |run| run.queues.map(text);
-    Chosen offload "--offload": |kind| kind.layer != Layer::Loopback && kind.is_own(), NO_DEVICE
+    Chosen offload "--offload": |kind| kind.layer != Layer::Loopback && kind.is_own(), OFFLOAD
         => |run| match run.offload {
             Offload::Auto => None,
             Offload::On => Some("on".to_owned()),
