@@ -31,6 +31,7 @@ pub const DEFAULT_FLOOR: f64 = 2.0;
 /// The end of the short help.
 const EXAMPLES: &str = "Examples:
   rust-tun-perf --mode reader --netstack smoltcp       how fast bytes come out of a stack
+  rust-tun-perf --mode rr --program './mytun {tun}'    how soon answers come through a program
   rust-tun-perf matrix --preset requests               how soon each stack answers, as a table
 
 --help-all has the other options: sizes, rates, buffers, addresses, and conditions of the link.";
@@ -51,7 +52,7 @@ unit: 5, 0.5s, 200ms, 50us. A BITRATE is in bits: 100M. A PERCENT may have its s
 #[derive(Clone, Debug, Parser)]
 #[command(version, max_term_width = 100)]
 #[command(
-    override_usage = "rust-tun-perf --mode <MODE> --netstack <NETSTACK> [OPTIONS]\n       rust-tun-perf <COMMAND> [OPTIONS]"
+    override_usage = "rust-tun-perf --mode <MODE> (--netstack <STACK> | --program <PROGRAM>) [OPTIONS]\n       rust-tun-perf <COMMAND> [OPTIONS]"
 )]
 #[command(subcommand_negates_reqs = true, args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
 #[command(disable_help_flag = true, after_help = EXAMPLES, after_long_help = UNITS)]

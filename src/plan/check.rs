@@ -20,7 +20,7 @@ use crate::scenario::{
 };
 
 /// What to type first, for somebody who typed nothing.
-const FIRST: &str = "a run needs both. Try first:
+const FIRST: &str = "a run needs both, or --program in place of --netstack. Try first:
     rust-tun-perf doctor                     what this machine can run
     rust-tun-perf -m reader -n smoltcp       one run
     rust-tun-perf matrix --preset stacks     the main figures of every stack
@@ -166,10 +166,14 @@ pub(super) fn isolated(settings: &Settings, tun_fd: Option<i32>) -> bool {
 fn subject(axes: &Axes, mtu: u16, ipv6: bool) -> Result<(Subject, Workload), PlanError> {
     let layer = axes.layer();
     let missing = |option| PlanError::new(option, format!("the layer {layer} needs it"));
+    let no_stack = || match layer {
+        Layer::Path => PlanError::new("--netstack", "a run needs it, or --program in its place"),
+        _ => missing("--netstack"),
+    };
     if axes.mode.is_none() && axes.netstack.is_none() && layer == Layer::Path {
         return Err(PlanError::new("--mode, --netstack", FIRST));
     }
-    let stack = || compiled_in(axes.netstack.one().ok_or_else(|| missing("--netstack"))?, layer);
+    let stack = || compiled_in(axes.netstack.one().ok_or_else(no_stack)?, layer);
     let no_program = || PlanError::new("--layer", "programs have an option of their own: --program");
     let program = || axes.program.one().map(|profile| profile.name).ok_or_else(no_program);
     let forwarder = || Err(PlanError::new("--layer", "forwarders have a command of their own: forward"));
