@@ -7,7 +7,7 @@ use super::metric::{speed, speed_of};
 use super::rank::{self, Count, RankTest, SIGNIFICANCE};
 use super::{Estimate, conditions, statistics};
 use crate::sample::{FEWEST_RUNS, Sample, Status};
-use crate::scenario::Cell;
+use crate::scenario::{Cell, plural};
 
 /// The result for a cell. [`Slower`](Self::Slower) and [`Broken`](Self::Broken) are for the worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -127,8 +127,9 @@ pub enum CompareError {
     NoLoopback,
     /// No change of any size could be significant.
     #[error(
-        "too few runs for a verdict: {runs} a side, but a comparison of {cells} cells needs {needed}; measure both \
-         with --runs {needed}"
+        "too few runs for a verdict: {runs} a side, but a comparison of {} needs {needed}; measure both with --runs \
+         {needed}",
+        plural(.cells, "cell")
     )]
     TooFewRuns {
         /// Good runs, on the side with fewer, of the cell that has most.

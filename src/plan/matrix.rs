@@ -23,7 +23,7 @@ use crate::cli::list::One;
 use crate::cli::{Axes, Forward, List, Matrix, Preset, Run, Switch};
 use crate::measure::Method;
 use crate::program::Profile;
-use crate::scenario::{Cell, DEFAULT_MTU, Layer, Mode, ROWS, RuntimeName, Scenario};
+use crate::scenario::{Cell, DEFAULT_MTU, Layer, Mode, ROWS, RuntimeName, Scenario, plural};
 
 /// Rounds of a matrix.
 const DEFAULT_RUNS: u32 = 10;
@@ -167,7 +167,7 @@ fn rounds(asked: Option<u32>, default: u32, plan: &MatrixPlan) -> Result<u32, Pl
     match asked {
         Some(runs) if runs < needed => Err(PlanError::new(
             "--runs",
-            format!("a verdict on {cells} cells needs {needed} with --against, not {runs}"),
+            format!("a verdict on {} needs {needed} with --against, not {runs}", plural(cells, "cell")),
         )),
         runs => Ok(runs.unwrap_or(default.max(needed))),
     }
@@ -234,7 +234,10 @@ fn check_names(lists: &[List<Profile>]) -> Result<(), PlanError> {
     let programs: Vec<_> = lists.iter().flat_map(List::values).collect();
     let is_other = |program: &Profile, other: &Profile| program.name == other.name && program != other;
     match programs.iter().find(|program| programs.iter().any(|other| is_other(program, other))) {
-        Some(program) => Err(PlanError::new("--program", format!("two programs have the name {}", program.name))),
+        Some(program) => {
+            let remedy = "give one of them another in a profile; see docs/your-program.md";
+            Err(PlanError::new("--program", format!("two programs have the name {}; {remedy}", program.name)))
+        }
         None => Ok(()),
     }
 }

@@ -249,7 +249,12 @@ fn runs_are_paired_by_cell_and_round() {
     let comparison = Comparison::within_rounds(&old[1..], &new, 0.02).unwrap();
     assert_eq!(comparison.cells[0].verdict, Verdict::TooFewRuns);
     assert_eq!(comparison.runs_needed(), 6);
-    assert_eq!(comparison.answers(), Err(CompareError::TooFewRuns { runs: 6, cells: 1, needed: 6 }));
+    let few = CompareError::TooFewRuns { runs: 6, cells: 1, needed: 6 };
+    assert!(
+        few.to_string().contains("6 a side, but a comparison of 1 cell needs 6; measure both with --runs 6"),
+        "{few}"
+    );
+    assert_eq!(comparison.answers(), Err(few));
 
     // Runs without a common round are not compared.
     let other = runs(f64::from).into_iter().map(|run| in_round(run, 9)).collect::<Vec<_>>();

@@ -100,7 +100,7 @@ fn a_comparison_has_the_rounds_that_its_verdict_needs() {
     assert_eq!(plan(one).runs, DEFAULT_RUNS);
     assert_eq!(plan(&format!("{one} --runs 6")).runs, 6);
     let error = planned(&format!("{one} --runs 5")).unwrap_err().to_string();
-    assert!(error.contains("--runs") && error.contains("needs 6"), "{error}");
+    assert!(error.contains("--runs") && error.contains("on 1 cell needs 6"), "{error}");
     let rows = |words: &str| match parse(&format!("forward --all {words}")) {
         Command::Forward(forward) => MatrixPlan::try_from(*forward).unwrap(),
         command => panic!("{command:?}"),
@@ -317,7 +317,8 @@ fn programs_come_from_lists_and_from_commands() {
     let with_blanks = ["rust-tun-perf", "matrix", "-m", "rr", "--program", "kernel, lwip"];
     assert_eq!(names(&planned(&with_blanks).unwrap()), ["kernel", "lwip"]);
     let twice = planned(&[&words[..], &["--program", "x/a {tun},2"]].concat()).unwrap_err();
-    assert_eq!(twice.to_string(), "--program: two programs have the name a");
+    let remedy = "give one of them another in a profile; see docs/your-program.md";
+    assert_eq!(twice.to_string(), format!("--program: two programs have the name a; {remedy}"));
     let baseline = planned(&[&words[..], &["--baseline"]].concat()).unwrap_err().to_string();
     assert!(baseline.starts_with("--baseline: ") && baseline.ends_with("add kernel to --program"), "{baseline}");
     let filtered = planned(&[&words[..8], &["--program", "tun2proxy", "--upstream", "socks5"]].concat()).unwrap();
