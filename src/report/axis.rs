@@ -192,6 +192,12 @@ impl Axis {
         Self { phrase, ..self }
     }
 
+    /// The head of its column in a table of these cells: the column of stacks may have programs alone.
+    pub(super) fn head(&self, cells: &[&Cell]) -> &'static str {
+        let has_programs = self.name == "netstack" && cells.iter().all(|cell| cell.program().is_some());
+        if has_programs { "program" } else { self.title }
+    }
+
     /// Its value in a table; [`UNKNOWN`] if the cell does not have the property.
     pub(super) fn value(&self, cell: &Cell) -> String {
         (self.value)(cell).unwrap_or_else(|| UNKNOWN.to_owned())

@@ -86,6 +86,9 @@ fn section(kind: &'static str, title: &'static str, of: Option<String>, blocks: 
 }
 
 fn title(all: &[Series]) -> &'static str {
+    if !all.is_empty() && all.iter().all(Series::is_of_programs) {
+        return "Programs with a TUN device, as they are";
+    }
     match (all.iter().all(Series::is_forward), all.iter().any(Series::is_forward)) {
         (true, _) => "Forwarders between two TUN devices",
         (false, true) => "Userspace TCP/IP stacks over a TUN device, and forwarders between two",

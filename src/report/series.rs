@@ -81,6 +81,11 @@ impl Series {
         self.kind() == Kind::Forwarders
     }
 
+    /// Whether its samples are of programs alone.
+    pub(super) fn is_of_programs(&self) -> bool {
+        self.samples.iter().all(|sample| sample.cell.program().is_some())
+    }
+
     /// The figure by which its cells are compared.
     pub(super) fn speed(&self) -> &'static Metric {
         self.samples.first().map_or(&GBPS, |sample| speed_of(&sample.cell))

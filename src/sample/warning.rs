@@ -4,7 +4,8 @@ use std::mem;
 use std::time::Duration;
 
 use super::{Interval, ProgramFacts, Sample, Status};
-use crate::scenario::{Forwarder, MAX_LOST_SHARE, MAX_QUEUE, Protocol, plural};
+use crate::program::is_baseline;
+use crate::scenario::{Cell, Forwarder, MAX_LOST_SHARE, MAX_QUEUE, Protocol, plural};
 
 /// Something about a sample, or about all samples of a cell, that its figure does not show. Each is a line
 /// of advice.
@@ -16,10 +17,10 @@ pub enum Warning {
     /// The timed window was shorter than [`SHORTEST_WINDOW`].
     #[error("the timed window was only {:.3} s; deliver for longer, with --time 2", .0.as_secs_f64())]
     ShortWindow(Duration),
-    /// The kernel retransmitted segments.
-    #[error("the kernel retransmitted {}; packets were lost or reordered, or the stack paused", plural(.0, "segment"))]
-    Retransmits(u64),
-    /// The kernel retransmitted segments, with a forwarder on the path.
+    /// The kernel retransmitted segments, on the way to this kind of subject: a stack or a program.
+    #[error("the kernel retransmitted {}; packets were lost or reordered, or the {} paused", plural(.0, "segment"), .1)]
+    Retransmits(u64, &'static str),
+    /// The kernel retransmitted segments, with a forwarder on the path, or with the kernel alone in place of a program.
     #[error("the kernel retransmitted {}; packets were lost or reordered on the way", plural(.0, "segment"))]
     SentAgain(u64),
     /// The device dropped packets.
@@ -183,7 +184,7 @@ impl Warning {
     pub fn amount(&self) -> Option<f64> {
         match self {
             Self::ShortWindow(time) => Some(time.as_secs_f64()),
-            Self::Retransmits(count)
+            Self::Retransmits(count, _)
             | Self::SentAgain(count)
             | Self::DeviceDrops(count)
             | Self::ShortQueue(count, _)
@@ -223,8 +224,8 @@ impl Sample {
         warnings.extend(measured.stolen_share.filter(|share| *share > MOST_STOLEN).map(Warning::Stolen));
         let most_stopped = measured.elapsed.as_secs_f64() * MOST_STOPPED;
         warnings.extend(measured.stopped_seconds.filter(|stopped| *stopped > most_stopped).map(Warning::Stopped));
-        let sent_again = if self.cell.forwarder().is_some() { Warning::SentAgain } else { Warning::Retransmits };
-        warnings.extend(measured.retransmits.filter(|count| *count > 0).map(sent_again));
+        let retransmits = measured.retransmits.filter(|count| *count > 0);
+        warnings.extend(retransmits.map(|count| sent_again(&self.cell, count)));
         // Lost datagrams are a figure of their own.
         let is_udp = self.cell.workload.protocol() == Some(Protocol::Udp);
         let has_outage = self.cell.conditions.outage.is_some();
@@ -257,6 +258,15 @@ impl Sample {
     pub fn lost_more(&self) -> Option<f64> {
         let searched = self.cell.workload.datagram_bytes().is_some() && self.cell.bitrate.is_none();
         self.measured.datagrams?.lost_share().filter(|share| searched && *share > MAX_LOST_SHARE)
+    }
+}
+
+/// The warning about segments that the kernel retransmitted: it names what may have paused.
+fn sent_again(cell: &Cell, count: u64) -> Warning {
+    match cell.program() {
+        Some(program) if !is_baseline(program) => Warning::Retransmits(count, "program"),
+        None if cell.forwarder().is_none() => Warning::Retransmits(count, "stack"),
+        _ => Warning::SentAgain(count),
     }
 }
 
@@ -336,7 +346,7 @@ mod tests {
     use super::*;
     use crate::measure::fixture::{cell, sample};
     use crate::sample::DeviceFacts;
-    use crate::scenario::{Cell, Mode, Subject};
+    use crate::scenario::{Mode, Subject};
 
     fn intervals(megabytes: &[u64]) -> Vec<Interval> {
         let ends = (1..).map(|index| Duration::from_millis(100 * index));
@@ -392,9 +402,19 @@ mod tests {
     }
 
     #[test]
+    fn a_pause_is_that_of_the_subject() {
+        let subject = |subject| Cell { subject, ..cell(StackKind::Lwip, Mode::Reader) };
+        let warning = |of| sent_again(&subject(of), 2).to_string();
+        let program = |name: &str| Subject::Program(name.parse().unwrap());
+        assert!(warning(program("mine")).ends_with("or the program paused"));
+        assert!(warning(program("kernel")).ends_with("lost or reordered on the way"));
+        assert!(warning(Subject::Path(StackKind::Lwip)).ends_with("or the stack paused"));
+    }
+
+    #[test]
     fn amounts_may_differ_and_names_may_not() {
-        assert!(Warning::Retransmits(1).is_like(&Warning::Retransmits(7)));
-        assert!(!Warning::Retransmits(1).is_like(&Warning::DeviceDrops(1)));
+        assert!(Warning::Retransmits(1, "stack").is_like(&Warning::Retransmits(7, "stack")));
+        assert!(!Warning::Retransmits(1, "stack").is_like(&Warning::DeviceDrops(1)));
         assert!(Warning::Governor("a".to_owned()).is_like(&Warning::Governor("a".to_owned())));
         assert!(!Warning::Governor("a".to_owned()).is_like(&Warning::Governor("b".to_owned())));
         assert!(Warning::InRuns(Box::new(Warning::VirtualMachine), 1, 2).is_of_environment());

@@ -72,7 +72,7 @@ fn table(one: &Series) -> Table {
     let (rows, cells) = (&one.summary.cells, axis::cells(&one.summary.cells));
     let mut table = Table::new(format!("Figures of {}", one.label));
     for axis in axis::differing(&cells) {
-        table.push(Column::new(axis.title, axis.is_number), cells.iter().map(|cell| axis.value(cell)));
+        table.push(Column::new(axis.head(&cells), axis.is_number), cells.iter().map(|cell| axis.value(cell)));
     }
     for metric in metrics(&cells, |metric| metric.in_cells) {
         let head = Column::new(format::head(metric, &cells), true);

@@ -56,7 +56,7 @@ fn main_table(one: &Series) -> Table {
     let (heads, sides) = (unique(by_head.iter().map(|cell| head(cell))), unique(cells.iter().map(|cell| side(cell))));
     let mut table = Table::new(format!("Overview of {}", one.label));
     for (index, axis) in down.iter().enumerate() {
-        table.push(Column::new(axis.title, axis.is_number), sides.iter().map(|side| side[index].clone()));
+        table.push(Column::new(axis.head(&cells), axis.is_number), sides.iter().map(|side| side[index].clone()));
     }
     for wanted in heads {
         let figure = |place: &Vec<String>| {
@@ -93,7 +93,7 @@ fn compared(of: &str, all: &[&Series]) -> Table {
         published::names(&cells, &mut table);
     } else {
         for axis in axis::differing(&cells) {
-            table.push(Column::new(axis.title, axis.is_number), cells.iter().map(|cell| axis.value(cell)));
+            table.push(Column::new(axis.head(&cells), axis.is_number), cells.iter().map(|cell| axis.value(cell)));
         }
     }
     for one in all {

@@ -140,6 +140,26 @@ mod tests {
     }
 
     #[test]
+    fn a_report_of_programs_alone_does_not_speak_of_stacks() {
+        let runs = [run("mine", Some(Role::Proxy), 4.0), run("kernel", Some(Role::Route), 9.0)];
+        let stack = sample(&cell(StackKind::Lwip, Mode::Reader), 1.0);
+        let head_and_title = |runs: &[Sample]| {
+            let document = super::super::document(&Series::split("runs", runs, &[]));
+            let overview = document.sections.into_iter().find(|section| section.kind == "overview").unwrap();
+            let table = overview.blocks.into_iter().find_map(|block| match block {
+                Block::Table(table) => Some(table),
+                _ => None,
+            });
+            let head =
+                |column: &Column| matches!(&*column.title, "program" | "stack").then(|| column.title.to_string());
+            (table.unwrap().columns.iter().find_map(head).unwrap(), document.title)
+        };
+        assert_eq!(head_and_title(&runs), ("program".to_owned(), "Programs with a TUN device, as they are"));
+        let (head, title) = head_and_title(&[&runs[..], &[stack]].concat());
+        assert_eq!((&*head, title), ("stack", "Userspace TCP/IP stacks over a TUN device"));
+    }
+
+    #[test]
     fn programs_are_beside_those_of_their_role_and_the_kernel() {
         let mine = run("mine", Some(Role::Tunnel), 4.0);
         let stalled = failed(&mine.cell, Status::Stalled);
