@@ -192,6 +192,11 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     built_in().map(|(name, ..)| name)
 }
 
+/// The role of a program with a profile of ours.
+pub(crate) fn role(name: ProgramName) -> Option<Role> {
+    Some(Profile::named(names().find(|known| *known == name.as_str())?).ok()?.role)
+}
+
 /// The text of a profile that is part of this program.
 pub fn text(name: &str) -> Option<String> {
     built_in().find(|(of, ..)| *of == name).map(|(_, text, stack)| text.replace("STACK", stack))

@@ -1,12 +1,17 @@
 //! Samples for tests.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::Arc;
 use std::time::Duration;
 
 use netstacks::{Repairs, StackCongestion, StackKind};
 
-use crate::sample::{Environment, Latency, Measurements, Program, RequestFacts, Sample, Status};
+use crate::program::Role;
+use crate::sample::{
+    Environment, Latency, Measurements, ProcessFacts, Program, ProgramFacts, RequestFacts, Sample, Status,
+};
 use crate::scenario::{Cell, Conditions, Forwarder, Generator, Mode, Requests, RuntimeKind, Subject, Workload};
 
 /// A cell of the whole path.
@@ -69,6 +74,18 @@ pub(crate) fn sample(cell: &Cell, gbps: f64) -> Sample {
     let bytes = (gbps * 1e9 / 8.0 * elapsed.as_secs_f64()) as u64;
     let measured = Measurements { detail: None, bytes, elapsed, ..Measurements::failed(Status::Ok, "") };
     Sample { cell: cell.clone(), measured, environment: Arc::new(environment()) }
+}
+
+/// A run of a program as a reader.
+pub(crate) fn program(name: &str, role: Option<Role>, gbps: f64) -> Sample {
+    let like = cell(StackKind::Lwip, Mode::Reader);
+    let subject = Subject::Program(name.parse().unwrap());
+    let cell = Cell { subject, runtime: None, offload: None, window_bytes: None, ..like };
+    let mut run = sample(&cell, gbps);
+    let at_rest = ProcessFacts { pss_bytes: Some(2_500_000), ..ProcessFacts::default() };
+    let facts = ProgramFacts { role, start_seconds: 0.012, at_rest, ..ProgramFacts::default() };
+    run.measured.program = Some(Box::new(facts));
+    run
 }
 
 /// A cell with requests that are made at a rate.

@@ -8,7 +8,7 @@ pub use self::figure::{Metric, Taken, Written};
 use self::figure::{maximum, median, quantile, relative};
 use self::kinds::{
     has_bytes, has_client, has_idle, has_link, has_other_mode, has_requests, is_carrier, is_datagrams, is_other_mode,
-    is_program, is_udp,
+    is_program, is_reference, is_udp,
 };
 use platform::Switches;
 
@@ -324,11 +324,12 @@ pub static METRICS: [Metric; 58] = [
         .about("time in which the process was stopped or not scheduled")
         .written(Digits(3))
         .only_samples(),
-    relative("of_fastest", "of fastest", Cell::same_work)
+    relative("of_fastest", "of fastest", |cell, other| cell.same_work(other) && !is_reference(other))
         .about(
-            "median, divided by the median of the fastest cell with the same work; of latencies the other way round, so \
-                100 % is always the fastest",
+            "median, divided by the median of the fastest cell with the same work, of programs the fastest with the same role, \
+                without kernel and socks5; of latencies the other way round, so 100 % is always the fastest",
         )
+        .of(|cell| !is_reference(cell))
         .better(Some(true)),
     relative("of_other_mode", "of other mode", is_other_mode)
         .about("median throughput, divided by the median of the same cell with reader and writer exchanged")

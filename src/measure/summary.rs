@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::metric::{METRICS, Taken, speed, speed_of};
 use super::rank::RankTest;
 use super::{statistics, warnings};
+use crate::program::{self, Role};
 use crate::sample::{Latency, Sample, Status, Warning};
 use crate::scenario::Cell;
 
@@ -37,6 +38,8 @@ impl Estimate {
 pub struct CellSummary {
     /// The cell.
     pub cell: Cell,
+    /// What its program does, if it is one and that is known.
+    pub role: Option<Role>,
     /// How many runs there are, with the failed ones.
     pub runs: usize,
     /// The speed of each run that did not fail ([`speed`]) and has one, in the order of the file.
@@ -102,13 +105,15 @@ impl Summary {
             groups.entry(&sample.cell).or_default().push(sample);
         }
         let mut cells: Vec<_> = groups.into_iter().map(|(cell, samples)| CellSummary::of(cell, &samples)).collect();
-        let medians: Vec<_> = cells.iter().filter_map(|row| Some((row.cell.clone(), row.estimate?.median))).collect();
+        let median = |row: &CellSummary| Some((row.cell.clone(), row.role, row.estimate?.median));
+        let medians: Vec<_> = cells.iter().filter_map(median).collect();
         for row in &mut cells {
             let Some(Estimate { median, .. }) = row.estimate else { continue };
             for metric in METRICS.iter().filter(|metric| (metric.exists)(&row.cell)) {
                 let Taken::Relative(is_rival) = metric.taken else { continue };
-                let rivals = medians.iter().filter(|(cell, _)| is_rival(&row.cell, cell));
-                let times = rivals.map(|(_, other)| speed_of(&row.cell).times_as_good(median, *other));
+                // A tunnel's packets come out again, and a proxy ends connections: they do not do the same work.
+                let rivals = medians.iter().filter(|(cell, role, _)| *role == row.role && is_rival(&row.cell, cell));
+                let times = rivals.map(|(.., other)| speed_of(&row.cell).times_as_good(median, *other));
                 row.figures.extend(times.reduce(f64::min).map(|least| (metric.name, least)));
             }
         }
@@ -126,8 +131,11 @@ impl CellSummary {
         }
         let estimate = statistics::estimate(&speeds);
         let outliers = statistics::outliers(&speeds);
+        let of_run = || samples.iter().find_map(|sample| sample.measured.program.as_ref()?.role);
         Self {
             cell: cell.clone(),
+            // Older files do not say it.
+            role: cell.program().and_then(|name| of_run().or_else(|| program::role(name))),
             runs: samples.len(),
             warnings: warnings::of_cell(samples, estimate, speeds.len(), outliers.len()),
             estimate,

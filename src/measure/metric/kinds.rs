@@ -1,5 +1,6 @@
 //! Kinds of cells, for the metrics that not all cells have.
 
+use crate::program::is_baseline;
 use crate::scenario::{Cell, Layer, Mode, Protocol};
 
 pub(super) fn has_requests(cell: &Cell) -> bool {
@@ -31,6 +32,11 @@ pub(super) fn has_client(cell: &Cell) -> bool {
 
 pub(super) fn is_program(cell: &Cell) -> bool {
     cell.program().is_some()
+}
+
+/// Whether it is run to compare programs with it.
+pub(super) fn is_reference(cell: &Cell) -> bool {
+    cell.program().is_some_and(is_baseline)
 }
 
 pub(super) fn is_carrier(cell: &Cell) -> bool {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use netstacks::StackKind;
 
-use super::super::fixture::{answering, at_a_rate, cell, failed, forwarder, sample};
+use super::super::fixture::{answering, at_a_rate, cell, failed, forwarder, program, sample};
 use super::*;
 use crate::sample::{Interval, Packets};
 use crate::scenario::{Mode, ROWS, Workload};
@@ -152,6 +152,20 @@ fn forwarders_are_rivals_and_stacks_are_not_theirs() {
     let of_fastest: Vec<_> = cells.iter().map(|row| row.figure("of_fastest")).collect();
     assert_eq!(of_fastest, [Some(1.0), Some(0.5), Some(1.0), Some(1.0)]);
     assert!(cells.iter().all(|row| row.figure("of_other_mode").is_none()));
+}
+
+/// Beside a tunnel, a proxy is no rival, and the kernel is none at all.
+#[test]
+fn programs_are_rivals_of_those_of_their_role() {
+    let runs = [
+        ("a", Some(Role::Proxy), 2.0),
+        ("b", Some(Role::Proxy), 1.0),
+        ("gotatun", None, 4.0),
+        ("kernel", Some(Role::Route), 9.0),
+    ];
+    let summary = Summary::of(&runs.map(|(name, role, gbps)| program(name, role, gbps)));
+    let of_fastest: Vec<_> = summary.cells.iter().map(|row| row.figure("of_fastest")).collect();
+    assert_eq!(of_fastest, [Some(1.0), Some(0.5), Some(1.0), None]);
 }
 
 #[test]

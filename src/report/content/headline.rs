@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 
-use super::{charts, published};
+use super::{charts, programs, published};
 use crate::measure::metric::speed_of;
 use crate::measure::{CellSummary, Estimate};
 use crate::report::axis::{self, Axis};
@@ -18,25 +18,43 @@ type Figure<'a> = (&'a CellSummary, Estimate);
 /// super-packets that are cut and joined.
 const REFERENCE_ROW: usize = 10;
 
-/// The sentence: the fastest cell of each mode of stacks, or at each piece of work of forwarders.
+/// The sentence: the fastest cell of each mode of stacks, or at each piece of work of forwarders. Programs of several roles
+/// have a sentence for each role.
 pub(super) fn headline(one: &Series) -> String {
     let rows = one.main_rows();
+    let of_role = |(role, title)| {
+        let its: Vec<_> = rows.iter().copied().filter(|row| row.role == Some(role)).collect();
+        (!its.is_empty()).then_some((title, its))
+    };
+    let roles: Vec<(&str, _)> = programs::ROLES.into_iter().filter_map(of_role).collect();
+    let sentences: Vec<_> = if roles.len() > 1 {
+        let sentence = |(title, rows): &(&str, Vec<_>)| Some(format!("{title}: the {}", best(one, rows)?));
+        roles.iter().filter_map(sentence).collect()
+    } else {
+        best(one, &rows).map(|best| format!("The {best}")).into_iter().collect()
+    };
+    match sentences.as_slice() {
+        // The kernel's connections alone are no result.
+        [] if one.kind() != Kind::Connections => "No run came to a figure.".to_owned(),
+        sentences => sentences.join(" "),
+    }
+}
+
+/// The rest of a sentence about the best of some rows; `None` if none has a figure.
+fn best(one: &Series, rows: &[&CellSummary]) -> Option<String> {
     if one.kind() == Kind::Connections {
-        let stacks = figures(&rows, Cell::is_contender);
-        let most = fastest(&stacks).map(|(best, estimate)| (name(&best.cell), format::rate(best, estimate)));
-        return most
-            .map_or_else(String::new, |(name, rate)| format!("The most connections in a megabyte: {name}, {rate}."));
+        let stacks = figures(rows, Cell::is_contender);
+        let (best, estimate) = fastest(&stacks)?;
+        let (name, rate) = (name(&best.cell), format::rate(best, estimate));
+        return Some(format!("most connections in a megabyte: {name}, {rate}."));
     }
     let cells = axis::cells(rows.iter().copied());
     let phrases: Vec<_> = if one.is_forward() {
-        charts::works(&cells).into_iter().filter_map(|work| fastest_forwarder(&rows, work)).collect()
+        charts::works(&cells).into_iter().filter_map(|work| fastest_forwarder(rows, work)).collect()
     } else {
-        Mode::value_variants().iter().copied().filter_map(|mode| fastest_stack(&rows, mode)).collect()
+        Mode::value_variants().iter().copied().filter_map(|mode| fastest_stack(rows, mode)).collect()
     };
-    match phrases.as_slice() {
-        [] => "No run came to a figure.".to_owned(),
-        phrases => format!("The fastest {}.", phrases.join("; the fastest ")),
-    }
+    (!phrases.is_empty()).then(|| format!("fastest {}.", phrases.join("; the fastest ")))
 }
 
 /// The fastest cell of a mode and its settings. It also names the stacks that are not clearly slower at the same work,
@@ -128,7 +146,8 @@ mod tests {
     use netstacks::StackKind;
 
     use super::*;
-    use crate::measure::fixture::{answering, at_a_rate};
+    use crate::measure::fixture::{answering, at_a_rate, program};
+    use crate::program::Role;
 
     #[test]
     fn the_fastest_with_a_rate_has_the_lowest_latency() {
@@ -136,5 +155,22 @@ mod tests {
             .map(|(stack, latency_us)| vec![answering(&at_a_rate(stack), latency_us); FEWEST_RUNS]);
         let series = Series::split("runs", &runs.concat(), &[]);
         assert_eq!(headline(&series[0]), "The fastest rr is lwip at a p99 of 64 µs (64 to 64).");
+    }
+
+    #[test]
+    fn programs_have_a_sentence_for_each_role_and_the_kernel_is_no_rival() {
+        let runs = [
+            ("kernel", Some(Role::Route), 9.0),
+            ("socks5", Some(Role::Route), 8.0),
+            ("lwip", Some(Role::Proxy), 2.0),
+            ("pasta", Some(Role::Attach), 3.0),
+        ];
+        let runs = runs.map(|(name, role, gbps)| vec![program(name, role, gbps); FEWEST_RUNS]);
+        let all = headline(&Series::split("runs", &runs.concat(), &[])[0]);
+        let [proxies, networks] =
+            ["Proxies: the fastest reader is lwip at 2.", "Container networks: the fastest reader is pasta at 3."];
+        assert!(all.starts_with(proxies) && all.contains(networks) && !all.contains("kernel"), "{all}");
+        let one = headline(&Series::split("runs", &runs[..3].concat(), &[])[0]);
+        assert!(one.starts_with("The fastest reader is lwip at 2."), "{one}");
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::questions::{self, Figures, MEMORY, NEW, Question, READ, REQUESTS, Row, THOUSAND, WRITE};
 use crate::measure::{self, CellSummary, Summary};
-use crate::program::{self, Profile, ProgramName, Role, is_baseline};
+use crate::program::{self, ProgramName, Role, is_baseline};
 use crate::report::format::{self, UNKNOWN};
 use crate::report::model::{Block, Column, Need};
 use crate::report::series::Series;
@@ -25,8 +25,12 @@ const QUESTIONS: [Question; 9] = [
 ];
 
 /// The title of a table, by the role of its programs.
-const ROLES: [(Role, &str); 3] =
+pub(super) const ROLES: [(Role, &str); 3] =
     [(Role::Proxy, "Proxies"), (Role::Tunnel, "Tunnels"), (Role::Attach, "Container networks")];
+
+/// Why the programs are not in one table.
+const WHY_SEVERAL: &str = "Each role has a table of its own, because the roles do different work: a proxy ends connections and opens \
+    others, a tunnel encloses packets and takes them out again, and a container's network opens its connections in another network.";
 
 /// The tables of series of one machine and build: their programs by role, each with the rows of the baselines, and what
 /// failed.
@@ -35,7 +39,11 @@ pub(super) fn sections(all: &[Series]) -> Vec<(&'static str, Vec<Block>)> {
     let mut programs: Vec<_> = programs(&alike).into_iter().map(|(name, facts)| Program::new(name, facts)).collect();
     programs.sort_by_key(|program| is_baseline(program.name));
     let of = |(role, title)| (title, blocks(&alike, &programs, role, title));
-    ROLES.into_iter().map(of).filter(|(_, blocks)| !blocks.is_empty()).collect()
+    let mut sections: Vec<_> = ROLES.into_iter().map(of).filter(|(_, blocks)| !blocks.is_empty()).collect();
+    if let [(_, first), _, ..] = sections.as_mut_slice() {
+        first.push(Block::Text(WHY_SEVERAL.to_owned()));
+    }
+    sections
 }
 
 /// A program, and the facts of its runs.
@@ -49,9 +57,7 @@ impl<'a> Program<'a> {
     /// Its role is as a run says, or as its profile does. One that never ran has made no device.
     fn new(name: ProgramName, facts: Vec<&'a ProgramFacts>) -> Self {
         let of_run = facts.iter().find_map(|facts| facts.role);
-        let of_this = || program::names().find(|known| *known == name.as_str());
-        let of_profile = || Some(Profile::named(of_this()?).ok()?.role);
-        Self { name, role: of_run.or_else(of_profile).unwrap_or(Role::Proxy), facts }
+        Self { name, role: of_run.or_else(|| program::role(name)).unwrap_or(Role::Proxy), facts }
     }
 }
 
@@ -118,26 +124,14 @@ fn version(facts: &[&ProgramFacts]) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
     use netstacks::StackKind;
 
     use super::*;
-    use crate::measure::fixture::{cell, failed, sample};
-    use crate::sample::{ProcessFacts, RequestFacts, Sample, Status};
-    use crate::scenario::{Mode, Subject};
-
-    /// A run of a program as a reader.
-    fn run(program: &str, role: Option<Role>, gbps: f64) -> Sample {
-        let like = cell(StackKind::Lwip, Mode::Reader);
-        let subject = Subject::Program(program.parse().unwrap());
-        let cell = Cell { subject, runtime: None, offload: None, window_bytes: None, ..like };
-        let mut run = sample(&cell, gbps);
-        let at_rest = ProcessFacts { pss_bytes: Some(2_500_000), ..ProcessFacts::default() };
-        let facts = ProgramFacts { role, start_seconds: 0.012, at_rest, ..ProgramFacts::default() };
-        run.measured.program = Some(Box::new(facts));
-        run
-    }
+    use crate::measure::fixture::{cell, failed, program as run, sample};
+    use crate::sample::{RequestFacts, Sample, Status};
+    use crate::scenario::Mode;
 
     #[test]
     fn a_report_of_programs_alone_does_not_speak_of_stacks() {
@@ -184,7 +178,11 @@ mod tests {
             let bold = |text: &str, is_bold: bool| if is_bold { format!("*{text}*") } else { text.to_owned() };
             lines.push(title.to_owned());
             lines.extend(table.lines(comfy_table::presets::NOTHING, bold));
-            assert_eq!(blocks.len(), if title == "Tunnels" { 3 } else { 2 }, "a list of failures");
+            match &blocks[2..] {
+                [Block::Text(text)] => assert_eq!((title, text.as_str()), ("Proxies", WHY_SEVERAL)),
+                [Block::List(..)] => assert_eq!(title, "Tunnels", "a list of failures"),
+                others => panic!("{title}: {} blocks", others.len()),
+            }
         }
         insta::assert_snapshot!(lines.join("\n"));
         let others = runs.map(|run| Sample { cell: Cell { mtu: Some(9000), ..run.cell.clone() }, ..run });
