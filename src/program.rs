@@ -417,6 +417,22 @@ fn no_profile(program: &Path) -> String {
     )
 }
 
+/// Words that mean something else to a shell.
+const SHELL_WORDS: [&str; 9] = [">", ">>", "<", "|", "||", "&", "&&", ";", "2>&1"];
+
+/// Programs that take such words from their arguments.
+const SHELLS: [&str; 7] = ["sh", "ash", "bash", "dash", "fish", "ksh", "zsh"];
+
+/// What to say of a command that failed if it has a word for a shell, and starts none.
+pub(crate) fn no_shell(words: &[String]) -> Option<String> {
+    let is_for_shell =
+        |word: &&String| word.contains('$') || word.starts_with('~') || SHELL_WORDS.contains(&word.as_str());
+    let is_shell =
+        |word: &String| SHELLS.iter().any(|shell| Path::new(word).file_name().is_some_and(|name| name == *shell));
+    let word = words.iter().find(is_for_shell).filter(|_| !words.iter().any(is_shell))?;
+    Some(format!("there is no shell, so {} is passed as it is", word.replace(char::is_control, " ")))
+}
+
 /// The role that a placeholder is for, if it is only one.
 fn role_of(placeholder: &str) -> Option<Role> {
     PLACEHOLDERS.iter().find(|known| known.name == placeholder)?.role

@@ -93,6 +93,17 @@ fn a_command_is_a_profile() {
 }
 
 #[test]
+fn a_word_for_a_shell_is_named_unless_there_is_a_shell() {
+    let hint = |typed: &str| no_shell(&shlex::split(typed).unwrap());
+    for (typed, word) in [("x -c $HOME/x.conf", "$HOME/x.conf"), ("~/x {tun}", "~/x"), ("x {tun} > log", ">")] {
+        assert_eq!(hint(typed), Some(format!("there is no shell, so {word} is passed as it is")));
+    }
+    for typed in ["x {tun} a~b", "sh -c 'x $1 > log'", "env A=1 /bin/bash -c 'x $1'"] {
+        assert_eq!(hint(typed), None, "{typed}");
+    }
+}
+
+#[test]
 fn a_file_is_a_profile_with_a_name_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a profile.toml");

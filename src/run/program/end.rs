@@ -14,9 +14,9 @@ use super::super::error::RunError;
 use super::super::failure::Failure;
 use super::super::networks::Side;
 use super::super::process::{ending, last_lines, last_words};
-use super::place::{Place, Run};
+use super::place::{Place, Run, located};
 use super::residents::Residents;
-use crate::program::{Profile, Role};
+use crate::program::{Profile, Role, no_shell};
 use crate::remedy::WithRemedy;
 use crate::sample::Status;
 
@@ -39,6 +39,8 @@ const OTHERS_TIMEOUT: Duration = Duration::from_millis(200);
 pub(super) struct End {
     /// Its name in messages.
     pub(super) name: String,
+    /// What to say of its commands if it fails.
+    pub(super) hint: Option<String>,
     pub(super) side: Side,
     /// `None` if the kernel does the work.
     process: Option<Child>,
@@ -70,7 +72,8 @@ impl End {
             _ => "",
         };
         let name = format!("{end}program {}", run.profile.name);
-        Ok(Self { name, side, process, is_daemon: false, printed, residents, folder })
+        let hint = no_shell(place.words()).or_else(|| run.profile.setup.iter().find_map(|words| no_shell(words)));
+        Ok(Self { name, hint, side, process, is_daemon: false, printed, residents, folder })
     }
 
     /// Runs a command that sets it up. Returns the reason if it failed.
@@ -178,13 +181,47 @@ impl End {
 
 fn cannot_start(profile: &Profile, words: &[String], source: io::Error) -> RunError {
     let program = words.first().cloned().unwrap_or_default();
-    let error = |class, source| platform::Error::new(class, "start the program", program, source);
+    let place = located(&program);
+    let error = |class, source| platform::Error::new(class, "start the program", program.clone(), source);
     if source.kind() != io::ErrorKind::NotFound {
         return error(Class::Failed, source).into();
     }
+    let looked = match place {
+        path if path.as_os_str() == program.as_str() && path.is_absolute() => None,
+        path if path.is_absolute() => Some(format!("it was looked for at {}", path.display())),
+        _ => Some("it was looked for in the folders of PATH".to_owned()),
+    };
     let remedy = match &profile.install {
         Some(install) => format!("install it: {install}"),
         None => "install it, or give its path".to_owned(),
     };
-    error(Class::Unavailable, source).remedy(remedy).into()
+    let parts: Vec<_> = looked.into_iter().chain(no_shell(words)).chain([remedy]).collect();
+    error(Class::Unavailable, source).remedy(parts.join("; ")).into()
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::env;
+
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_missing_was_looked_for_somewhere() {
+        let here = env::current_dir().unwrap();
+        let at = |name: &str| format!("it was looked for at {}", here.join(name).display());
+        for (command, parts) in [
+            ("./mytun {tun}", [at("mytun"), "; install it, or give its path".to_owned()]),
+            ("~/mytun {tun}", [at("~/mytun"), "there is no shell, so ~/mytun is passed as it is".to_owned()]),
+            ("mytun {tun}", ["it was looked for in the folders of PATH".to_owned(), String::new()]),
+        ] {
+            let profile = Profile::named(command).unwrap();
+            let error = cannot_start(&profile, &profile.command, io::ErrorKind::NotFound.into()).to_string();
+            assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+        }
+        let absolute = Profile::named("/no/such {tun}").unwrap();
+        let error = cannot_start(&absolute, &absolute.command, io::ErrorKind::NotFound.into()).to_string();
+        assert!(!error.contains("looked for"), "{error}");
+    }
 }

@@ -188,15 +188,18 @@ impl Place<'_> {
 /// A command of words. The first is a program's name, or its path from the user's folder. It does not end with the process
 /// that has started this one.
 pub(super) fn command(words: &[String]) -> Command {
-    let name = words.first().cloned().unwrap_or_default();
-    let program = match name {
-        name if name == THIS => platform::this_program(),
-        name if name.contains('/') => path::absolute(&name).unwrap_or_else(|_| name.into()),
-        name => name.into(),
-    };
-    let mut command = Command::new(program);
+    let mut command = Command::new(located(words.first().map_or("", String::as_str)));
     command.args(words.iter().skip(1)).env_remove(PARENT);
     command
+}
+
+/// The path of a program, or its name if it is looked for in `PATH`.
+pub(super) fn located(name: &str) -> PathBuf {
+    match name {
+        THIS => platform::this_program(),
+        name if name.contains('/') => path::absolute(name).unwrap_or_else(|_| name.into()),
+        name => name.into(),
+    }
 }
 
 pub(super) fn invalid(reason: &str) -> RunError {

@@ -277,6 +277,8 @@ impl Running {
             self.end().await;
             return missing.into();
         }
+        let hint = self.ends.get(index).and_then(|end| end.hint.clone());
+        let text = [text].into_iter().chain(hint).collect::<Vec<_>>().join("; ");
         let speaks = self.ends.get(index).map(End::printed);
         let before = speaks.as_ref().map(|(_, printed)| printed.text()).unwrap_or_default();
         self.end().await;
