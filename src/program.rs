@@ -211,10 +211,9 @@ impl Profile {
     pub fn named(typed: &str) -> Result<Self, String> {
         // A command has at least the placeholder of its device. One without says so, rather than that no file has its name.
         let is_command = typed.contains(char::is_whitespace) && (typed.contains('{') || fs::metadata(typed).is_err());
-        let is_path = typed.contains('/') || Path::new(typed).extension().is_some_and(|end| end == "toml");
         let profile = if is_command {
             Self::of_command(typed).and_then(Self::with_own_name)
-        } else if is_path {
+        } else if is_path(typed) {
             Self::read(Path::new(typed)).and_then(Self::with_own_name)
         } else {
             let text = text(typed).ok_or_else(|| {
@@ -298,11 +297,20 @@ impl Profile {
         Ok(profile)
     }
 
+    /// Whether it was a command that was typed.
+    fn is_of_command(&self) -> bool {
+        shlex::split(&self.typed).as_ref() == Some(&self.command)
+    }
+
+    /// Whether it is from a file.
+    pub(crate) fn is_of_file(&self) -> bool {
+        is_path(&self.typed) && !self.is_of_command()
+    }
+
     /// Why it is run as a proxy, if nothing says that it is one: it is a command without a placeholder of one role.
     pub(crate) fn guess(&self) -> Option<&'static str> {
-        let is_command = shlex::split(&self.typed).as_ref() == Some(&self.command);
         let mut used = self.command.iter().flat_map(|word| placeholders(word));
-        (is_command && used.all(|placeholder| role_of(placeholder).is_none())).then_some(
+        (self.is_of_command() && used.all(|placeholder| role_of(placeholder).is_none())).then_some(
             "it was run as a proxy, which is one process, because its command has no placeholder of a tunnel such as \
              {peer_endpoint}",
         )
@@ -407,6 +415,11 @@ impl Profile {
         }
         Ok(())
     }
+}
+
+/// Whether a word names a file, and not a profile of this program.
+fn is_path(typed: &str) -> bool {
+    typed.contains('/') || Path::new(typed).extension().is_some_and(|end| end == "toml")
 }
 
 /// What to do with a program that was named in place of a profile.

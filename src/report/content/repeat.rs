@@ -1,5 +1,6 @@
 //! The samples of a series, and the command lines that repeat them.
 
+use crate::program::Profile;
 use crate::report::format;
 use crate::report::model::{Block, Table};
 use crate::report::series::Series;
@@ -13,24 +14,43 @@ pub(super) fn repeat(one: &Series, label: Option<String>, samples: Table) -> Vec
         let mut all = without_out_and_runs(&head.arguments);
         all.extend(rounds.map(|rounds| format!("--runs={rounds}")));
         let cells = head.plan.iter().map(|scenario| command(&scenario.arguments())).collect();
-        blocks.push(Block::Details(
-            format!("How to repeat the runs{of}"),
-            vec![
-                Block::Text(format!("All runs, in the same order with --seed {}:", head.seed)),
-                Block::Code(vec![command(&all)]),
-                Block::Text("A single run of each cell:".to_owned()),
-                Block::Code(cells),
-            ],
-        ));
+        let mut how = vec![
+            Block::Text(format!("All runs, in the same order with --seed {}:", head.seed)),
+            Block::Code(vec![command(&all)]),
+            Block::Text("A single run of each cell:".to_owned()),
+            Block::Code(cells),
+        ];
+        how.extend(profiles(head.plan.iter().filter_map(|scenario| scenario.program.as_deref())));
+        blocks.push(Block::Details(format!("How to repeat the runs{of}"), how));
     }
     blocks.push(Block::Details(format!("Every sample{of} ({})", samples.rows.len()), vec![Block::Table(samples)]));
     blocks
 }
 
+/// The commands of the profiles that were files. The reader may have no such file, or another one of the same name.
+fn profiles<'a>(all: impl Iterator<Item = &'a Profile>) -> Vec<Block> {
+    let mut lines = Vec::new();
+    for profile in format::unique(all.filter(|profile| profile.is_of_file())) {
+        lines.push(format::one_line(&format!("# {}: {}", profile.typed, profile.name)));
+        lines.extend((!profile.command.is_empty()).then(|| line(&profile.command)));
+        lines.extend(profile.far_command.iter().map(|words| format!("{} # at the far end", line(words))));
+        lines.extend(profile.setup.iter().map(|words| format!("{} # once it runs", line(words))));
+    }
+    if lines.is_empty() {
+        return Vec::new();
+    }
+    vec![Block::Text("The commands of the profiles, with their placeholders:".to_owned()), Block::Code(lines)]
+}
+
 /// A command line of this program, for a shell.
 pub(in crate::report) fn command(arguments: &[String]) -> String {
-    let words: Vec<_> = arguments.iter().map(|word| quoted(word)).collect();
-    format::one_line(&format!("rust-tun-perf {}", words.join(" ")))
+    format!("rust-tun-perf {}", line(arguments))
+}
+
+/// Words as a line for a shell.
+fn line(words: &[String]) -> String {
+    let words: Vec<_> = words.iter().map(|word| quoted(word)).collect();
+    format::one_line(&words.join(" "))
 }
 
 /// The arguments without a file and a number of rounds: if the reader had a file with that name, the command would
@@ -60,7 +80,20 @@ fn quoted(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
     use super::*;
+
+    #[test]
+    fn the_commands_of_a_file_are_shown_once() {
+        let text = "name = \"mine\"\nrole = \"tunnel\"\ncommand = [\"x\", \"{tun}\"]\nsetup = [[\"y\", \"a b\"]]\n";
+        let mine = Profile { typed: "./mine.toml".to_owned(), ..Profile::parse(text).unwrap() };
+        let others = ["kernel", "/bin/x {tun}"].map(|typed| Profile::named(typed).unwrap());
+        let blocks = profiles([&mine, &mine].into_iter().chain(&others));
+        let [Block::Text(_), Block::Code(lines)] = &blocks[..] else { panic!("other blocks") };
+        assert_eq!(lines[..], ["# ./mine.toml: mine", "x '{tun}'", "y 'a b' # once it runs"]);
+        assert!(profiles(others.iter()).is_empty());
+    }
 
     #[test]
     fn repeated_arguments_name_no_file_and_no_number_of_rounds() {
