@@ -145,7 +145,7 @@ mod tests {
                 _ => None,
             });
             let head =
-                |column: &Column| matches!(&*column.title, "program" | "stack").then(|| column.title.to_string());
+                |column: &Column| matches!(&*column.title, "program" | "stack").then(|| column.title.clone());
             (table.unwrap().columns.iter().find_map(head).unwrap(), document.title)
         };
         assert_eq!(head_and_title(&runs), ("program".to_owned(), "Programs with a TUN device, as they are"));
