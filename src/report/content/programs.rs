@@ -144,8 +144,7 @@ mod tests {
                 Block::Table(table) => Some(table),
                 _ => None,
             });
-            let head =
-                |column: &Column| matches!(&*column.title, "program" | "stack").then(|| column.title.clone());
+            let head = |column: &Column| matches!(&*column.title, "program" | "stack").then(|| column.title.clone());
             (table.unwrap().columns.iter().find_map(head).unwrap(), document.title)
         };
         assert_eq!(head_and_title(&runs), ("program".to_owned(), "Programs with a TUN device, as they are"));
