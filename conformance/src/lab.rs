@@ -163,11 +163,6 @@ impl Setup {
         u8::from(self.layer == Layer::Path && self.stack != StackKind::Kernel)
     }
 
-    /// How many packets may wait between the link of the first shard and another one: the inbox of that shard.
-    pub(crate) fn between_shards(&self) -> usize {
-        if self.shards == 1 { 0 } else { 128 }
-    }
-
     /// Ends the case if the backlog is divided between shards: then one may be full while another has room.
     pub(crate) fn needs_whole_backlog(&self) -> Step {
         applies(self.shards == 1, || "each shard has a part of the backlog".to_owned())
