@@ -293,9 +293,9 @@ fn bulk_datagrams_share_packets_if_the_device_offloads() {
         );
         let sample = success(&arguments);
         let packets = count(&sample["packets"][if mode == "writer" { "rx" } else { "tx" }]);
-        let per_packet = count(&sample["datagrams"]["arrived"]) / packets;
-        // Datagrams that arrive after the end are counted, but their packets are not.
-        assert!(if offload == "on" { per_packet > 3.0 } else { per_packet < 1.5 }, "{arguments}\n{sample}");
+        // Those that arrived within the timed window, as the packets did.
+        let per_packet = count(&sample["bytes"]) / count(&sample["datagram_bytes"]) / packets;
+        assert!(if offload == "on" { per_packet > 3.0 } else { per_packet <= 1.01 }, "{arguments}\n{sample}");
     }
 }
 
@@ -460,8 +460,8 @@ fn requests_that_wait_for_room_are_sent_once() {
     for stack in STACKS {
         let sample = success(&format!("-m rr -n {stack} --layer stack --protocol udp --parallel 600 --time 0.3"));
         let datagrams = &sample["datagrams"];
-        // The server drops a response for which the link has no room: more of them on a busy machine.
-        assert!(count(&datagrams["arrived"]) > 0.5 * count(&datagrams["sent"]), "{sample}");
+        // The server drops a response for which the link has no room.
+        assert!(count(&datagrams["arrived"]) > 0.9 * count(&datagrams["sent"]), "{sample}");
         assert_eq!(datagrams["duplicated"], 0, "{sample}");
     }
 }
