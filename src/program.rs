@@ -192,9 +192,10 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     built_in().map(|(name, ..)| name)
 }
 
-/// The role of a program with a profile of ours.
-pub(crate) fn role(name: ProgramName) -> Option<Role> {
-    Some(Profile::named(names().find(|known| *known == name.as_str())?).ok()?.role)
+/// The role of a program, as a run says or else as its profile of ours does. Older runs do not say it.
+pub(crate) fn role(name: ProgramName, of_runs: impl IntoIterator<Item = Option<Role>>) -> Option<Role> {
+    let of_profile = || Some(Profile::named(names().find(|known| *known == name.as_str())?).ok()?.role);
+    of_runs.into_iter().flatten().next().or_else(of_profile)
 }
 
 /// The text of a profile that is part of this program.

@@ -131,11 +131,10 @@ impl CellSummary {
         }
         let estimate = statistics::estimate(&speeds);
         let outliers = statistics::outliers(&speeds);
-        let of_run = || samples.iter().find_map(|sample| sample.measured.program.as_ref()?.role);
+        let of_runs = || samples.iter().map(|sample| sample.measured.program.as_ref()?.role);
         Self {
             cell: cell.clone(),
-            // Older files do not say it.
-            role: cell.program().and_then(|name| of_run().or_else(|| program::role(name))),
+            role: cell.program().and_then(|name| program::role(name, of_runs())),
             runs: samples.len(),
             warnings: warnings::of_cell(samples, estimate, speeds.len(), outliers.len()),
             estimate,

@@ -54,10 +54,10 @@ struct Program<'a> {
 }
 
 impl<'a> Program<'a> {
-    /// Its role is as a run says, or as its profile does. One that never ran has made no device.
+    /// One that never ran has made no device.
     fn new(name: ProgramName, facts: Vec<&'a ProgramFacts>) -> Self {
-        let of_run = facts.iter().find_map(|facts| facts.role);
-        Self { name, role: of_run.or_else(|| program::role(name)).unwrap_or(Role::Proxy), facts }
+        let role = program::role(name, facts.iter().map(|facts| facts.role)).unwrap_or(Role::Proxy);
+        Self { name, role, facts }
     }
 }
 
