@@ -97,7 +97,7 @@ pub enum Plan {
     Child,
 }
 
-/// An option whose value is wrong, or a profile.
+/// An option or a profile that is wrong, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{option}: {reason}")]
 pub struct PlanError {

@@ -114,7 +114,7 @@ pub struct Profile {
     /// Environment variables, with placeholders in their values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: BTreeMap<String, String>,
-    /// What was typed for it. It is in plans of runs; a file has none.
+    /// What the user typed for it. Plans of runs have it, files do not.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub typed: String,
 }
@@ -211,7 +211,7 @@ impl Profile {
     /// The reason why it is refused, without the words that were typed: for a file, with line and column.
     pub fn named(typed: &str) -> Result<Self, String> {
         // A command has at least the placeholder of its device. One without says so, rather than that no file has its name.
-        let is_command = typed.contains(char::is_whitespace) && (typed.contains('{') || fs::metadata(typed).is_err());
+        let is_command = typed.contains(char::is_whitespace) && (typed.contains('{') || !Path::new(typed).exists());
         let profile = if is_command {
             Self::of_command(typed).and_then(Self::with_own_name)
         } else if is_path(typed) {

@@ -38,7 +38,7 @@ impl Estimate {
 pub struct CellSummary {
     /// The cell.
     pub cell: Cell,
-    /// What its program does, if it is one and that is known.
+    /// The role of its program. `None` for other subjects, and where nothing says it.
     pub role: Option<Role>,
     /// How many runs there are, with the failed ones.
     pub runs: usize,
