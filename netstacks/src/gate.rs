@@ -336,6 +336,10 @@ impl<L: Link> Gated<L> {
             if self.verify && buffer.meta().checksum == Checksum::Filled && !is_checksum_right(buffer.packet()) {
                 return Ok(true);
             }
+            // No client sends a SYN with other flags, and some stacks would take it for a SYN.
+            if flags & SYN != 0 && flags != SYN {
+                return Ok(true);
+            }
             let Some(key) = flow_key(&segment) else { return Ok(flags == SYN) };
             if flags == SYN {
                 return Ok(self.hold_back(key, segment.sequence(), buffer));

@@ -87,13 +87,19 @@ impl State {
         let now = Instant::now();
         let held = || Stage::Held { syn: buffer.packet().to_vec(), meta: buffer.meta() };
         if let Some(flow) = self.flows.get_mut(&key) {
-            let Stage::Held { .. } = flow.stage else { return Verdict::Pass };
-            if flow.first != sequence {
-                // The client has begun anew. It wants the same server, so the request stays.
-                (flow.first, flow.asked[0], flow.stage) = (sequence, now, held());
+            match flow.stage {
+                Stage::Held { .. } => {
+                    if flow.first != sequence {
+                        // The client has begun anew. It wants the same server, so the request stays.
+                        (flow.first, flow.asked[0], flow.stage) = (sequence, now, held());
+                    }
+                    flow.asked[1] = now;
+                    return Verdict::Hold;
+                }
+                // The same after the request was admitted: that handshake fails, and there is another.
+                Stage::Opening { .. } if flow.first != sequence => self.remove(key),
+                Stage::Opening { .. } | Stage::Open { .. } => return Verdict::Pass,
             }
-            flow.asked[1] = now;
-            return Verdict::Hold;
         }
         let (number, (sender, opened)) = (self.next_number, oneshot::channel());
         self.next_number += 1;

@@ -379,6 +379,31 @@ fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     }
 }
 
+/// Some stacks would take them for a SYN, and no request would be made.
+#[test]
+fn a_syn_with_other_flags_is_dropped() {
+    for more in [FIN, RST, ACK] {
+        let mut bench = Bench::new(8);
+        assert_eq!(bench.client_sends(&[(SYN | more, 1000, 0)]), 0);
+        assert!(bench.request().is_none() && bench.peer.try_recv(&mut bench.buffers).is_err());
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_begins_anew_in_its_handshake_makes_another_request() {
+    let mut bench = Bench::new(8);
+    let mut first = bench.answered_syn();
+    assert_eq!(bench.client_sends(&[(SYN, 1000, 0)]), 1, "the same SYN again is for the stack");
+    assert_eq!(bench.client_sends(&[(SYN, 5000, 0)]), 0);
+    assert_eq!(now(first.opened()), Some(false));
+    let mut second = bench.request().unwrap().admit();
+    drop(first);
+    assert_eq!(bench.delivered().len(), 1);
+    bench.stack_sends(SYN | ACK, 9000, 5001);
+    assert_eq!(bench.client_sends(&[(ACK, 5001, 9001)]), 1);
+    assert_eq!(now(second.opened()), Some(true));
+}
+
 #[tokio::test]
 async fn a_reset_before_the_decision_ends_the_request() {
     for (sequence, ends) in [(1000, true), (1001, true), (999, false), (1002, false)] {
