@@ -388,6 +388,56 @@ mod tests {
         assert_eq!(given(Repair::RepeatsReset, RST, &[]).await, [(RST, 0)]);
     }
 
+    /// The packet that has ipstack move what is in order would not fit with the peer's headers.
+    #[tokio::test]
+    async fn a_packet_full_of_options_fills_a_hole() {
+        const MTU: usize = 1501;
+        let [peer, local] = ["[fd00::1]:4000", "[fd00::2]:80"].map(|address| address.parse::<SocketAddr>().unwrap());
+        let (link, mut other_end) = MemoryLink::pair(MTU, MemoryLink::DEFAULT_DEPTH);
+        let (mut device, hub) = device(link, Repairs::ALL);
+        let first = ISN.wrapping_add(1);
+        let mut put = |sequence, flags, payload: &[u8], options: usize| {
+            let fields = TcpFields { sequence, acknowledgement: 100, flags, window: 500 };
+            let mut headers = [0; MAX_HEADERS_LEN];
+            let template = TcpHeaders::new(peer, local).unwrap();
+            let len = template.write(fields, &[], payload, Checksum::Filled, &mut headers);
+            let mut packet = [&headers[..len], payload].concat();
+            if options > 0 {
+                let mut extension = vec![packet[6], (options / 8 - 1) as u8];
+                // PadN (RFC 8200, 4.2), each of 255 bytes at most.
+                while extension.len() < options {
+                    let len = (options - extension.len()).min(250);
+                    extension.extend([1, len as u8 - 2]);
+                    extension.resize(extension.len() + len - 2, 0);
+                }
+                packet[6] = 60;
+                packet.splice(40..40, extension);
+                let len = (packet.len() - 40) as u16;
+                packet[4..6].copy_from_slice(&len.to_be_bytes());
+            }
+            other_end.try_send(PacketMeta::default(), &[IoSlice::new(&packet)]).unwrap();
+        };
+        put(ISN, SYN, &[], 0);
+        let mut buffer = vec![0; MTU];
+        let mut next = async |device: &mut Device<MemoryLink>| {
+            let mut buffer = ReadBuf::new(&mut buffer);
+            let read = poll_fn(|cx| Pin::new(&mut *device).poll_read(cx, &mut buffer));
+            let read = tokio::time::timeout(Duration::from_millis(20), read).await;
+            read.is_ok().then(|| TcpSegment::parse(buffer.filled()).unwrap().payload().to_vec())
+        };
+        assert_eq!(next(&mut device).await, Some(vec![]));
+        let syn_ack = TcpFields { sequence: 99, acknowledgement: first, flags: SYN | ACK, window: u16::MAX };
+        leave(&mut device, &packet(local, peer, syn_ack, &[])).await;
+        let _taken = hub.take(FlowKey { local, peer });
+        put(first.wrapping_add(1), ACK, b"b", 0);
+        put(first, ACK, b"a", 1440);
+        let mut payloads = Vec::new();
+        while let Some(payload) = next(&mut device).await {
+            payloads.push(payload);
+        }
+        assert_eq!(payloads, [&b"b"[..], b"a", &[0; 2]]);
+    }
+
     /// ipstack has not made a connection of the first SYN.
     #[tokio::test]
     async fn a_syn_is_not_repeated() {

@@ -14,7 +14,7 @@ use platform::packet::flags::{ACK, FIN, RST, SYN};
 use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, TcpLayout, TcpSegment, offset, write_ip_len};
 use tokio::time::{Instant, Sleep};
 
-use super::check::{Piece, Verdict, stray, write_acknowledgement};
+use super::check::{Piece, Verdict, stray};
 use super::stream::{Flow, Hub};
 use crate::{FlowKey, Repair};
 
@@ -76,7 +76,7 @@ impl Guard {
             }
             Verdict::Establish(piece) => (Some(self.establish(&flow, piece, segment, headers)), None),
             Verdict::Nudge => {
-                self.nudge(&flow, segment, headers);
+                self.nudge(&flow, segment.window());
                 (None, None)
             }
             Verdict::Ack => (None, ack(ACK)),
@@ -93,7 +93,7 @@ impl Guard {
     /// Keeps the FIN of a segment that ipstack reads.
     fn pass(&mut self, flow: &Flow, piece: Piece, segment: &TcpSegment<'_>, headers: &[u8]) -> Piece {
         for _ in 0..piece.nudges {
-            self.nudge(flow, segment, headers);
+            self.nudge(flow, segment.window());
         }
         let is_apart = self.hub.repairs.has(Repair::HandsFinApart) || segment.payload().is_empty();
         if segment.flags() & FIN != 0 && is_apart {
@@ -112,14 +112,19 @@ impl Guard {
         self.pass(flow, piece, segment, headers)
     }
 
-    /// Gives ipstack two bytes that it has. It drops them, and moves what is in order.
-    fn nudge(&mut self, flow: &Flow, segment: &TcpSegment<'_>, headers: &[u8]) {
-        let mut nudge = headers.to_vec();
-        let from = flow.fields(ACK).acknowledgement.wrapping_sub(2).wrapping_sub(segment.sequence());
-        patch(&mut nudge, segment, from as usize, 2, ACK);
-        write_acknowledgement(&mut nudge, segment.layout.tcp_at, flow.acknowledged());
-        nudge.extend([0; 2]);
-        self.queue.push_back(nudge);
+    /// Gives ipstack two bytes that it has. It drops them, and moves what is in order. The headers are not the peer's, which
+    /// may fill a packet with options.
+    fn nudge(&mut self, flow: &Flow, window: u16) {
+        let Some(template) = TcpHeaders::new(flow.key.peer, flow.key.local) else { return };
+        let fields = TcpFields {
+            sequence: flow.fields(ACK).acknowledgement.wrapping_sub(2),
+            acknowledgement: flow.acknowledged(),
+            flags: ACK,
+            window,
+        };
+        let (mut headers, bytes) = ([0; MAX_HEADERS_LEN], [0; 2]);
+        let len = template.write(fields, &[], &bytes, Checksum::Filled, &mut headers);
+        self.queue.push_back([&headers[..len], &bytes].concat());
     }
 
     /// Ends a connection in the adapter and in ipstack, which ends its task at the packet after a RST.
