@@ -29,7 +29,7 @@ mod tests;
 use std::time::Duration;
 
 use platform::packet::flags::{ACK, SYN};
-use platform::packet::{MAX_HEADERS_LEN, TCP, TcpFields, TcpHeaders, Transport};
+use platform::packet::{Ipv4Fragment, MAX_HEADERS_LEN, TCP, TcpFields, TcpHeaders, Transport};
 use platform::{Checksum, Link};
 use smoltcp::iface::{Config, Interface, PollIngressSingleResult, PollResult, SocketSet};
 use smoltcp::socket::tcp::State;
@@ -151,8 +151,7 @@ impl<L: Link> SmoltcpEngine<L> {
         let Some(segment) = segment::parse(packet) else {
             return match Arrival::parse(packet) {
                 Some(arrival) => Class::Datagram(arrival),
-                // A damaged segment.
-                None if Transport::parse(packet).is_some_and(|transport| transport.protocol == TCP) => Class::Unwelcome,
+                None if is_tcp(packet) => Class::Unwelcome,
                 None => Class::Other,
             };
         };
@@ -166,7 +165,7 @@ impl<L: Link> SmoltcpEngine<L> {
             return match segment.key {
                 // RFC 9293, 3.9.2.3; RFC 1122, 3.2.1.3: groups and loopback addresses have no connections.
                 FlowKey { local, peer } if !is_host(local.ip()) || !is_host(peer.ip()) => Class::Unwelcome,
-                key if segment.opens => self.begin(key, now),
+                key if segment.opens => self.begin(key, now, None),
                 _ => Class::Other,
             };
         };
@@ -197,7 +196,7 @@ impl<L: Link> SmoltcpEngine<L> {
                         } else {
                             self.table.detach(flow);
                         }
-                        self.begin(segment.key, now)
+                        self.begin(segment.key, now, Some(edges.sent))
                     }
                 }
             }
@@ -460,6 +459,13 @@ enum Class {
     Unwelcome,
     /// Any other packet, or none: smoltcp handles it.
     Other,
+}
+
+/// Whether a packet is TCP although it is no segment: a damaged one, or a fragment. smoltcp would join fragments, find no
+/// socket in an empty set, and reset the connection.
+fn is_tcp(packet: &[u8]) -> bool {
+    let whole = Transport::parse(packet).map(|transport| transport.protocol);
+    whole.or_else(|| Ipv4Fragment::parse(packet).map(|fragment| fragment.protocol)) == Some(TCP)
 }
 
 /// A random seed for smoltcp, from the standard library's hash keys.

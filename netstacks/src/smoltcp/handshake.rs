@@ -13,20 +13,27 @@ use super::half_open::{HalfOpen, Next};
 use super::numbers::Numbers;
 use super::{Class, SmoltcpEngine};
 use crate::driven::FlowId;
-use crate::recovery::Recovery;
+use crate::recovery::{Recovery, is_before};
 use crate::{FlowKey, Repair, StackCongestion};
 
 /// The timeout of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// The distance between the last number of a connection and the first of its successor (Linux, `tcp_timewait_state_process`).
+const NEXT_NUMBER: u32 = 65_535 + 2;
+
 impl<L: Link> SmoltcpEngine<L> {
-    /// Begins a connection with the next packet, its SYN.
-    pub(super) fn begin(&mut self, key: FlowKey, now: Instant) -> Class {
+    /// Begins a connection with the next packet, its SYN. `old_end` is the number after the last byte that an earlier
+    /// connection of the same ends has sent: RFC 1122, 4.2.2.13 wants a larger one.
+    pub(super) fn begin(&mut self, key: FlowKey, now: Instant, old_end: Option<u32>) -> Class {
         // smoltcp finds no socket and replies with a RST.
         if !self.table.is_listening() || key.local.port() == 0 {
             return Class::Other;
         }
-        let initial = self.initial_numbers.of(&key, now);
+        let by_clock = self.initial_numbers.of(&key, now);
+        // The old connection may have sent faster than the clock of the numbers. The distance is Linux's.
+        let too_low = old_end.filter(|end| !is_before(*end, by_clock));
+        let initial = too_low.map_or(by_clock, |end| end.wrapping_add(NEXT_NUMBER));
         if self.table.room() > 0
             && let Some(half_open) = self.device.next_packet().and_then(|syn| HalfOpen::new(syn, initial, now))
         {
@@ -57,7 +64,7 @@ impl<L: Link> SmoltcpEngine<L> {
             Next::Replace => {
                 let key = *self.table.key(flow);
                 self.forget(flow);
-                self.begin(key, now)
+                self.begin(key, now, None)
             }
             Next::Forget => {
                 self.forget(flow);

@@ -5,13 +5,15 @@
 use std::io::IoSlice;
 use std::net::SocketAddr;
 
-use platform::packet::TcpSegment;
+use platform::packet::checksum::sum;
+use platform::packet::{TcpSegment, write_ip};
 use platform::packet::flags::{FIN, RST, SYN};
 use platform::{MemoryLink, PacketBuffer, PacketMeta};
 
 use super::connection::REST;
 use super::*;
 use crate::driven::{Accepted, Engine, FlowId};
+use crate::recovery::is_before;
 use crate::{Repairs, StackCongestion};
 
 const MSS_1460: [u8; 4] = [2, 4, 5, 180];
@@ -317,4 +319,46 @@ fn an_egress_gives_the_memory_of_few_connections_back() {
     assert!(bench.engine.has_due());
     bench.turn();
     assert!(!bench.engine.has_due());
+}
+
+/// smoltcp would join them, and answer with a RST.
+#[test]
+fn fragments_do_not_reset_their_connection() {
+    let mut bench = Bench::new(MemoryLink::pair(1500, 256), Repairs::ALL, StackCongestion::None);
+    bench.open();
+    let fields = TcpFields { sequence: bench.sequence, acknowledgement: bench.acknowledgement, flags: ACK, window: 9 };
+    let [from, to] = [([10, 0, 0, 1], bench.port), ([10, 0, 0, 2], 80)].map(SocketAddr::from);
+    let (mut headers, payload) = ([0; MAX_HEADERS_LEN], [0; 108]);
+    let len = TcpHeaders::new(from, to).unwrap().write(fields, &[], &payload, Checksum::Filled, &mut headers);
+    let transport = [&headers[20..len], &payload].concat();
+    // More fragments follow; the last begins at byte 64, in units of 8.
+    for (part, [high, low]) in [(&transport[..64], [0x20, 0]), (&transport[64..], [0, 8])] {
+        let mut packet = vec![0; 20];
+        write_ip(&mut packet, from.ip(), to.ip(), TCP, part.len());
+        (packet[6], packet[7]) = (high, low);
+        packet[10..12].fill(0);
+        let checksum = !sum(&packet);
+        packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+        packet.extend(part);
+        bench.wire.try_send(PacketMeta::default(), &[IoSlice::new(&packet)]).unwrap();
+    }
+    assert_eq!(bench.turn(), []);
+}
+
+/// The clock of the numbers stands still, and the connection before has sent bytes.
+#[test]
+fn a_reopened_connection_has_numbers_beyond_the_old_ones() {
+    let mut bench = Bench::new(MemoryLink::pair(1500, 256), Repairs::ALL, StackCongestion::None);
+    let accepted = bench.open();
+    bench.send(accepted, 10_000);
+    bench.put(ACK, &[], &[]);
+    bench.engine.finish(accepted.flow);
+    assert_eq!(bench.turn(), [(ACK | FIN, 0)]);
+    let old_end = bench.acknowledgement;
+    bench.put(ACK | FIN, &[], &[]);
+    bench.turn();
+    bench.sequence = bench.sequence.wrapping_add(100_000);
+    bench.put(SYN, &MSS_1460, &[]);
+    assert_eq!(bench.turn(), [(SYN | ACK, 0)]);
+    assert!(is_before(old_end, bench.acknowledgement), "{old_end} {}", bench.acknowledgement);
 }
