@@ -160,7 +160,7 @@ pub fn read(header: &[u8; HEADER_LEN], packet: &[u8]) -> Result<PacketMeta, Malf
         if place.0 + place.1 + 2 > packet.len() {
             return Err(Malformed::ChecksumBeyondPacket);
         }
-        if Transport::checksum_place(packet).is_some_and(|of_packet| of_packet != place) {
+        if Transport::checksum_place(packet) != Some(place) {
             return Err(Malformed::ChecksumElsewhere);
         }
         meta.checksum = Checksum::Partial;

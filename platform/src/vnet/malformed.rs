@@ -102,6 +102,10 @@ fn a_header_that_contradicts_its_packet_is_refused() {
         for offset in [room - 1, room, 0x7fff, 0xffff] {
             assert_eq!(refused(own, 9, offset), Malformed::ChecksumBeyondPacket, "offset {offset}");
         }
+        // In a tunnel, the checksum is nowhere where a packet without one has it.
+        let mut tunnelled = packet.clone();
+        tunnelled[if packet[0] >> 4 == 6 { 6 } else { 9 }] = 4;
+        assert_eq!(read(&header(shape, GSO_NONE, 0, 16), &tunnelled), Err(Malformed::ChecksumElsewhere));
         let mut done = header(shape, own, 9, 16);
         done[0] = 0;
         assert_eq!(read(&done, &packet), Err(Malformed::SegmentationWithoutChecksum));
