@@ -197,15 +197,19 @@ impl Stream {
         self.arrived().saturating_sub(self.warmup_bytes)
     }
 
-    /// Whether the timed window that began at `begin` is over for the streams of this direction, of all `streams`.
-    pub(crate) fn is_over(&self, begin: Instant, streams: &[Self]) -> bool {
+    /// Whether the timed window that began at `begin` is over for all `streams`, of one amount. Both directions end together,
+    /// because one alone is another load.
+    pub(crate) fn is_over(begin: Instant, streams: &[Self]) -> bool {
+        let Some(Self { amount, .. }) = streams.first() else { return true };
         let elapsed = begin.elapsed();
         // Before its time, the counts need not be read.
-        if matches!(self.amount, Amount::Time { time, .. } if elapsed < time) {
+        if matches!(amount, Amount::Time { time, .. } if elapsed < *time) {
             return false;
         }
-        let beside = streams.iter().filter(|stream| stream.direction == self.direction);
-        self.amount.is_over(elapsed, beside.map(Self::timed_bytes).sum())
+        [Direction::ToClient, Direction::ToServer].into_iter().all(|direction| {
+            let mut beside = streams.iter().filter(|stream| stream.direction == direction).peekable();
+            beside.peek().is_none() || amount.is_over(elapsed, beside.map(Self::timed_bytes).sum())
+        })
     }
 
     /// Ends the timed window of this stream. Only the first call has an effect.
@@ -253,5 +257,36 @@ impl Stream {
 
     pub(crate) fn is_told_to_stop(&self) -> bool {
         self.stop.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    /// The faster direction would go on alone, and the figure would be that of no load.
+    #[test]
+    fn both_directions_end_together() {
+        let words = "x -m both --layer loopback";
+        let scenario = Scenario::try_from(Cli::try_parse_from(words.split(' ')).unwrap().run).unwrap();
+        let streams = Stream::split(&scenario);
+        let begin = Instant::now() - Duration::from_millis(1100);
+        let is_over_with = |to_client: u64, to_server: u64| {
+            for stream in &*streams {
+                let timed = if stream.direction == Direction::ToClient { to_client } else { to_server };
+                stream.set_arrived(stream.warmup_bytes + timed);
+            }
+            Stream::is_over(begin, &streams)
+        };
+        let (much, some, little) = (2_000_000_000, 150_000_000, 1_000_000);
+        assert!(is_over_with(much, much));
+        assert!(!is_over_with(much, some) && !is_over_with(some, much) && !is_over_with(some, some));
+        assert!(is_over_with(much, little), "a direction that would not have its bytes in ten times the time");
+        assert!(!Stream::is_over(Instant::now(), &streams));
     }
 }

@@ -50,7 +50,7 @@ pub(super) fn prepare(scenario: &Scenario, tun: &Tun) -> Result<Prepared, RunErr
     if !scenario.isolated {
         let source = io::Error::new(io::ErrorKind::Unsupported, "it would make a router of this host");
         return Err(platform::Error::new(Class::Unavailable, "forward packets in", "the host's network", source)
-            .remedy("leave out --netns host; only Linux has networks of a run's own")
+            .remedy("only Linux has networks of a run's own; on Linux leave out --netns host and --tun-fd")
             .into());
     }
     let (device, facts) = tun::open(scenario, tun)?;
@@ -160,7 +160,7 @@ impl<L: Link> Shuttle<L> {
             let taken = self.take(phase, stream)?;
             match goal {
                 Goal::Offset(end) if self.back >= end => return Ok(()),
-                Goal::Time { begin } if stream.is_over(begin, slice::from_ref(stream)) => return Ok(()),
+                Goal::Time { begin } if Stream::is_over(begin, slice::from_ref(stream)) => return Ok(()),
                 Goal::None if self.back == self.sent => return Ok(()),
                 _ => {}
             }

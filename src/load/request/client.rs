@@ -123,11 +123,10 @@ impl<S: Sockets> Work<S> for Requester {
         engine.turn_until(self, engine.now() + WARM_UP.min(self.exchange.time), |_, _| false)?;
         if self.exchange.is_udp() {
             // The first ones may be lost beside a stream.
-            engine.turn_until(self, engine.now() + self.exchange.drain, |work, _| work.answered > 0)?;
+            engine.turn_until(self, engine.now() + self.exchange.drain, |work, _| !work.is_silent(work.answered))?;
         }
         self.stop(engine)?;
-        self.counts.verdict(self.answered)?;
-        if self.answered == 0 { Err(LoadError::Silent { sent: self.counts.sent }) } else { Ok(()) }
+        self.check(self.answered)
     }
 
     fn run(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<(), LoadError> {
@@ -160,9 +159,7 @@ impl<S: Sockets> Work<S> for Requester {
             return self.close_idle(engine, window);
         }
         self.stop(engine)?;
-        self.counts.verdict(self.in_window)?;
-        let is_silent = self.in_window == 0 && self.exchange.is_udp();
-        if is_silent { Err(LoadError::Silent { sent: self.counts.sent }) } else { Ok(()) }
+        self.check(self.in_window)
     }
 
     fn leave(&mut self) {
@@ -226,6 +223,17 @@ impl<S: Sockets> Work<S> for Requester {
 }
 
 impl Requester {
+    /// Whether datagrams were sent, and none was answered. A request on a connection that has no answer is an error already.
+    fn is_silent(&self, answered: u64) -> bool {
+        answered == 0 && self.counts.sent > 0
+    }
+
+    /// Fails if a request has failed, or if none was answered. The first request of a thread may be due later.
+    fn check(&self, answered: u64) -> Result<(), LoadError> {
+        self.counts.verdict(answered)?;
+        if self.is_silent(answered) { Err(LoadError::Silent { sent: self.counts.sent }) } else { Ok(()) }
+    }
+
     /// Bytes of the streams beside the requests, which the first thread counts.
     fn background_bytes(&self) -> u64 {
         if self.thread.0 == 0 { self.exchange.background_bytes() } else { 0 }

@@ -36,7 +36,7 @@ pub(crate) fn client(
         timed: None,
         busy: 0,
         draining: 0,
-        over: [false; 2],
+        over: false,
         paused: BinaryHeap::new(),
     };
     Client::new(sockets, work)
@@ -57,8 +57,8 @@ struct Clients {
     busy: usize,
     /// Readers that wait for the bytes that were in flight at the end of their window.
     draining: usize,
-    /// Whether the time of each direction is over.
-    over: [bool; 2],
+    /// Whether the window is over.
+    over: bool,
     /// Writers that wait until their next bytes are due.
     paused: BinaryHeap<Reverse<(Instant, usize)>>,
 }
@@ -177,7 +177,7 @@ impl<S: Sockets> Work<S> for Clients {
                 return Ok(false);
             }
             // Whether the window is over is checked after this turn.
-            if self.is_out_of_time(index) {
+            if self.is_out_of_time() {
                 break;
             }
         }
@@ -387,34 +387,24 @@ impl Clients {
     /// Whether the window is over for a stream, which has at least one read or write in it, however late its thread runs.
     fn is_over(&self, index: usize) -> bool {
         let flow = &self.flows[index];
-        self.over[self.stream(index).direction as usize] && flow.offset > flow.warm
+        self.over && flow.offset > flow.warm
     }
 
     /// Whether it has to be checked if the window is over.
-    fn is_out_of_time(&self, index: usize) -> bool {
-        let over = self.over[self.stream(index).direction as usize];
-        !over && self.timed.zip(self.time()).is_some_and(|(begin, time)| begin.elapsed() >= time)
+    fn is_out_of_time(&self) -> bool {
+        !self.over && self.timed.zip(self.time()).is_some_and(|(begin, time)| begin.elapsed() >= time)
     }
 
-    /// Checks for each direction whether its window is over, and stops its streams.
+    /// Checks whether the window is over, and stops the streams then.
     fn check_time<S: Sockets>(&mut self, engine: &mut Engine<S>) -> Result<(), LoadError> {
-        let Some(begin) = self.timed.filter(|begin| self.time().is_some_and(|time| begin.elapsed() >= time)) else {
+        if !self.is_out_of_time() {
             return Ok(());
-        };
-        for direction in [Direction::ToClient, Direction::ToServer] {
-            let over = &mut self.over[direction as usize];
-            let Some(first) = self.streams.iter().find(|stream| stream.direction == direction && !*over) else {
-                continue;
-            };
-            *over = first.is_over(begin, &self.streams);
-            if !*over {
-                continue;
-            }
-            for index in 0..self.flows.len() {
-                if self.stream(index).direction == direction && self.is_over(index) {
-                    self.stop(&mut engine.sockets, index)?;
-                    engine.again(index);
-                }
+        }
+        self.over = self.timed.is_some_and(|begin| Stream::is_over(begin, &self.streams));
+        for index in 0..self.flows.len() {
+            if self.is_over(index) {
+                self.stop(&mut engine.sockets, index)?;
+                engine.again(index);
             }
         }
         Ok(())
