@@ -165,10 +165,9 @@ pub(super) fn isolated(settings: &Settings, tun_fd: Option<i32>) -> bool {
 
 fn subject(axes: &Axes, mtu: u16, ipv6: bool) -> Result<(Subject, Workload), PlanError> {
     let layer = axes.layer();
-    let missing = |option| PlanError::new(option, format!("the layer {layer} needs it"));
     let no_stack = || match layer {
         Layer::Path => PlanError::new("--netstack", "a run needs it, or --program in its place"),
-        _ => missing("--netstack"),
+        _ => PlanError::new("--netstack", format!("the layer {layer} needs it")),
     };
     if axes.mode.is_none() && axes.netstack.is_none() && layer == Layer::Path {
         return Err(PlanError::new("--mode, --netstack", FIRST));
@@ -181,7 +180,7 @@ fn subject(axes: &Axes, mtu: u16, ipv6: bool) -> Result<(Subject, Workload), Pla
     let workload = match (subject, axes.mode.one()) {
         (Subject::Device, _) => Workload::Packets,
         (_, Some(mode)) => workload(axes, mode, mtu.saturating_sub(if ipv6 { 40 + 8 } else { 20 + 8 }))?,
-        (_, None) => return Err(missing("--mode")),
+        (_, None) => return Err(PlanError::new("--mode", "a run needs it: reader, writer, both, rr, crr or idle")),
     };
     Ok((subject, workload))
 }
@@ -310,7 +309,7 @@ fn parallel(axes: &Axes, workload: Workload) -> Result<NonZeroU16, PlanError> {
 
 /// How long the mode idle waits for the subject to release memory.
 fn release(axes: &Axes, timeout: Duration) -> Result<Duration, PlanError> {
-    let release = axes.release.one().unwrap_or(DEFAULT_RELEASE);
+    let release = axes.release.one().unwrap_or(DEFAULT_RELEASE.min(timeout / 4));
     if axes.release.is_some() && release >= timeout {
         let [release, timeout] = [release, timeout].map(|time| time.as_secs_f64());
         return Err(PlanError::new("--release", format!("{release} seconds do not fit into --timeout {timeout}")));

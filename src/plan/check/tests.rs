@@ -100,6 +100,7 @@ fn an_option_without_effect_is_refused() {
         ("-m writer --layer loopback --mtu 9000", "--mtu: the layer loopback has no device"),
         ("-m rr", "--netstack: a run needs it, or --program in its place"),
         ("-m rr --layer stack", "--netstack: the layer stack needs it"),
+        ("-n lwip", "--mode: a run needs it: reader, writer"),
         ("-m rr --program pasta --pin 0", "--pin: its threads are another program's; use taskset"),
         ("-m rr -n external --command true --pin 0", "--pin: its threads"),
         ("-m rr -n lwip --layer stack --parallel 2 --shards 2", "lwip has one instance a process"),

@@ -57,7 +57,8 @@ pub(super) fn timeout(preset: Preset, axes: &Axes) -> Option<Duration> {
         Preset::Programs | Preset::Repairs | Preset::Cores => true,
         _ => axes.loss.is_some() || !is_whole,
     };
-    may_hang.then(|| SHORT_TIMEOUT.max(2 * axes.time.one().unwrap_or_default()))
+    let least = SHORT_TIMEOUT.max(2 * axes.time.one().unwrap_or_default());
+    may_hang.then(|| least.saturating_add(axes.release.one().unwrap_or_default()))
 }
 
 /// Whether it has cells that may never finish: of programs as they are, of stacks without their repairs, and of `tcp_ip` with new

@@ -274,6 +274,10 @@ fn the_check_of_a_path_is_short_and_compares_every_byte() {
         assert_eq!((check.verify, check.warmup_bytes, check.timeout), (Verify::Full, 0, Duration::from_secs(3)));
         assert_eq!(Cell::planned(&check), Cell::planned(&scenario));
     }
+    let many = &plan("--parallel 5000 -n smoltcp -m reader").scenarios[0];
+    assert_eq!(many.path_check().amount, Amount::Bytes(NonZeroU64::new(200_000_000).unwrap()));
+    let idle = &plan("-m idle --parallel 2 -n smoltcp --release 20s").scenarios[0];
+    assert!(idle.path_check().release < Duration::from_secs(1));
 }
 
 /// A stack in a process of its own has bulk datagrams, too.
