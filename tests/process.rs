@@ -189,7 +189,8 @@ fn a_process_that_does_not_end_is_killed() {
 #[test]
 #[ignore = "hangs until it is interrupted"]
 fn hang() {
-    let program = program("interrupted-hanging", "echo $$ >\"$0.pid\"; exec sleep 1000");
+    let ends = "trap 'echo bye >\"$0.bye\"; exit 130' TERM; echo $$ >\"$0.pid\"; while :; do sleep 0.05; done";
+    let program = program("interrupted-hanging", ends);
     let result = ProcessExecutor::new(program).execute(&scenario("--timeout 100"));
     assert!(matches!(result, Err(RunError::Interrupted)), "{result:?}");
 }
@@ -197,7 +198,8 @@ fn hang() {
 #[test]
 fn an_interrupt_of_the_parent_alone_ends_the_process_too() {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("process-interrupted-hanging.pid");
-    let _old = fs::remove_file(&file);
+    let bye = file.with_extension("bye");
+    let _old = [&file, &bye].map(fs::remove_file);
     let mut parent = Command::new(std::env::current_exe().unwrap());
     let parent = parent.args(["--exact", "process::hang", "--ignored"]).stdout(Stdio::piped()).spawn().unwrap();
     let begin = Instant::now();
@@ -213,6 +215,7 @@ fn an_interrupt_of_the_parent_alone_ends_the_process_too() {
     let output = parent.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     assert!(!Path::new("/proc").join(&pid).exists(), "process {pid} is still there");
+    assert!(bye.exists(), "it had no time to end what it had started");
 }
 
 /// A long run of the real program, in a process that the test below kills.

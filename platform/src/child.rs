@@ -183,16 +183,14 @@ impl Child {
     }
 
     /// Asks it to end, as `kill` does (SIGTERM), and kills it if it does not within `limit`. Returns its end and whether it
-    /// had to be killed; no end if even then it does not end. A system without such a request kills at once.
+    /// had to be killed; no end if even then it does not end. A system without such a request only closes its standard input.
     pub async fn terminate(self, limit: Duration) -> (Option<Arc<End>>, bool) {
         self.orders.close();
         if let Some(end) = self.end.borrow().clone() {
             return (Some(end), false);
         }
-        if Native::TERMINATES
-            && self.alive.send(()).is_ok()
-            && let Ok(end) = timeout(limit, self.ended()).await
-        {
+        let is_asked = !Native::TERMINATES || self.alive.send(()).is_ok();
+        if is_asked && let Ok(end) = timeout(limit, self.ended()).await {
             return (end, false);
         }
         (self.kill().await, true)

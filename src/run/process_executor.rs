@@ -31,8 +31,8 @@ const GRACE: Duration = Duration::from_secs(25);
 /// How long a program may take to describe itself.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a process may take to end by itself after an interrupt. In a terminal it gets the interrupt, too.
-const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long a process may take to end what it has started, such as programs in its networks, after it was asked to end.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// In a terminal, an interrupt is for this process and its child. This process may get it this much later.
 const ECHO: Duration = Duration::from_millis(200);
@@ -66,7 +66,7 @@ impl ProcessExecutor {
         Self { program: program.into(), grace: GRACE, watch: Mutex::new(None) }
     }
 
-    /// Sets how long a process may take beyond the timeout of its run before it is killed.
+    /// Sets how long a process may take beyond the timeout of its run, or to describe itself, before it is ended.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
@@ -80,10 +80,13 @@ impl ProcessExecutor {
     /// [`RunError::OtherProtocol`] or [`RunError::NoProtocol`] if it cannot make runs for this program; or it cannot
     /// be started, or the user interrupted it.
     pub fn hello(&self) -> Result<Environment, RunError> {
-        let end = self.child(Task::Hello, HELLO_TIMEOUT)?;
-        let stdout = end.as_ref().map(|end| String::from_utf8_lossy(&end.stdout)).unwrap_or_default();
         let program = self.program.display().to_string();
-        Ok(Greeting::parse(&stdout, &program)?.environment)
+        let limit = HELLO_TIMEOUT.min(self.grace);
+        let Some(end) = self.child(Task::Hello, limit)? else {
+            let text = format!("{program} did not say what it is within {} s", limit.as_secs_f64());
+            return Err(RunError::Process { class: Class::Failed, text });
+        };
+        Ok(Greeting::parse(&String::from_utf8_lossy(&end.stdout), &program)?.environment)
     }
 
     /// Gives a child process a task, and waits for its end; `None` if it had to be killed.
@@ -116,7 +119,7 @@ impl ProcessExecutor {
         tokio::select! {
             biased;
             () = interrupts.next() => {
-                child.stop(SHUTDOWN_TIMEOUT).await;
+                child.terminate(SHUTDOWN_TIMEOUT).await;
                 Err(RunError::Interrupted)
             }
             end = timeout(limit, child.ended()) => match end.ok().flatten() {
@@ -125,7 +128,7 @@ impl ProcessExecutor {
                 }
                 Some(end) => Ok(Some(end)),
                 None => {
-                    child.kill().await;
+                    child.terminate(SHUTDOWN_TIMEOUT).await;
                     Ok(None)
                 }
             },
