@@ -252,7 +252,10 @@ impl Profile {
     }
 
     fn read(path: &Path) -> Result<Self, String> {
-        let bytes = beginning(path).map_err(|error| error.to_string())?;
+        let bytes = beginning(path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => NO_FILE.to_owned(),
+            _ => error.to_string(),
+        })?;
         let is_program = PROGRAM_STARTS.iter().any(|start| bytes.starts_with(start));
         let profile = match String::from_utf8(bytes) {
             Ok(text) if text.len() as u64 <= MAX_PROFILE => Self::parse(&text),
@@ -422,6 +425,10 @@ impl Profile {
 fn is_path(typed: &str) -> bool {
     typed.contains('/') || Path::new(typed).extension().is_some_and(|end| end == "toml")
 }
+
+/// What to write in place of a profile that is not there.
+const NO_FILE: &str = "there is no such file; write a name of `programs list`, the path of a profile, or a command with \
+                       {tun} in quotation marks";
 
 /// What to do with a program that was named in place of a profile.
 fn no_profile(program: &Path) -> String {

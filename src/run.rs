@@ -269,7 +269,7 @@ fn enter_network(scenario: &Scenario) -> Result<Network, RunError> {
             let source = io::Error::new(io::ErrorKind::Unsupported, "it needs networks of its own");
             let operation = "run two sides in";
             Err(platform::Error::new(Class::Unavailable, operation, "the host's network", source)
-                .remedy("leave out --netns host; only Linux has networks of a run's own")
+                .remedy("only Linux has networks of a run's own; on Linux leave out --netns host")
                 .into())
         }
         Subject::Proxy(_) | Subject::Program(_) | Subject::Kernel => {

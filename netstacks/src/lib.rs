@@ -231,8 +231,12 @@ impl fmt::Display for NotCompiledIn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(stack) = self;
         match stack {
-            StackKind::Gvisor | StackKind::External => write!(f, "{stack} is a process of its own"),
-            StackKind::Kernel => write!(f, "{stack} is for conform alone"),
+            StackKind::Gvisor | StackKind::External => {
+                write!(f, "{stack} is a process of its own; choose a stack of this build")
+            }
+            StackKind::Kernel => {
+                write!(f, "{stack} is for conform alone; a run has --layer loopback, --layer kernel and --program kernel")
+            }
             _ => write!(f, "this build is without {stack}; build it with --features {stack}"),
         }
     }

@@ -89,6 +89,7 @@ fn a_command_is_a_profile() {
         assert!(refused.contains("do not use {tun}") && refused.contains("such as a SOCKS5 server alone"), "{refused}");
     }
     assert!(Profile::named("my-proxy").unwrap_err().contains("a command has {tun}"));
+    assert!(Profile::named("./nowhere.toml").unwrap_err().contains("there is no such file; write a name"));
     assert_eq!(Profile::named("x {tun} -c conf.toml").unwrap().command, ["x", "{tun}", "-c", "conf.toml"]);
 }
 

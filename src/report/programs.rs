@@ -22,7 +22,7 @@ pub fn programs(profiles: &[Profile], out: &mut impl Write) -> io::Result<()> {
 pub fn program(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{}: {}", profile.name, carries(profile))?;
     let role = match profile.role {
-        Role::Proxy if profile.guess().is_some() => "proxy; with a placeholder of a tunnel it would be one",
+        Role::Proxy if profile.guess().is_some() => "proxy; with {peer_endpoint} or another placeholder of a tunnel it would be run as a tunnel",
         Role::Proxy => "proxy",
         Role::Tunnel => "tunnel, a process in each of two networks",
         Role::Attach => "attach, a process in the servers' network",
@@ -32,7 +32,11 @@ pub fn program(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     if !profile.command.is_empty() {
         let words = shlex::try_join(profile.command.iter().map(String::as_str)).unwrap_or_default();
         writeln!(out, "command: {words}")?;
-        writeln!(out, "installed: {}", if profile.is_installed() { "yes" } else { "no" })?;
+        match (profile.is_installed(), &profile.install) {
+            (true, _) => writeln!(out, "installed: yes")?,
+            (false, None) => writeln!(out, "installed: no")?,
+            (false, Some(install)) => writeln!(out, "installed: no; {install}")?,
+        }
     }
     writeln!(out, "placeholders:")?;
     let mut known = PLACEHOLDERS.iter().filter(|known| known.role.is_none_or(|role| role == profile.role));
@@ -60,7 +64,7 @@ mod tests {
     #[test]
     fn the_check_of_a_command_says_how_it_is_run() {
         for (typed, role) in [
-            ("x {tun}", "role: proxy; with a placeholder of a tunnel it would be one\n"),
+            ("x {tun}", "role: proxy; with {peer_endpoint} or another placeholder of a tunnel it would be run as a tunnel\n"),
             ("x {tun} {socks5}", "role: proxy\n"),
             ("x {tun} {peer_endpoint}", "role: tunnel, a process in each of two networks\n"),
         ] {

@@ -24,7 +24,7 @@ pub enum Warning {
     #[error("the kernel retransmitted {}; packets were lost or reordered on the way", plural(.0, "segment"))]
     SentAgain(u64),
     /// The device dropped packets.
-    #[error("the device dropped {}; lower --window, or lengthen its queue", plural(.0, "packet"))]
+    #[error("the device dropped {}; lower --window, or lengthen its queue with --queue", plural(.0, "packet"))]
     DeviceDrops(u64),
     /// A device with a queue of this length dropped packets, and there is no stack with a window.
     #[error(
