@@ -11,7 +11,7 @@ use platform::packet::flags::{ACK, FIN, PSH, RST, SYN};
 use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders};
 
 use crate::wire::{Key, SACK, Segment, TIMESTAMPS, Wire};
-use crate::{LATE, SOON, Step, Stop, distance, patient};
+use crate::{LATE, SOON, Step, Stop, check, distance, patient};
 
 /// Kinds of options.
 pub(crate) const MSS: u8 = 2;
@@ -384,6 +384,20 @@ impl Client {
             }
         }
         Ok(bytes)
+    }
+
+    /// Checks how many bytes come without an ACK: at least `least`, and no more than a window. Those must come soon, and what is
+    /// beyond them would come at once.
+    pub(crate) fn sent_to(&mut self, least: i32, window: i32) -> Step {
+        let (mut until, mut reached) = (Instant::now() + patient(LATE), 0);
+        let mut is_enough = false;
+        while let Some(segment) = self.segment_until(until)? {
+            reached = reached.max(distance(self.expected, segment.end()));
+            if reached >= least && !is_enough {
+                (is_enough, until) = (true, Instant::now() + patient(Duration::from_millis(400)));
+            }
+        }
+        check((least..=window).contains(&reached), || format!("it sent {reached} bytes to a window of {window}"))
     }
 
     /// Takes a segment, and acknowledges it if it has payload, SYN or FIN.

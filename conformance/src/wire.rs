@@ -332,7 +332,7 @@ impl Wire {
             Some(Origin::System) | None => return,
         }
         self.packets += 1;
-        if let Some(violation) = violation(&self.capabilities, meta, packet) {
+        if let Some(violation) = violation(meta, packet) {
             self.violation.get_or_insert(violation);
         }
         self.super_packets += usize::from(meta.gso_size.is_some());
@@ -340,6 +340,11 @@ impl Wire {
         match vnet::split(meta, packet) {
             Ok(mut segments) => {
                 while let Ok(Some(len)) = segments.next_into(&mut scratch) {
+                    let mtu = self.capabilities.mtu;
+                    if len > mtu {
+                        self.violation
+                            .get_or_insert_with(|| format!("the stack sent {len} bytes over an MTU of {mtu}"));
+                    }
                     self.store(&scratch[..len]);
                 }
             }
@@ -387,13 +392,10 @@ impl Wire {
     }
 }
 
-/// Returns why a packet of the stack is invalid on this link, if it is.
-fn violation(capabilities: &Capabilities, meta: PacketMeta, packet: &[u8]) -> Option<String> {
+/// Returns why a packet of the stack is invalid, if it is.
+fn violation(meta: PacketMeta, packet: &[u8]) -> Option<String> {
     if ip_len(packet) != Some(packet.len()) {
         return Some(format!("the stack sent a packet of {} bytes whose header has another length", packet.len()));
-    }
-    if meta.gso_size.is_none() && packet.len() > capabilities.mtu {
-        return Some(format!("the stack sent {} bytes over an MTU of {}", packet.len(), capabilities.mtu));
     }
     if packet[0] >> 4 == 4 && sum(&packet[..usize::from(packet[0] & 15) * 4]) != 0xffff {
         return Some("the stack sent an IPv4 header with a wrong checksum".to_owned());
@@ -448,7 +450,7 @@ mod tests {
         for [from, to] in [["10.2.0.2:53", "10.1.0.2:4000"], ["[fd10:0:2::2]:53", "[fd10:0:1::2]:4000"]] {
             let is_refused = |checksum, packet: &[u8]| {
                 let meta = PacketMeta { checksum, gso_size: None };
-                violation(&Capabilities::offloading(1500), meta, packet).is_some()
+                violation(meta, packet).is_some()
             };
             let mut packet = datagram(from.parse().unwrap(), to.parse().unwrap(), b"data");
             assert!(!is_refused(Checksum::Filled, &packet) && is_refused(Checksum::Partial, &packet));

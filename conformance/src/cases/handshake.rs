@@ -370,6 +370,9 @@ fn listener_dropped(setup: &Setup) -> Step {
     let mut clients = [lab.client(), lab.client(), lab.client()];
     for client in &mut clients {
         client.open(&Offer::default())?;
+        // Nothing shows when a stack has taken the ACK up.
+        client
+            .expect_none(Duration::from_millis(50), "a RST or FIN", |segment| segment.has(RST) || segment.has(FIN))?;
     }
     drop(lab.take_listener());
     for client in &mut clients {

@@ -8,7 +8,7 @@ use super::hostile::{flood, named};
 use super::segments::from_the_stack;
 use crate::lab::exchange;
 use crate::wire::Segment;
-use crate::{Case, Client, LATE, Lab, Offer, SOON, Served, Setup, Step, Then, check, packets, pattern, same};
+use crate::{Case, Client, LATE, Lab, Offer, SOON, Served, Setup, Step, Then, applies, check, packets, pattern, same};
 
 pub(super) const CASES: &[Case] = &[
     Case::new("icmp-hard-wrong-number", hard_wrong_number).about(
@@ -198,6 +198,7 @@ fn longest(packets: &[Segment]) -> usize {
 
 /// Sends packets that must not make those of the stack shorter.
 fn stays_large(setup: &Setup, tell: impl Fn(&Lab, &Client) -> Step) -> Step {
+    applies(setup.mtu > 1280, || "no packet is longer than 1280 bytes".to_owned())?;
     let (lab, mut client, mut served) = setup.connect()?;
     exchange(&mut client, &mut served)?;
     tell(&lab, &client)?;
@@ -237,14 +238,15 @@ fn too_big_below_minimum(setup: &Setup) -> Step {
 fn too_big_larger(setup: &Setup) -> Step {
     let kind = if setup.ipv6 { [2, 0] } else { [3, 4] };
     let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect_with(&Offer { mss: Some(9000), ..Offer::default() })?;
+    let larger = setup.mtu.saturating_add(7500);
+    let (mut client, mut served) = lab.connect_with(&Offer { mss: Some(larger), ..Offer::default() })?;
     exchange(&mut client, &mut served)?;
-    for mtu in [1501, 9000, 65_535] {
+    for mtu in [setup.mtu.saturating_add(1), larger, u16::MAX].map(u32::from) {
         tell(&lab, &[kind], mtu, &[from_the_stack(&lab, &client)])?;
     }
     std::thread::sleep(Duration::from_millis(20));
     let longest = longest(&packets_of(&mut client, served)?);
-    check(longest <= 1500, || format!("a packet has {longest} bytes"))?;
+    check(longest <= setup.mtu.into(), || format!("a packet has {longest} bytes"))?;
     lab.finish()
 }
 

@@ -86,7 +86,8 @@ fn carry(client: &mut Client, served: &mut Served) -> Step {
 }
 
 fn thousand_connections(setup: &Setup) -> Step {
-    let mut lab = setup.start_with(|config| config.window = 16 << 10)?;
+    // Each of two shards has half of the backlog, and may get more than half of the connections.
+    let mut lab = setup.start_with(|config| (config.window, config.backlog) = (16 << 10, 2048))?;
     let mut pairs = open(&mut lab, 1000)?;
     for (client, served) in &mut pairs {
         carry(client, served)?;

@@ -61,8 +61,8 @@ pub(in super::super) const CASES: &[Case] = &[
         .plain(),
     Case::new("time-wait-rst", time_wait_rst).about(
         "A RST to a port in TIME-WAIT",
-        "RFC 1337, 3 and 4",
-        "It is ignored. The FIN that comes again is still acknowledged.",
+        "RFC 9293, 3.10.7.4; RFC 1337, 3 and 4",
+        "It ends TIME-WAIT, or is ignored: the FIN that comes again gets a RST or an acknowledgement, and new connections open.",
     ),
 ];
 
@@ -185,8 +185,8 @@ fn restarted_client_in_flight(setup: &Setup) -> Step {
     lab.finish()
 }
 
-/// Sends a packet to a port in TIME-WAIT. Checks that it is no new connection, and that TIME-WAIT goes on.
-fn stays_in_time_wait(setup: &Setup, packet: impl FnOnce(&Client) -> Vec<u8>, is_damaged: bool) -> Step {
+/// Sends a packet to a port in TIME-WAIT. Checks that it is no new connection, and that TIME-WAIT goes on, unless it `may_end`.
+fn stays_in_time_wait(setup: &Setup, packet: impl FnOnce(&Client) -> Vec<u8>, is_damaged: bool, may_end: bool) -> Step {
     let mut lab = setup.start()?;
     if is_damaged {
         lab.needs_checksums()?;
@@ -198,7 +198,9 @@ fn stays_in_time_wait(setup: &Setup, packet: impl FnOnce(&Client) -> Vec<u8>, is
     client.expect_none(Duration::from_millis(100), "SYN+ACK", |segment| segment.has(SYN))?;
     client.put(Out { flags: FIN | ACK, seq: client.next.wrapping_sub(1), ..client.out() })?;
     let next = client.next;
-    client.expect("ACK of the FIN", |segment| segment.has(ACK) && !segment.has(RST) && segment.ack == next)?;
+    client.expect("ACK of the FIN", |segment| {
+        if segment.has(RST) { may_end } else { segment.has(ACK) && segment.ack == next }
+    })?;
     lab.finish_serving()
 }
 
@@ -208,7 +210,7 @@ fn syn(client: &Client, seq: u32) -> Vec<u8> {
 }
 
 fn time_wait_old_syn(setup: &Setup) -> Step {
-    stays_in_time_wait(setup, |client| syn(client, client.isn.wrapping_sub(0x0100_0000)), false)
+    stays_in_time_wait(setup, |client| syn(client, client.isn.wrapping_sub(0x0100_0000)), false, false)
 }
 
 fn time_wait_damaged_syn(setup: &Setup) -> Step {
@@ -217,9 +219,9 @@ fn time_wait_damaged_syn(setup: &Setup) -> Step {
         packet[36] ^= 0x10;
         packet
     };
-    stays_in_time_wait(setup, damaged, true)
+    stays_in_time_wait(setup, damaged, true, false)
 }
 
 fn time_wait_rst(setup: &Setup) -> Step {
-    stays_in_time_wait(setup, |client| client.packet(Out { flags: RST, ack: 0, ..client.out() }), false)
+    stays_in_time_wait(setup, |client| client.packet(Out { flags: RST, ack: 0, ..client.out() }), false, true)
 }

@@ -1,7 +1,7 @@
 //! Floods of SYNs, scans, and SYNs that make no sense.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use platform::packet::flags::{ACK, FIN, PSH, RST, SYN, URG};
 
@@ -200,10 +200,16 @@ fn flags_nonsense(setup: &Setup) -> Step {
 
 fn land(setup: &Setup) -> Step {
     let lab = setup.start()?;
-    let itself = lab.client_from(lab.server(), lab.server());
+    let mut itself = lab.client_from(lab.server(), lab.server());
     for _ in 0..10 {
         lab.send_packet(&syn(&itself))?;
     }
+    let until = Instant::now() + Duration::from_millis(200);
+    let mut count = 0;
+    while itself.segment_until(until)?.is_some() {
+        count += 1;
+    }
+    check(count <= 30, || format!("{count} packets came for ten SYNs"))?;
     lab.finish_serving()
 }
 

@@ -97,9 +97,11 @@ pub(super) fn options_malformed(setup: &Setup) -> Step {
         let client = lab.client();
         client.put(Out { flags: SYN, ack: 0, options: &options, ..client.out() })?;
     }
+    // A stack may reset the connection (RFC 9293, 3.1, MUST-7), but no other.
+    let (victim, _held) = lab.connect()?;
     let (mut client, mut served) = lab.connect()?;
     for options in malformed {
-        client.put(Out { options: &options, ..client.out() })?;
+        victim.put(Out { options: &options, ..victim.out() })?;
     }
     exchange(&mut client, &mut served)?;
     lab.finish_serving()
