@@ -235,7 +235,10 @@ impl fmt::Display for NotCompiledIn {
                 write!(f, "{stack} is a process of its own; choose a stack of this build")
             }
             StackKind::Kernel => {
-                write!(f, "{stack} is for conform alone; a run has --layer loopback, --layer kernel and --program kernel")
+                write!(
+                    f,
+                    "{stack} is for conform alone; a run has --layer loopback, --layer kernel and --program kernel"
+                )
             }
             _ => write!(f, "this build is without {stack}; build it with --features {stack}"),
         }

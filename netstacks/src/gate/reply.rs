@@ -1,16 +1,15 @@
 //! The packets that a gate sends.
 
-use std::net::IpAddr;
+use std::net::SocketAddr;
 
-use etherparse::icmpv4::DestUnreachableHeader;
-use etherparse::icmpv6::DestUnreachableCode;
-use etherparse::{Icmpv4Type, Icmpv6Type, IpHeaders, PacketBuilder, PacketBuilderStep};
-use platform::packet::{ICMP, ICMPV6, Transport, addresses, checksum};
+use platform::packet::flags::{ACK, RST, SYN};
+use platform::packet::{
+    ICMP, ICMPV6, MAX_HEADERS_LEN, TcpFields, TcpHeaders, Transport, UDP, UDP_HEADER_LEN, addresses, checksum,
+    icmp_error, write_ip, write_partial_udp_checksum,
+};
+use platform::{Checksum, vnet};
 
 use crate::{FlowKey, is_host};
-
-/// The hop limit of a reply.
-const HOPS: u8 = 64;
 
 /// Types of an echo request and its reply (RFC 792; RFC 4443, 4.1 and 4.2). Their code is 0.
 const ECHO_REQUEST: u8 = 8;
@@ -35,21 +34,13 @@ pub enum Unreachable {
 }
 
 impl Unreachable {
-    fn code_v4(self) -> DestUnreachableHeader {
+    /// The code over IPv4, and over IPv6.
+    fn codes(self) -> (u8, u8) {
         match self {
-            Self::Network => DestUnreachableHeader::Network,
-            Self::Host => DestUnreachableHeader::Host,
-            Self::Port => DestUnreachableHeader::Port,
-            Self::Prohibited => DestUnreachableHeader::FilterProhibited,
-        }
-    }
-
-    fn code_v6(self) -> DestUnreachableCode {
-        match self {
-            Self::Network => DestUnreachableCode::NoRoute,
-            Self::Host => DestUnreachableCode::Address,
-            Self::Port => DestUnreachableCode::Port,
-            Self::Prohibited => DestUnreachableCode::Prohibited,
+            Self::Network => (0, 0),
+            Self::Host => (1, 3),
+            Self::Port => (3, 4),
+            Self::Prohibited => (13, 1),
         }
     }
 }
@@ -63,55 +54,43 @@ pub(super) enum Undelivered {
     Datagram,
 }
 
-/// An IP header from one address to another; `None` if their IP versions differ.
-fn ip(source: IpAddr, destination: IpAddr) -> Option<PacketBuilderStep<IpHeaders>> {
-    match (source, destination) {
-        (IpAddr::V4(source), IpAddr::V4(destination)) => {
-            Some(PacketBuilder::ipv4(source.octets(), destination.octets(), HOPS))
-        }
-        (IpAddr::V6(source), IpAddr::V6(destination)) => {
-            Some(PacketBuilder::ipv6(source.octets(), destination.octets(), HOPS))
-        }
-        _ => None,
-    }
-}
-
 /// The RST that refuses a SYN with this sequence number (RFC 9293, 3.10.7.1).
 pub(super) fn reset(key: FlowKey, sequence: u32) -> Option<Vec<u8>> {
-    let tcp = ip(key.local.ip(), key.peer.ip())?.tcp(key.local.port(), key.peer.port(), 0, 0);
-    let mut packet = Vec::new();
-    tcp.rst().ack(sequence.wrapping_add(1)).write_to_vec(&mut packet, &[]).ok()?;
-    Some(packet)
+    let acknowledgement = sequence.wrapping_add(1);
+    segment(key.local, key.peer, TcpFields { acknowledgement, flags: RST | ACK, ..TcpFields::default() })
 }
 
-/// The ICMP message about a packet from the peer that is not delivered.
+/// The ICMP message (RFC 792; RFC 4443, 3.1) about a packet from the peer that is not delivered.
 pub(super) fn unreachable(key: FlowKey, undelivered: Undelivered, reason: Unreachable) -> Option<Vec<u8>> {
     let quoted = quote(key, undelivered)?;
-    let header = ip(key.local.ip(), key.peer.ip())?;
-    let mut packet = Vec::new();
-    if key.local.is_ipv4() {
-        let icmp = header.icmpv4(Icmpv4Type::DestinationUnreachable(reason.code_v4()));
-        icmp.write_to_vec(&mut packet, &quoted).ok()?;
-    } else {
-        let icmp = header.icmpv6(Icmpv6Type::DestinationUnreachable(reason.code_v6()));
-        icmp.write_to_vec(&mut packet, &quoted).ok()?;
-    }
-    Some(packet)
+    let (v4, v6) = reason.codes();
+    let (kind, code) = if key.local.is_ipv4() { (3, v4) } else { (1, v6) };
+    icmp_error(kind, code, 0, &quoted, quoted.len())
 }
 
 /// The headers of the peer's packet. The peer uses them to find its socket.
-fn quote(key: FlowKey, undelivered: Undelivered) -> Option<Vec<u8>> {
-    let header = ip(key.peer.ip(), key.local.ip())?;
-    let mut packet = Vec::new();
+fn quote(FlowKey { local, peer }: FlowKey, undelivered: Undelivered) -> Option<Vec<u8>> {
     match undelivered {
-        Undelivered::Syn(sequence) => {
-            header.tcp(key.peer.port(), key.local.port(), sequence, 0).syn().write_to_vec(&mut packet, &[]).ok()?;
-        }
+        Undelivered::Syn(sequence) => segment(peer, local, TcpFields { sequence, flags: SYN, ..TcpFields::default() }),
         Undelivered::Datagram => {
-            header.udp(key.peer.port(), key.local.port()).write_to_vec(&mut packet, &[]).ok()?;
+            let mut packet = vec![0; MAX_HEADERS_LEN];
+            let at = write_ip(&mut packet, peer.ip(), local.ip(), UDP, UDP_HEADER_LEN)?;
+            packet.truncate(at + UDP_HEADER_LEN);
+            for (index, field) in [peer.port(), local.port(), UDP_HEADER_LEN as u16].into_iter().enumerate() {
+                packet[at + 2 * index..][..2].copy_from_slice(&field.to_be_bytes());
+            }
+            write_partial_udp_checksum(&mut packet, at + UDP_HEADER_LEN);
+            vnet::complete_checksum(&mut packet).ok()?;
+            Some(packet)
         }
     }
-    Some(packet)
+}
+
+/// A segment without data; `None` if the IP versions differ.
+fn segment(from: SocketAddr, to: SocketAddr, fields: TcpFields) -> Option<Vec<u8>> {
+    let mut packet = [0; MAX_HEADERS_LEN];
+    let len = TcpHeaders::new(from, to)?.write(fields, &[], &[], Checksum::Filled, &mut packet);
+    Some(packet[..len].to_vec())
 }
 
 /// Turns an echo request into its reply, in place. Returns `false` for any other packet, and for an echo request with

@@ -6,8 +6,8 @@ use std::io::IoSlice;
 use std::net::SocketAddr;
 
 use platform::packet::checksum::sum;
-use platform::packet::{TcpSegment, write_ip};
 use platform::packet::flags::{FIN, RST, SYN};
+use platform::packet::{TcpSegment, write_ip};
 use platform::{MemoryLink, PacketBuffer, PacketMeta};
 
 use super::connection::REST;
