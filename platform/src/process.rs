@@ -151,7 +151,8 @@ impl ProcessMeter {
         Self { pid }
     }
 
-    /// CPU time, user and system, of all its threads so far. `None` if the system does not report it.
+    /// CPU time, user and system, of all its threads so far; on Linux also that of its children that have ended and that it has
+    /// waited for. `None` if the system does not report it.
     pub fn cpu(self) -> Option<Duration> {
         Native::cpu_of(self.pid)
     }
@@ -223,8 +224,8 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
     use std::fs;
-    use std::io::Write as _;
-    use std::process;
+    use std::io::{Read as _, Write as _};
+    use std::process::{self, Stdio};
     use std::thread;
 
     use super::*;
@@ -241,6 +242,20 @@ mod tests {
         let block = std::hint::black_box(vec![1_u8; 32 << 20]);
         assert!(meter.rss_bytes().unwrap() >= block.len() as u64);
         assert!(meter.peak_rss_bytes().unwrap() >= block.len() as u64);
+    }
+
+    /// Else the CPU time of a program with a process for each connection would fall.
+    #[test]
+    fn the_time_of_a_child_stays_with_its_parent() {
+        let burn = "sh -c 'i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done'; echo done; read end";
+        let mut command = Command::new("sh");
+        let mut parent = command.args(["-c", burn]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = [0; 5];
+        parent.stdout.take().unwrap().read_exact(&mut said).unwrap();
+        let cpu = ProcessMeter::of(parent.id()).cpu().unwrap();
+        drop(parent.stdin.take());
+        parent.wait().unwrap();
+        assert!(cpu >= Duration::from_millis(20), "{cpu:?}");
     }
 
     #[test]

@@ -154,9 +154,24 @@ pub(super) fn pin_thread(processor: u16) -> io::Result<()> {
     Ok(sched_setaffinity(Pid::from_raw(0), &allowed)?)
 }
 
-/// Uses the CPU clock of the process, because `/proc/PID/stat` counts in ticks of 10 ms.
+/// Uses the CPU clock of the process, because `/proc/PID/stat` counts in ticks of 10 ms. Only there are the children that have
+/// ended: without them the time of a program with a process for each connection would fall.
 pub(super) fn cpu_of(process: u32) -> Option<Duration> {
-    clock_getcpuclockid(pid(process)?).and_then(clock_gettime).ok().map(Into::into)
+    let own: Duration = clock_getcpuclockid(pid(process)?).and_then(clock_gettime).ok()?.into();
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    Some(own + parse_children(&stat, ticks_per_second()?).unwrap_or_default())
+}
+
+/// The 16th and the 17th number of `/proc/PID/stat` are the ticks of the children that the process has waited for, and of
+/// theirs (`proc_pid_stat(5)`). The third comes behind the name.
+pub(crate) fn parse_children(stat: &str, hertz: u64) -> Option<Duration> {
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let ticks: u64 = fields.split(' ').skip(13).take(2).map(|ticks| ticks.parse().unwrap_or(0)).sum();
+    Some(Duration::from_nanos(ticks.checked_mul(1_000_000_000_u64.checked_div(hertz)?)?))
+}
+
+fn ticks_per_second() -> Option<u64> {
+    u64::try_from(sysconf(SysconfVar::CLK_TCK).ok()??).ok()
 }
 
 /// The second number of `/proc/PID/statm`, in pages.
@@ -177,8 +192,7 @@ pub(super) fn peak_rss_bytes_of(process: u32) -> Option<u64> {
 
 /// The steal column of `/proc/stat`.
 pub(super) fn stolen_time() -> Option<Duration> {
-    let hertz = u64::try_from(sysconf(SysconfVar::CLK_TCK).ok()??).ok()?;
-    parse_stolen(&fs::read_to_string("/proc/stat").ok()?, hertz)
+    parse_stolen(&fs::read_to_string("/proc/stat").ok()?, ticks_per_second()?)
 }
 
 /// The eighth number of the line `cpu` is the ticks of all processors. It is divided by the number of lines `cpuN`
@@ -198,6 +212,13 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
     use super::*;
+
+    #[test]
+    fn the_time_of_children_is_behind_any_name() {
+        let stat = "7 (a) S 1 (b) S 1 7 7 0 -1 4194304 95 200 0 0 3 4 250 150 20 0 1 0 999 2 3";
+        assert_eq!(parse_children(stat, 100), Some(Duration::from_secs(4)));
+        assert_eq!((parse_children("", 100), parse_children("7 (a) S 1", 100)), (None, Some(Duration::ZERO)));
+    }
 
     #[test]
     fn stolen_time_is_the_mean_of_all_processors() {
