@@ -305,9 +305,16 @@ fn runtime_kind(scenario: &Scenario) -> RuntimeKind {
     }
 }
 
-/// Checks that the system has enough threads and descriptors for a run. Tokio panics if one is missing, and a runtime
-/// that lacks a thread never ends.
-fn probe(scenario: &Scenario) -> io::Result<()> {
+/// What a run needs of the system, at least.
+struct Needs {
+    connections: usize,
+    sockets: usize,
+    threads: usize,
+}
+
+fn needs(scenario: &Scenario) -> Needs {
+    let processors = platform::parallelism().unwrap_or(1);
+    let asked = |default: usize| scenario.client_threads.map_or(default, usize::from);
     let streams = match scenario.workload.mode().filter(|_| scenario.workload.is_stream()).or(scenario.background) {
         Some(Mode::Both) => 2,
         Some(_) => 1,
@@ -315,17 +322,17 @@ fn probe(scenario: &Scenario) -> io::Result<()> {
     };
     let (connections, clients) = if scenario.workload.is_stream() {
         let connections = usize::from(scenario.parallel.get()) * streams.max(1);
-        (connections, connections)
+        (connections, asked(processors).min(connections))
     } else {
         let holes = scenario.workload.requests().map_or(0, |requests| requests.blackholes);
         // The threads of the client and of its black holes, and the thread of its clock.
-        (usize::from(scenario.parallel.get() + holes) + streams, 3 + streams)
+        (usize::from(scenario.parallel.get() + holes) + streams, asked(1) + 2 + streams)
     };
     let workers = match runtime_kind(scenario) {
         RuntimeKind::CurrentThread if scenario.shards_have_threads() => scenario.shards.get().into(),
         RuntimeKind::CurrentThread => 0,
         RuntimeKind::MultiThread(Some(workers)) => workers.get(),
-        RuntimeKind::MultiThread(None) => platform::parallelism().unwrap_or(1),
+        RuntimeKind::MultiThread(None) => processors,
     };
     let sockets = match scenario.subject {
         Subject::Device | Subject::Stack(_) | Subject::Path(_) => connections,
@@ -335,6 +342,13 @@ fn probe(scenario: &Scenario) -> io::Result<()> {
         _ if scenario.workload.is_stream() => 3 * connections,
         _ => 2 * connections,
     };
+    Needs { connections, sockets, threads: workers + clients }
+}
+
+/// Checks that the system has enough threads and descriptors for a run. Tokio panics if one is missing, and a runtime
+/// that lacks a thread never ends.
+fn probe(scenario: &Scenario) -> io::Result<()> {
+    let Needs { connections, sockets, threads } = needs(scenario);
     // A carrier has the same limit, and may need more.
     platform::allow_open_files((3 * connections + 2 * DESCRIPTORS) as u64);
     // The sockets are not bound: the system may have fewer ports than descriptors.
@@ -346,7 +360,7 @@ fn probe(scenario: &Scenario) -> io::Result<()> {
     thread::scope(|scope| {
         let held = barrier.lock();
         let spawn = |_| thread::Builder::new().spawn_scoped(scope, || drop(barrier.lock()));
-        let threads: io::Result<Vec<_>> = (0..workers + clients).map(spawn).collect();
+        let threads: io::Result<Vec<_>> = (0..threads).map(spawn).collect();
         drop(held);
         threads.map(drop)
     })
@@ -473,4 +487,29 @@ fn tcp(statistics: &TcpStatistics) -> Option<TcpFacts> {
         receive_window_bytes: statistics.receive_window_bytes,
     };
     (facts != TcpFacts::default()).then_some(facts)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    /// A thread for each of many streams would be beyond the limits of most containers.
+    #[test]
+    fn a_run_needs_as_many_threads_as_it_starts() {
+        let processors = platform::parallelism().unwrap();
+        for (options, threads) in [
+            ("-m both --parallel 10000", 2 * processors),
+            ("-m reader --parallel 64 --client-threads 8", processors + 8),
+            ("-m rr --parallel 64 --client-threads 8", processors + 8 + 2),
+        ] {
+            let arguments = format!("x --layer loopback --runtime multi-thread {options}");
+            let cli = Cli::try_parse_from(arguments.split_whitespace()).unwrap();
+            assert_eq!(needs(&Scenario::try_from(cli.run).unwrap()).threads, threads, "{options}");
+        }
+    }
 }

@@ -14,6 +14,7 @@ use super::failure::Failure;
 use super::networks::{Networks, socks5_address};
 use super::prepared::Prepared;
 use super::server_side::ServerSide;
+use super::stack::backlog;
 use crate::load::Load;
 use crate::load::engine::Client;
 use crate::load::meter::Meter;
@@ -30,9 +31,6 @@ fn failed(source: io::Error) -> RunError {
     platform::Error::new(Class::Failed, "listen on", "a socket of the kernel's", source).into()
 }
 
-/// Connections that may wait to be accepted: as many as with a stack.
-const BACKLOG: i32 = 1024;
-
 /// The server's sockets, at free ports of one address in the calling thread's network.
 pub(super) struct Sockets {
     /// One for each stream, and one for requests over TCP.
@@ -48,7 +46,8 @@ pub(super) fn sockets(scenario: &Scenario, address: IpAddr, load: &Load) -> Resu
     let has_requests = !is_udp && load.exchange().is_some();
     let listeners = load.streams().len() + usize::from(has_requests);
     let any_port = SocketAddr::new(address, 0);
-    let listeners = (0..listeners).map(|_| listen(any_port, scenario.congestion.as_deref(), BACKLOG));
+    let backlog = i32::try_from(backlog(scenario)).unwrap_or(i32::MAX);
+    let listeners = (0..listeners).map(|_| listen(any_port, scenario.congestion.as_deref(), backlog));
     let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
     let datagrams = std::net::UdpSocket::bind(any_port).map_err(|source| cannot_bind(any_port, source))?;
     let targets = listeners.iter().map(std::net::TcpListener::local_addr);
