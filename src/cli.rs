@@ -48,7 +48,7 @@ unit: 5, 0.5s, 200ms, 50us. A BITRATE is in bits: 100M. A PERCENT may have its s
 ///
 /// Exit codes: 0 done; 1 a run failed, or compare found something slower; 2 the arguments or a file are
 /// wrong, or two files cannot be compared; 3 the system lacks something that the run needs, such as a
-/// permission, a device or an algorithm; 130 interrupted.
+/// permission, a device or an algorithm; 130 interrupted; 141 the reader of the output has gone away.
 #[derive(Clone, Debug, Parser)]
 #[command(version, max_term_width = 100)]
 #[command(
@@ -339,7 +339,7 @@ pub struct Conform {
     pub issue: Option<PathBuf>,
 
     /// Print the cases and what is expected in each, and run none
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["json", "out", "issue", "pcap"])]
     pub list: bool,
 }
 

@@ -64,6 +64,14 @@ fn run_with(arguments: &str) -> Vec<&str> {
     all
 }
 
+/// A file, or its name, may have sequences that control it.
+#[test]
+fn an_error_does_not_control_the_terminal() {
+    let output = Command::new(PROGRAM).args(["report", "--format", "markdown", "/nowhere/\u{1b}[2J"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(2) && said.contains("/ [2J") && !said.contains('\u{1b}'), "{said:?}");
+}
+
 #[test]
 fn help() {
     insta::assert_snapshot!("help", answer(&["--help-all"]));

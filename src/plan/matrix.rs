@@ -34,6 +34,9 @@ const MOST_RUNS: u32 = 10_000;
 /// Rounds of a table of forwarders.
 const DEFAULT_FORWARD_RUNS: u32 = 3;
 
+/// Why a scenario is left out whose cell has another one.
+const SAME_CELL: &str = "it differs from another run in what no cell has, such as --verify; use one value in a matrix";
+
 /// The scenarios of a matrix, and how often each is run.
 #[derive(Clone, Debug, Default)]
 pub struct MatrixPlan {
@@ -108,7 +111,13 @@ impl TryFrom<Matrix> for MatrixPlan {
             }
             match Scenario::try_from(Run { axes, settings, tun_fd: None, json, profile: None }) {
                 // A run is known by its cell, so a second scenario of a cell would not run.
-                Ok(scenario) if !cells.insert(told_apart(&scenario, matrix.preset)) => {}
+                Ok(scenario) if !cells.insert(told_apart(&scenario, matrix.preset)) => {
+                    let line = format!("{name}: {SAME_CELL}");
+                    let is_told = plan.scenarios.contains(&scenario) || plan.skipped.contains(&line);
+                    if matrix.preset.is_none() && !is_told {
+                        plan.skipped.push(line);
+                    }
+                }
                 Ok(scenario) => plan.scenarios.push(scenario),
                 Err(error) => {
                     plan.skipped.extend(match matrix.preset {

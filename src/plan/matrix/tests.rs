@@ -259,6 +259,16 @@ fn every_run_is_first_equally_often() {
     assert!(firsts.iter().all(|count| (870..=1130).contains(count)), "{firsts:?}");
 }
 
+/// The layer loopback has no stacks, so it is planned once without a word.
+#[test]
+fn runs_that_no_table_tells_apart_are_left_out_with_a_reason() {
+    let skipped = |options: &str| plan(&format!("--layer loopback,path -n lwip,smoltcp -m reader {options}")).skipped;
+    assert_eq!(skipped(""), [""; 0]);
+    let left_out = skipped("--verify sample,off");
+    assert_eq!(left_out.len(), 3, "{left_out:?}");
+    assert!(left_out.iter().all(|line| line.contains("such as --verify")), "{left_out:?}");
+}
+
 #[test]
 fn a_seed_is_short_enough_to_be_typed() {
     assert_eq!(plan("--seed 18446744073709551615").seed(), u64::MAX);
