@@ -418,7 +418,7 @@ impl Scenario {
             interval: None,
             verify: Verify::Full,
             timeout: self.timeout.min(CHECK_TIMEOUT),
-            release: self.release.min(CHECK_TIME),
+            release: if self.workload.held().is_some() { self.release.min(CHECK_TIME) } else { self.release },
             profile: None,
             ..self.clone()
         }

@@ -275,7 +275,7 @@ mod tests {
         let words = "x -m both --layer loopback";
         let scenario = Scenario::try_from(Cli::try_parse_from(words.split(' ')).unwrap().run).unwrap();
         let streams = Stream::split(&scenario);
-        let begin = Instant::now() - Duration::from_millis(1100);
+        let begin = Instant::now().checked_sub(Duration::from_millis(1100)).unwrap();
         let is_over_with = |to_client: u64, to_server: u64| {
             for stream in &*streams {
                 let timed = if stream.direction == Direction::ToClient { to_client } else { to_server };

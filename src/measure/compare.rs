@@ -363,12 +363,14 @@ fn sides<'a>(figures: impl IntoIterator<Item = Figure<'a>>) -> BTreeMap<Cell, Si
     sides
 }
 
-/// The speeds of the good runs of each cell, by round.
-fn rounds(samples: &[Sample]) -> BTreeMap<&Cell, BTreeMap<u32, f64>> {
+/// The speeds of the good runs of each cell, by machine and round.
+fn rounds(samples: &[Sample]) -> BTreeMap<&Cell, BTreeMap<(String, u32), f64>> {
     let mut rounds: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
     for sample in samples.iter().filter(|sample| sample.is_ok()) {
         if let (Some(round), Some(speed)) = (sample.measured.round, speed(sample)) {
-            rounds.entry(&sample.cell).or_default().insert(round, speed);
+            // The other build may be older, and know no hash of the machine.
+            let machine = platform::Environment { machine: None, ..sample.environment.machine.clone() };
+            rounds.entry(&sample.cell).or_default().insert((format!("{machine:?}"), round), speed);
         }
     }
     rounds

@@ -91,7 +91,8 @@ pub static METRICS: [Metric; 58] = [
         .of(has_idle)
         .text("idle", "{} of threads"),
     median("idle_cpu_percent", "CPU idle", "%", |sample| {
-        Some(sample.measured.cpu.subject_seconds? / sample.measured.elapsed.as_secs_f64() * 100.0)
+        let elapsed = sample.measured.elapsed.as_secs_f64();
+        Some(sample.measured.cpu.subject_seconds? / elapsed * 100.0).filter(|_| elapsed > 0.0)
     })
     .about("load of the subject on the processors while nothing happens, in percent of one")
     .of(has_idle)

@@ -44,6 +44,8 @@ pub struct CellSummary {
     pub runs: usize,
     /// The speed of each run that did not fail ([`speed`]) and has one, in the order of the file.
     pub speeds: Vec<f64>,
+    /// The round of each of these runs, if a matrix made them.
+    rounds: Vec<Option<u32>>,
     /// Their median and its interval; `None` if there are none.
     pub estimate: Option<Estimate>,
     /// The indices of outliers in `speeds`: more than three interquartile ranges off the quartiles. They are marked, but
@@ -92,7 +94,11 @@ impl CellSummary {
     /// more rounds, if the other was settled before.
     fn within_rounds(&self, other: &Self) -> Option<Estimate> {
         let has_all = |row: &Self| row.speeds.len() == row.runs;
-        let pairs: Vec<_> = other.speeds.iter().copied().zip(self.speeds.iter().copied()).collect();
+        let by_round = |row: &Self| -> BTreeMap<u32, f64> {
+            row.rounds.iter().zip(&row.speeds).filter_map(|(round, speed)| Some(((*round)?, *speed))).collect()
+        };
+        let (own, others) = (by_round(self), by_round(other));
+        let pairs: Vec<_> = others.iter().filter_map(|(round, other)| Some((*other, *own.get(round)?))).collect();
         RankTest::within(&pairs).filter(|_| has_all(self) && has_all(other)).map(|test| test.ratio())
     }
 }
@@ -124,7 +130,8 @@ impl Summary {
 impl CellSummary {
     fn of(cell: &Cell, samples: &[&Sample]) -> Self {
         let good: Vec<_> = samples.iter().copied().filter(|sample| sample.is_ok()).collect();
-        let speeds: Vec<f64> = good.iter().filter_map(|sample| speed(sample)).collect();
+        let of_runs = good.iter().filter_map(|sample| Some((sample.measured.round, speed(sample)?)));
+        let (rounds, speeds): (Vec<_>, Vec<f64>) = of_runs.unzip();
         let mut failures = BTreeMap::new();
         for sample in samples.iter().filter(|sample| !sample.is_ok()) {
             *failures.entry(sample.measured.status).or_default() += 1;
@@ -142,6 +149,7 @@ impl CellSummary {
             figures: figures(cell, &good),
             detail: samples.iter().find_map(|sample| sample.measured.detail.clone()),
             failures,
+            rounds,
             speeds,
         }
     }

@@ -150,6 +150,16 @@ pub(super) fn unique<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
     grouped(values, T::eq).into_iter().filter_map(|group| group.into_iter().next()).collect()
 }
 
+/// The names, with a number behind each one that comes several times.
+pub(super) fn told_apart(names: &[String]) -> Vec<String> {
+    let number = |(index, name): (usize, &String)| {
+        let is_alone = names.iter().filter(|other| *other == name).count() == 1;
+        let earlier = names[..index].iter().filter(|other| *other == name).count();
+        if is_alone { name.clone() } else { format!("{name} ({})", earlier + 1) }
+    };
+    names.iter().enumerate().map(number).collect()
+}
+
 /// A text without line feeds and other control characters. It cannot control a terminal or break a table.
 pub(super) fn one_line(text: &str) -> String {
     let words = text.split(|character: char| character.is_control() || character == ' ');

@@ -59,9 +59,15 @@ fn parts(sections: &[Section]) -> Vec<Part<'_>> {
         let of = section.of.as_deref().map(words);
         (of.as_ref().map_or_else(|| section.title.to_owned(), |of| format!("{}: {of}", section.title)), of)
     };
+    let mut used = BTreeSet::new();
     let parts = sections.iter().map(|section| {
         let (heading, of) = part(section);
-        Part { anchor: anchor(&heading), heading, of, section }
+        // Names of files in other letters may have the same anchor.
+        let mut anchor = anchor(&heading);
+        while !used.insert(anchor.clone()) {
+            anchor.push_str("-2");
+        }
+        Part { anchor, heading, of, section }
     });
     parts.collect()
 }

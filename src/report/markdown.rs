@@ -74,8 +74,12 @@ fn unpadded(table: &Table, written: fn(&str, bool) -> String) -> Vec<String> {
     let line = |cells: Vec<String>| format!("| {} |", cells.join(" | "));
     let head = table.columns.iter().map(|column| written(&column.title, false)).collect();
     let rule = "|---".repeat(table.columns.len()) + "|";
-    let row = |cells: &Vec<String>| line(cells.iter().map(|cell| written(cell, false)).collect());
-    [line(head), rule].into_iter().chain(table.rows.iter().map(row)).collect()
+    let row = |(number, cells): (usize, &Vec<String>)| {
+        let cells = cells.iter().zip(&table.columns);
+        let is_bold = |bold: &[bool]| bold.get(number).copied().unwrap_or_default();
+        line(cells.map(|(cell, column)| written(cell, is_bold(&column.bold))).collect())
+    };
+    [line(head), rule].into_iter().chain(table.rows.iter().enumerate().map(row)).collect()
 }
 
 fn aligned(rule: &str, table: &Table) -> String {
@@ -119,7 +123,23 @@ fn begins_link(before: &str, character: char, after: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
     use super::*;
+    use crate::report::model::Column;
+
+    #[test]
+    fn a_long_cell_leaves_the_bold_ones_bold() {
+        let mut table = Table::new("figures");
+        let mut column = Column::new("Gbps", true);
+        column.bold = vec![true, false];
+        table.push(column, ["1", "2"].map(str::to_owned));
+        table.push(Column::new("version", false), [String::from("v"), "v".repeat(MAX_PADDED + 1)]);
+        let mut text = Vec::new();
+        write_table(&table, &mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.contains("| **1** | v |") && text.contains("| 2 | vv"), "{text}");
+    }
 
     #[test]
     fn text_makes_no_link_and_no_mention() {

@@ -116,6 +116,10 @@ fn text_style(ink: &Ink, horizontal: HPos, vertical: VPos) -> TextStyle<'static>
 /// The ticks of a logarithmic axis from `low` to `high`, of which there is room for `most`: powers of ten, each also times 2
 /// and 5 if they are few.
 fn steps(low: f64, high: f64, most: usize) -> Vec<f64> {
+    // Such an axis has billions of decades.
+    if !(low > 0.0 && high.is_finite()) {
+        return Vec::new();
+    }
     let of = |factors: &[f64]| -> Vec<f64> {
         let decades = low.log10().floor() as i32..=high.log10().ceil() as i32;
         let steps = decades.flat_map(|decade| factors.iter().map(move |factor| factor * 10_f64.powi(decade)));
@@ -142,6 +146,14 @@ fn tick(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_axis_without_an_end_has_no_steps() {
+        for (low, high) in [(0.0, 2.0), (-1.0, 2.0), (f64::NAN, 2.0), (1.0, f64::INFINITY), (1.0, f64::NAN)] {
+            assert!(steps(low, high, 5).is_empty(), "{low} to {high}");
+        }
+        assert_eq!(steps(1.0, 10.0, 5), [1.0, 2.0, 5.0, 10.0]);
+    }
 
     #[test]
     fn ticks_keep_the_digits_that_tell_them_apart() {

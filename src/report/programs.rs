@@ -22,7 +22,9 @@ pub fn programs(profiles: &[Profile], out: &mut impl Write) -> io::Result<()> {
 pub fn program(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{}: {}", profile.name, carries(profile))?;
     let role = match profile.role {
-        Role::Proxy if profile.guess().is_some() => "proxy; with {peer_endpoint} or another placeholder of a tunnel it would be run as a tunnel",
+        Role::Proxy if profile.guess().is_some() => {
+            "proxy; with {peer_endpoint} or another placeholder of a tunnel it would be run as a tunnel"
+        }
         Role::Proxy => "proxy",
         Role::Tunnel => "tunnel, a process in each of two networks",
         Role::Attach => "attach, a process in the servers' network",
@@ -64,7 +66,10 @@ mod tests {
     #[test]
     fn the_check_of_a_command_says_how_it_is_run() {
         for (typed, role) in [
-            ("x {tun}", "role: proxy; with {peer_endpoint} or another placeholder of a tunnel it would be run as a tunnel\n"),
+            (
+                "x {tun}",
+                "role: proxy; with {peer_endpoint} or another placeholder of a tunnel it would be run as a tunnel\n",
+            ),
             ("x {tun} {socks5}", "role: proxy\n"),
             ("x {tun} {peer_endpoint}", "role: tunnel, a process in each of two networks\n"),
         ] {

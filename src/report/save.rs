@@ -51,6 +51,10 @@ fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     let written = fs::File::create_new(&beside).and_then(|mut file| {
         file.write_all(content)?;
         file.sync_all()?;
+        // What only its owner may read stays so.
+        if let Ok(before) = fs::metadata(&path) {
+            fs::set_permissions(&beside, before.permissions())?;
+        }
         fs::rename(&beside, &path)
     });
     written.inspect_err(|_| {
@@ -58,10 +62,49 @@ fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     })
 }
 
-/// Whether a file begins like a line of [`crate::sample`].
+/// How much of a file is looked at.
+const BEGIN: u64 = 1 << 20;
+
+/// Whether the first line of a file that is not blank is like one of [`crate::sample`]. Another program may have sorted its
+/// fields.
 fn has_results(path: &Path) -> io::Result<bool> {
-    const BEGIN: &[u8] = b"{\"schema\":";
     let mut begin = Vec::new();
-    fs::File::open(path)?.take(BEGIN.len() as u64).read_to_end(&mut begin)?;
-    Ok(begin == BEGIN)
+    fs::File::open(path)?.take(BEGIN).read_to_end(&mut begin)?;
+    let text = String::from_utf8_lossy(begin.trim_ascii_start());
+    let line = text.lines().next().unwrap_or_default();
+    Ok(line.starts_with('{') && ["\"schema\":", "\"kind\":"].iter().all(|field| line.contains(field)))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+
+    #[test]
+    fn results_are_not_replaced_in_whatever_order_their_fields_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        for (before, is_kept) in [
+            ("{\"schema\":2,\"kind\":\"sample\"}\n", true),
+            ("\n {\"kind\":\"sample\",\"schema\":2}\n", true),
+            ("layer,schema,kind\n", false),
+            ("", false),
+        ] {
+            fs::write(&path, before).unwrap();
+            assert_eq!(save(&path, b"report").is_err(), is_kept, "{before}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_report_that_others_may_not_read_stays_so() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        fs::write(&path, "").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        save(&path, b"report").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
 }

@@ -34,12 +34,9 @@ impl Series {
             Self::split(&format::one_line(&stem), &file.samples, &file.heads)
         };
         let mut all: Vec<Self> = files.iter().flat_map(of_file).collect();
-        let stems: Vec<_> = all.iter().map(|series| series.label.clone()).collect();
-        for (index, series) in all.iter_mut().enumerate() {
-            if stems.iter().filter(|stem| **stem == series.label).count() > 1 {
-                let earlier = stems[..index].iter().filter(|stem| **stem == stems[index]).count();
-                series.label = format!("{} ({})", series.label, earlier + 1);
-            }
+        let labels = format::told_apart(&all.iter().map(|series| series.label.clone()).collect::<Vec<_>>());
+        for (series, label) in all.iter_mut().zip(labels) {
+            series.label = label;
         }
         all
     }

@@ -1,10 +1,12 @@
 //! Latencies of requests.
 
 use std::fmt;
+use std::io::Read as _;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use flate2::read::ZlibDecoder;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer as Decoder, Serializer as _, V2DeflateSerializer as Encoder};
 use schemars::JsonSchema;
@@ -105,9 +107,28 @@ impl<'de> Deserialize<'de> for Latency {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let fields = Fields::deserialize(deserializer)?;
         let bytes = STANDARD.decode(fields.histogram).map_err(D::Error::custom)?;
+        if !is_bounded(&bytes) {
+            return Err(D::Error::custom("the histogram has more digits or counts than this program writes"));
+        }
         let histogram = Decoder::new().deserialize(&mut bytes.as_slice()).map_err(D::Error::custom)?;
         Ok(Self(histogram))
     }
+}
+
+/// Most bytes of a histogram's counts before compression.
+const MAX_COUNTS: u32 = 1 << 20;
+
+/// Whether a histogram is no larger than ours can be. The crate believes its head, and takes gigabytes of memory for a small
+/// file. In a compressed V2 histogram (`V2DeflateSerializer`), a cookie and a length come before the deflated
+/// bytes, and these begin with a cookie, the length of the counts, an offset, and the number of digits.
+fn is_bounded(bytes: &[u8]) -> bool {
+    let mut head = [0; 16];
+    let is_whole = bytes.get(8..).is_some_and(|deflated| ZlibDecoder::new(deflated).read_exact(&mut head).is_ok());
+    let [_, counts, _, digits] = [0, 4, 8, 12].map(|at| {
+        let [a, b, c, d] = [head[at], head[at + 1], head[at + 2], head[at + 3]];
+        u32::from_be_bytes([a, b, c, d])
+    });
+    is_whole && counts <= MAX_COUNTS && digits <= DIGITS.into()
 }
 
 #[cfg(test)]
@@ -115,6 +136,20 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
     use super::*;
+
+    #[test]
+    fn a_small_file_with_a_large_histogram_is_refused() {
+        let histogram = Histogram::<u64>::new_with_bounds(1, u64::MAX / 2, 5).unwrap();
+        let mut fields = serde_json::to_value(Latency::new()).unwrap();
+        for (histogram, is_read) in [(&histogram, false), (&Latency::new().0, true)] {
+            let mut bytes = Vec::new();
+            Encoder::new().serialize(histogram, &mut bytes).unwrap();
+            fields["histogram"] = STANDARD.encode(bytes).into();
+            assert_eq!(serde_json::from_value::<Latency>(fields.clone()).is_ok(), is_read);
+        }
+        fields["histogram"] = STANDARD.encode([0x1c; 9]).into();
+        assert!(serde_json::from_value::<Latency>(fields).is_err());
+    }
 
     #[test]
     fn quantiles_are_right_to_a_thousandth_and_survive_a_file() {

@@ -230,8 +230,15 @@ fn check(measured: &Measurements) -> Result<(), String> {
         ("cpu.subject_seconds", cpu.subject_seconds),
         ("stolen_share", measured.stolen_share),
         ("stopped_seconds", measured.stopped_seconds),
+        ("recovery_seconds", measured.recovery_seconds),
     ] {
         is_time(name, seconds)?;
+    }
+    if let Some(facts) = &measured.program {
+        is_time("start_seconds", Some(facts.start_seconds))?;
+        is_time("far_seconds", facts.far_seconds)?;
+        is_time("rest_cpu_share", facts.rest_cpu_share)?;
+        is_time("far_rest_cpu_share", facts.far_rest_cpu_share)?;
     }
     let bytes = measured.bytes;
     measured.intervals.iter().try_for_each(|interval| is_time("cpu_seconds of an interval", interval.cpu_seconds))?;

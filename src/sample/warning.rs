@@ -302,8 +302,8 @@ fn smaller_window(sample: &Sample) -> Option<Warning> {
     let effective = sample.measured.effective.as_ref()?;
     let got = effective.receive_buffer_bytes.min(effective.send_buffer_bytes);
     // A scaled window is a multiple of its unit (RFC 7323, 2.3).
-    let unit = 1_usize << effective.window_scale.unwrap_or(0);
-    (got + unit <= asked).then_some(Warning::SmallerWindow(asked, got))
+    let unit = 1_usize.checked_shl(effective.window_scale.unwrap_or(0).into()).unwrap_or(usize::MAX);
+    (got.saturating_add(unit) <= asked).then_some(Warning::SmallerWindow(asked, got))
 }
 
 /// The mean size of the packets, if they could be super-packets and are not.

@@ -152,6 +152,9 @@ impl TryFrom<Fields> for Cell {
 
     fn try_from(fields: Fields) -> Result<Self, String> {
         let layer = fields.layer;
+        if fields.parallel == 0 {
+            return Err("\"parallel\" is 0".to_owned());
+        }
         let missing = |name: &str| format!("no \"{name}\", which the layer {layer} has");
         let stack = || fields.netstack.ok_or_else(|| missing("netstack"));
         let program = || fields.program.ok_or_else(|| missing("program"));

@@ -347,22 +347,10 @@ mod tests {
 
     use super::*;
     use crate::cli::Cli;
-    use crate::load::meter::{Counters, Meter, Usage};
+    use crate::load::meter::LinkMeter;
     use crate::load::sockets::Cancel;
     use crate::sample::Status;
     use crate::scenario::Scenario;
-
-    struct NoMeter;
-
-    impl Meter for NoMeter {
-        fn counters(&self) -> Counters {
-            Counters::default()
-        }
-
-        fn usage(&self) -> Usage {
-            Usage::default()
-        }
-    }
 
     /// Sends to a server in a process that counts so many datagrams too many, and says so late.
     struct Process {
@@ -433,7 +421,7 @@ mod tests {
             let flows = Arc::new(Flows::of(&scenario).unwrap());
             let socket = Process { flows: Arc::clone(&flows), more, taken: (0, 0), is_new: false };
             let client = client(&flows, 0..1, SocketAddr::from(([127, 0, 0, 1], 1)), socket);
-            match (client.deliver)(&Window::new(1, NoMeter)).1 {
+            match (client.deliver)(&Window::new(1, LinkMeter::new([], || None))).1 {
                 Ok(()) => assert!(more == 0 && flows.finished().unwrap().facts.lost() == 0, "{more}"),
                 Err(error) => assert!(more == 1 && error.status() == Status::Corrupt, "{error}"),
             }

@@ -1,6 +1,6 @@
 //! The charts of a report.
 
-pub(super) use super::marks::{legend, mark, mark_of};
+pub(super) use super::marks::{legend, mark, mark_of, named_mark};
 use super::{marks, published, requests};
 use crate::measure::CellSummary;
 use crate::measure::metric::{speed, speed_of};
@@ -175,7 +175,7 @@ pub(super) fn cost(one: &Series) -> Option<Chart> {
     let rows = one.main_rows();
     let [client, subject] = format::sides(&axis::cells(rows.iter().copied()));
     // Logarithmic scales hold only these values.
-    let has_place = |value: &f64| *value > 0.0 && value.is_finite();
+    let has_place = |value: &f64| (1e-12..1e12).contains(value);
     let points = rows.iter().filter_map(|row| {
         let gbps = row.estimate.map(|estimate| estimate.median).filter(has_place)?;
         Some((gbps, row.figure("cores_per_gbit").filter(has_place)?, mark(&row.cell)))

@@ -70,20 +70,21 @@ fn mark_of_program(name: &str) -> Mark {
     of_ours.or_else(by_name).unwrap_or(Mark::open(Sign::Bar))
 }
 
-/// The meaning of the marks of some rows.
-pub(super) fn legend(rows: &[&CellSummary]) -> Vec<(Mark, String)> {
-    let kind = |cell: &Cell| match (cell.forwarder(), cell.stack(), cell.program()) {
+/// The mark of a row, and what it means. Two programs without a profile of ours may have one mark.
+pub(super) fn named_mark(row: &CellSummary) -> (Mark, String) {
+    let cell = &row.cell;
+    let kind = match (cell.forwarder(), cell.stack(), cell.program()) {
         (Some(forwarder), ..) => published::kind(forwarder).to_owned(),
         (None, Some(stack), _) => format::name_of((stack, cell.repairs)),
         (None, None, Some(program)) => program.to_string(),
         (None, None, None) => KERNEL.to_owned(),
     };
-    let marks = format::unique(rows.iter().map(|row| mark(&row.cell)));
-    let named = marks.into_iter().filter_map(|of| {
-        let cell = &rows.iter().find(|row| mark(&row.cell) == of)?.cell;
-        Some((of, kind(cell)))
-    });
-    named.collect()
+    (mark(cell), kind)
+}
+
+/// The meaning of the marks of some rows.
+pub(super) fn legend(rows: &[&CellSummary]) -> Vec<(Mark, String)> {
+    format::unique(rows.iter().map(|row| named_mark(row)))
 }
 
 #[cfg(test)]

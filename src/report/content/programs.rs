@@ -93,9 +93,9 @@ fn blocks(all: &[&Series], programs: &[Program], wanted: Role, title: &'static s
     let facts = || shown.iter().map(|program| program.facts.as_slice());
     table.push(
         Column::new("ready after ms", true),
-        facts().map(|facts| median(facts, |facts| facts.start_seconds * 1e3, 0)),
+        facts().map(|facts| median(facts, |facts| Some(facts.start_seconds * 1e3), 0)),
     );
-    let at_rest = |facts: &ProgramFacts| facts.at_rest.pss_bytes.unwrap_or_default() as f64 / 1e6;
+    let at_rest = |facts: &ProgramFacts| Some(facts.at_rest.pss_bytes? as f64 / 1e6);
     table.push(Column::new("MB at rest", true), facts().map(|facts| median(facts, at_rest, 1)));
     table.push(Column::new("version", false).if_room(Need::Extra), facts().map(version));
     let note = format!(
@@ -112,8 +112,8 @@ fn blocks(all: &[&Series], programs: &[Program], wanted: Role, title: &'static s
     blocks
 }
 
-fn median(facts: &[&ProgramFacts], of: impl Fn(&ProgramFacts) -> f64, decimals: usize) -> String {
-    let values: Vec<f64> = facts.iter().map(|facts| of(facts)).collect();
+fn median(facts: &[&ProgramFacts], of: impl Fn(&ProgramFacts) -> Option<f64>, decimals: usize) -> String {
+    let values: Vec<f64> = facts.iter().filter_map(|facts| of(facts)).collect();
     let median = measure::median(&values).filter(|value| *value > 0.0);
     median.map_or(UNKNOWN.to_owned(), |value| format!("{value:.decimals$}"))
 }

@@ -4,7 +4,7 @@ use std::num::NonZeroU16;
 
 use netstacks::{StackConfig, StackCongestion};
 
-use crate::measure::CellSummary;
+use crate::measure::{CellSummary, Estimate};
 use crate::report::format::{self, UNKNOWN};
 use crate::report::model::{Column, Table};
 use crate::sample::WIDEST_REACH;
@@ -162,16 +162,18 @@ pub(super) fn about_bold(subject: &str) -> String {
 /// `kernel`'s it is and how runs failed.
 pub(super) fn text(question: &Question, row: &CellSummary, kernel: Option<&CellSummary>, figures: Figures) -> String {
     let Some(estimate) = row.estimate else { return format::no_figure(row) };
-    let figure = |figure| written((question.answer)(figure), question.decimals);
-    let mut text = figure(estimate.median);
+    // The answer may be the reciprocal of the figure, so that its ends change places and its reach is another one.
+    let [one, other, median] = [estimate.low, estimate.high, estimate.median].map(question.answer);
+    let answer = Estimate { median, low: one.min(other), high: one.max(other) };
+    let figure = |figure| written(figure, question.decimals);
+    let mut text = figure(median);
     if figures == Figures::Intervals {
-        let mut ends = [estimate.low, estimate.high].map(figure);
-        if question.less_is_better {
-            ends.reverse();
+        // A single run has no interval, and one from 0 connections has no end.
+        if row.speeds.len() > 1 && answer.high.is_finite() {
+            text = format!("{text} ({} to {})", figure(answer.low), figure(answer.high));
         }
-        text = format!("{text} ({} to {})", ends[0], ends[1]);
-    } else if estimate.half_width() > WIDEST_REACH {
-        text = format!("{text} ±{:.0} %", estimate.half_width() * 100.0);
+    } else if answer.half_width() > WIDEST_REACH {
+        text = format!("{text} ±{:.0} %", answer.half_width() * 100.0);
     }
     let times = kernel.and_then(|kernel| row.times(kernel));
     let times = times.map(|times| if question.less_is_better { times.recip() } else { times });

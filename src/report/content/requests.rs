@@ -72,13 +72,13 @@ fn curves(one: &Series, rows: &[&CellSummary]) -> Option<Plot> {
     Some(Plot::Plane { is_small: true, x, y, strokes, baseline: None })
 }
 
-/// A line for each mark, from few to many; `None` if all rows have the same number.
+/// A line for each subject, from few to many; `None` if all rows have the same number.
 pub(super) fn lines(rows: &[&CellSummary], number: fn(&Cell) -> u16) -> Option<Vec<Strokes>> {
     let numbers: BTreeSet<_> = rows.iter().filter(|row| row.estimate.is_some()).map(|row| number(&row.cell)).collect();
-    let lines = charts::legend(rows).into_iter().flat_map(|(mark, _)| {
-        let rows = rows.iter().filter(|row| charts::mark(&row.cell) == mark);
+    let lines = charts::legend(rows).into_iter().flat_map(|subject| {
+        let rows = rows.iter().filter(|row| charts::named_mark(row) == subject);
         let points = rows.filter_map(|row| Some((f64::from(number(&row.cell)), row.estimate?.median)));
-        line(mark, points.collect(), 1)
+        line(subject.0, points.collect(), 1)
     });
     (numbers.len() > 1).then(|| lines.collect())
 }
@@ -247,5 +247,18 @@ mod tests {
         let points = |sign| &strokes.iter().find(|line| line.mark.sign == sign).unwrap().points;
         assert_eq!(*points(Sign::Circle), [(1.0, 100.0), (50.0, 2000.0)]);
         assert_eq!(*points(Sign::Diamond), [(1.0, 300.0)]);
+    }
+
+    /// The marks of programs without a profile of ours are few.
+    #[test]
+    fn two_programs_with_one_mark_have_a_line_each() {
+        let [one, other] = ["mine-1.2", "mine-2.1"].map(|name| Subject::Program(name.parse().unwrap()));
+        let runs: Vec<_> = [(one, 1, 100), (one, 100, 400), (other, 1, 900), (other, 100, 800)]
+            .map(|(subject, parallel, answered)| run(&rr(subject, parallel), answered))
+            .into();
+        assert_eq!(charts::mark(&runs[0].cell), charts::mark(&runs[2].cell));
+        let charts = lines(by_connections(&Series::split("runs", &runs, &[])[0]));
+        let [(_, strokes)] = &charts[..] else { unreachable!("{} charts", charts.len()) };
+        assert_eq!(strokes.iter().map(|line| line.points.len()).collect::<Vec<_>>(), [2, 2]);
     }
 }

@@ -6,7 +6,7 @@ use conformance::{Harm, Layer, Outcome};
 use netstacks::{Repairs, StackKind};
 
 use super::charts;
-use crate::report::format::{Stack, UNKNOWN, name_of, unique};
+use crate::report::format::{Stack, UNKNOWN, name_of, told_apart, unique};
 use crate::report::model::{Bar, Benchmark, Block, Column, Document, Group, Measure, Need, Panel, Section, Table};
 use crate::sample::{Head, SampleFile, Score};
 use crate::scenario::plural;
@@ -16,9 +16,10 @@ const KEY: &str = "Of the cases that apply to a stack.";
 
 /// The page of the results of some files.
 pub(in crate::report) fn document(files: &[SampleFile]) -> Document {
+    let stem = |file: &SampleFile| file.path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let names = told_apart(&files.iter().map(stem).collect::<Vec<_>>());
     let (mut sections, mut all) = (Vec::new(), Vec::new());
-    for file in files {
-        let name = file.path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+    for (file, name) in files.iter().zip(names) {
         let of = (files.len() > 1).then_some(name);
         let section = |kind, title, headline, blocks| Section { kind, title, of: of.clone(), headline, blocks };
         let scores: Vec<_> = file.scores.iter().collect();
@@ -34,7 +35,7 @@ pub(in crate::report) fn document(files: &[SampleFile]) -> Document {
                 sections.push(Section { of: Some(of), ..section("failures", "Failures", None, blocks) });
             }
         }
-        all.extend(scores);
+        all.push((of, scores));
     }
     let panel = Panel { axis: "cases passed, %", groups: groups(&all) };
     let picture = charts::of_panels(vec![panel], "Cases that each stack passes", KEY);
@@ -43,7 +44,7 @@ pub(in crate::report) fn document(files: &[SampleFile]) -> Document {
         picture,
         sections,
         records: records(&all),
-        benchmarks: benchmarks(files),
+        benchmarks: benchmarks(&all),
     }
 }
 
@@ -293,20 +294,26 @@ const fn outcome_of(score: &Score) -> &'static str {
     }
 }
 
-/// A group of bars for each subject.
-fn groups(scores: &[&Score]) -> Vec<Group> {
-    let subjects = unique(scores.iter().map(|score| score.subject.as_str())).into_iter();
+/// The scores of a file, with its name if there are several.
+type OfFile<'a> = (Option<String>, Vec<&'a Score>);
+
+/// A group of bars for each subject, with a bar for each stack of each file.
+fn groups(files: &[OfFile]) -> Vec<Group> {
+    let subjects = unique(files.iter().flat_map(|(_, scores)| scores).map(|score| score.subject.as_str())).into_iter();
     let group = |subject: &str| {
-        let bars = stacks(scores).into_iter().map(|of| {
-            let (passed, applied) = count(scores, of, |score| score.subject == subject);
-            let percent = 100.0 * passed as f64 / applied.max(1) as f64;
-            Bar {
-                label: name_of(of),
-                mark: charts::mark_of(of),
-                median: Some((percent, percent..percent)),
-                runs: Vec::new(),
-                note: format!("{passed} of {applied}"),
-            }
+        let bars = files.iter().flat_map(|(file, scores)| {
+            stacks(scores).into_iter().map(move |of| {
+                let (passed, applied) = count(scores, of, |score| score.subject == subject);
+                let percent = 100.0 * passed as f64 / applied.max(1) as f64;
+                let name = name_of(of);
+                Bar {
+                    label: file.as_ref().map_or_else(|| name.clone(), |file| format!("{name}, {file}")),
+                    mark: charts::mark_of(of),
+                    median: Some((percent, percent..percent)),
+                    runs: Vec::new(),
+                    note: format!("{passed} of {applied}"),
+                }
+            })
         });
         Group { title: subject.to_owned(), bars: bars.collect(), references: Vec::new() }
     };
@@ -314,13 +321,11 @@ fn groups(scores: &[&Score]) -> Vec<Group> {
 }
 
 /// How many cases each stack passes and fails. With several files, the file's name is before the stack's.
-fn benchmarks(files: &[SampleFile]) -> Vec<Benchmark> {
-    let of_file = |file: &SampleFile| {
-        let stem = file.path.file_stem().map_or_else(String::new, |stem| format!("{}: ", stem.to_string_lossy()));
-        let prefix = if files.len() > 1 { stem } else { String::new() };
-        let scores: Vec<_> = file.scores.iter().collect();
+fn benchmarks(files: &[OfFile]) -> Vec<Benchmark> {
+    let of_file = |(file, scores): &OfFile| {
+        let prefix = file.as_ref().map_or_else(String::new, |file| format!("{file}: "));
         let of_stack = |stack: Stack| {
-            let (passed, applied) = count(&scores, stack, |_| true);
+            let (passed, applied) = count(scores, stack, |_| true);
             let measure = |name, more_is_better, count: usize| Measure {
                 name,
                 unit: "cases",
@@ -332,15 +337,16 @@ fn benchmarks(files: &[SampleFile]) -> Vec<Benchmark> {
                 vec![measure("passed_cases", true, passed), measure("failed_cases", false, applied - passed)];
             Benchmark { name: format!("{prefix}{} conformance", name_of(stack)), measures }
         };
-        stacks(&scores).into_iter().map(of_stack).collect::<Vec<_>>()
+        stacks(scores).into_iter().map(of_stack).collect::<Vec<_>>()
     };
     files.iter().flat_map(of_file).collect()
 }
 
-fn records(scores: &[&Score]) -> Table {
+fn records(files: &[OfFile]) -> Table {
     let mut table = Table::new("Records");
     let mut push = |title, value: &dyn Fn(&Score) -> String| {
-        table.push(Column::new(title, false), scores.iter().map(|score| value(score)));
+        let scores = files.iter().flat_map(|(_, scores)| scores);
+        table.push(Column::new(title, false), scores.map(|score| value(score)));
     };
     push("netstack", &|score| score.netstack.to_string());
     push("layer", &|score| score.layer.name().to_owned());
@@ -358,6 +364,9 @@ fn records(scores: &[&Score]) -> Table {
     push("of_adapter", &|score| score.of_adapter.to_string());
     push("mtu", &|score| score.mtu.to_string());
     push("harm", &|score| score.outcome.harm().map(|harm| harm.to_string()).unwrap_or_default());
+    push("shards", &|score| score.shards.to_string());
+    let file = |(file, scores): &OfFile| vec![file.clone().unwrap_or_default(); scores.len()];
+    table.push(Column::new("file", false), files.iter().flat_map(file));
     table
 }
 
@@ -498,5 +507,22 @@ mod tests {
             assert_eq!(rows[0].last().map(String::as_str), Some(judgement));
         }
         assert_eq!(totals(&scores[2..]).rows.len(), 2, "without the kernel there is no judge");
+    }
+
+    #[test]
+    fn files_stand_side_by_side() {
+        let file = |folder: &str, outcome| SampleFile {
+            path: format!("{folder}/scores.jsonl").into(),
+            heads: Vec::new(),
+            samples: Vec::new(),
+            scores: vec![of_ipstack("handshake", outcome)],
+        };
+        let document = document(&[file("a", Outcome::Pass), file("b", Outcome::Fail("silence".to_owned()))]);
+        let names: Vec<_> = document.benchmarks.iter().map(|one| one.name.as_str()).collect();
+        assert_eq!(names, ["scores (1): ipstack conformance", "scores (2): ipstack conformance"]);
+        let all = [file("a", Outcome::Pass), file("b", Outcome::Fail("silence".to_owned()))];
+        let of_files: Vec<_> = all.iter().map(|file| (None, file.scores.iter().collect())).collect();
+        let notes: Vec<_> = groups(&of_files)[0].bars.iter().map(|bar| bar.note.clone()).collect();
+        assert_eq!(notes, ["1 of 1", "0 of 1"]);
     }
 }

@@ -304,6 +304,14 @@ fn impossible_times_are_refused() {
     }
 }
 
+/// A chart with a logarithmic axis has no place for it.
+#[test]
+fn no_connections_are_refused() {
+    let mut object = object();
+    object["parallel"] = json!(0);
+    assert!(refusal(&object).contains("\"parallel\" is 0"));
+}
+
 #[test]
 fn intervals_that_do_not_add_up_are_refused() {
     for bytes in [json!(7), json!(u64::MAX)] {

@@ -8,22 +8,10 @@ use clap::Parser;
 
 use super::*;
 use crate::cli::Cli;
-use crate::load::meter::{Counters, Meter, Usage};
+use crate::load::meter::LinkMeter;
 use crate::load::sockets::Cancel;
 use crate::load::window::Window;
 use crate::scenario::Scenario;
-
-struct NoMeter;
-
-impl Meter for NoMeter {
-    fn counters(&self) -> Counters {
-        Counters::default()
-    }
-
-    fn usage(&self) -> Usage {
-        Usage::default()
-    }
-}
 
 /// Sockets with a clock of their own, which moves in [`Sockets::wait`] alone: to the moment when an answer comes,
 /// or to the end of the wait. An answer takes `delay`.
@@ -109,7 +97,7 @@ fn run_thread(options: &str, parallel: usize, delay: Duration, thread: (usize, u
     let sockets =
         Timed { now: Instant::now(), delay, answers: vec![None; slots], sent: Arc::clone(&sent), made: Vec::new() };
     let Client { deliver, .. } = client(&exchange, slots, vec![([127, 0, 0, 1], 1).into()], thread, sockets);
-    deliver(&Window::new(1, NoMeter)).1.unwrap();
+    deliver(&Window::new(1, LinkMeter::new([], || None))).1.unwrap();
     let answered = exchange.timed() as usize;
     let mut sent = sent.lock().unwrap().clone();
     let timed = sent.split_off(sent.len() - answered);
