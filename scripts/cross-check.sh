@@ -60,6 +60,11 @@ readonly TOOLS="$CARGO_TARGET_DIR/tools"
 
 scratch=$(mktemp -d)
 clean_up() {
+    # A job in the background takes no interrupt from the terminal.
+    local job
+    for job in $(jobs -p); do
+        kill "$job" 2>/dev/null || true
+    done
     # Wine's server runs longer than its programs, and would still write to the folder.
     if [[ -d $scratch/wine ]]; then
         WINEPREFIX="$scratch/wine" wineserver -k || true

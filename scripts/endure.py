@@ -175,7 +175,10 @@ def run(seconds, path, names, together):
         else:
             for name in wanted:
                 one(name)
-    sys.exit(any(results.get(name, ["it broke"]) for name in wanted))
+    if broken := [name for name in wanted if name not in results]:
+        sys.exit(f"broke off: {'; '.join(broken)}")
+    if bad := [name for name in wanted if results[name]]:
+        sys.exit(f"error: {len(bad)} of {len(wanted)} loads are not good: {'; '.join(bad)}")
 
 
 def run_inside(arguments):

@@ -18,7 +18,7 @@ skip() {
     exit 0
 }
 cargo +nightly --version >/dev/null 2>&1 || skip "there is no nightly compiler (rustup toolchain install nightly)"
-command -v cargo-fuzz >/dev/null || cargo install --quiet --locked cargo-fuzz
+command -v cargo-fuzz >/dev/null || cargo install --quiet --locked cargo-fuzz --version 0.13.2
 command -v clang >/dev/null || skip "there is no clang, which instruments lwIP"
 
 # `fuzzer-no-link` counts the edges of lwIP's C, too.
