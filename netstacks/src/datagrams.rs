@@ -14,7 +14,7 @@ use std::task::{Context, Waker};
 
 pub(crate) use self::arrival::Arrival;
 pub(crate) use self::mailbox::{Deliveries, Mailbox, mailbox};
-use platform::packet::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, UDP_HEADER_LEN};
+use platform::packet::{IPV4_HEADER_LEN, IPV6_HEADER_LEN, UDP, UDP_HEADER_LEN, write_ip, write_partial_udp_checksum};
 
 use crate::{Datagram, DatagramBatch, MAX_WAITING_BYTES, MAX_WAITING_DATAGRAMS, is_host};
 
@@ -155,6 +155,21 @@ pub(crate) fn check(
 pub(crate) fn max_payload(mtu: usize, ipv6: bool) -> usize {
     let ip_header_len = if ipv6 { IPV6_HEADER_LEN } else { IPV4_HEADER_LEN };
     mtu.min(65_535).saturating_sub(ip_header_len + UDP_HEADER_LEN)
+}
+
+/// A datagram as a packet, with a partial checksum. `None` if the ends are of two IP versions.
+pub(crate) fn packet(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Option<Vec<u8>> {
+    let udp_len = UDP_HEADER_LEN + payload.len();
+    let mut packet = vec![0; IPV6_HEADER_LEN + udp_len];
+    let udp_at = write_ip(&mut packet, from.ip(), to.ip(), UDP, udp_len)?;
+    packet.truncate(udp_at + udp_len);
+    for (field, value) in [from.port(), to.port(), udp_len as u16].into_iter().enumerate() {
+        packet[udp_at + 2 * field..][..2].copy_from_slice(&value.to_be_bytes());
+    }
+    packet[udp_at + UDP_HEADER_LEN..].copy_from_slice(payload);
+    let len = packet.len();
+    write_partial_udp_checksum(&mut packet, len);
+    Some(packet)
 }
 
 /// Whether one host may send from this address, and receive there.

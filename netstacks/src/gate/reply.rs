@@ -4,12 +4,11 @@ use std::net::SocketAddr;
 
 use platform::packet::flags::{ACK, RST, SYN};
 use platform::packet::{
-    ICMP, ICMPV6, MAX_HEADERS_LEN, TcpFields, TcpHeaders, Transport, UDP, UDP_HEADER_LEN, addresses, checksum,
-    icmp_error, write_ip, write_partial_udp_checksum,
+    ICMP, ICMPV6, MAX_HEADERS_LEN, TcpFields, TcpHeaders, Transport, addresses, checksum, icmp_error,
 };
 use platform::{Checksum, vnet};
 
-use crate::{FlowKey, is_host};
+use crate::{FlowKey, datagrams, is_host};
 
 /// Types of an echo request and its reply (RFC 792; RFC 4443, 4.1 and 4.2). Their code is 0.
 const ECHO_REQUEST: u8 = 8;
@@ -73,13 +72,7 @@ fn quote(FlowKey { local, peer }: FlowKey, undelivered: Undelivered) -> Option<V
     match undelivered {
         Undelivered::Syn(sequence) => segment(peer, local, TcpFields { sequence, flags: SYN, ..TcpFields::default() }),
         Undelivered::Datagram => {
-            let mut packet = vec![0; MAX_HEADERS_LEN];
-            let at = write_ip(&mut packet, peer.ip(), local.ip(), UDP, UDP_HEADER_LEN)?;
-            packet.truncate(at + UDP_HEADER_LEN);
-            for (index, field) in [peer.port(), local.port(), UDP_HEADER_LEN as u16].into_iter().enumerate() {
-                packet[at + 2 * index..][..2].copy_from_slice(&field.to_be_bytes());
-            }
-            write_partial_udp_checksum(&mut packet, at + UDP_HEADER_LEN);
+            let mut packet = datagrams::packet(peer, local, &[])?;
             vnet::complete_checksum(&mut packet).ok()?;
             Some(packet)
         }

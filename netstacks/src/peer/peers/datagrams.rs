@@ -3,15 +3,13 @@
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 
-use platform::packet::{
-    IPV6_HEADER_LEN, Transport, UDP, UDP_HEADER_LEN, UdpHeader, addresses, write_ip, write_partial_udp_checksum,
-};
+use platform::packet::{Transport, UDP, UDP_HEADER_LEN, UdpHeader, addresses};
 use platform::vnet::complete_checksum;
 use platform::{Checksum, Link, PacketBuffer, PacketMeta};
 
 use super::Peers;
 use crate::Datagram;
-use crate::datagrams::{Inbox, max_payload};
+use crate::datagrams::{Inbox, max_payload, packet};
 
 impl<L: Link> Peers<L> {
     /// Sends a datagram from a port of the clients' address. The next wait flushes it.
@@ -27,17 +25,8 @@ impl<L: Link> Peers<L> {
         if payload.len() > max_payload(capabilities.mtu, remote.is_ipv6()) {
             return Err(invalid("the datagram does not fit into a packet of the link's MTU"));
         }
-        let udp_len = UDP_HEADER_LEN + payload.len();
-        let mut packet = vec![0; IPV6_HEADER_LEN + udp_len];
-        let udp_at = write_ip(&mut packet, self.local, remote.ip(), UDP, udp_len)
+        let mut packet = packet(SocketAddr::new(self.local, local_port), remote, payload)
             .ok_or_else(|| invalid("the ends of the datagram are of two IP versions"))?;
-        packet.truncate(udp_at + udp_len);
-        for (field, value) in [local_port, remote.port(), udp_len as u16].into_iter().enumerate() {
-            packet[udp_at + 2 * field..][..2].copy_from_slice(&value.to_be_bytes());
-        }
-        packet[udp_at + UDP_HEADER_LEN..].copy_from_slice(payload);
-        let len = packet.len();
-        write_partial_udp_checksum(&mut packet, len);
         let mut meta = PacketMeta::default();
         if capabilities.checksum.tx {
             meta.checksum = Checksum::Partial;
