@@ -388,7 +388,7 @@ mod tests {
         assert_eq!(given(Repair::RepeatsReset, RST, &[]).await, [(RST, 0)]);
     }
 
-    /// The packet that has ipstack move what is in order would not fit with the peer's headers.
+    /// With the peer's headers, the packet that makes ipstack deliver its bytes would be longer than the MTU.
     #[tokio::test]
     async fn a_packet_full_of_options_fills_a_hole() {
         const MTU: usize = 1501;

@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
-use std::iter;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -112,30 +111,28 @@ impl Guard {
         self.pass(flow, piece, segment, headers)
     }
 
-    /// Gives ipstack two bytes that it has. It drops them, and moves what is in order. The headers are not the peer's, which
-    /// may fill a packet with options.
+    /// Gives ipstack two bytes that it already has. It drops them, and then delivers the bytes that are in order. The packet
+    /// has headers of its own, because options may fill the peer's.
     fn nudge(&mut self, flow: &Flow, window: u16) {
-        let Some(template) = TcpHeaders::new(flow.key.peer, flow.key.local) else { return };
-        let fields = TcpFields {
-            sequence: flow.fields(ACK).acknowledgement.wrapping_sub(2),
-            acknowledgement: flow.acknowledged(),
-            flags: ACK,
-            window,
-        };
-        let (mut headers, bytes) = ([0; MAX_HEADERS_LEN], [0; 2]);
-        let len = template.write(fields, &[], &bytes, Checksum::Filled, &mut headers);
-        self.queue.push_back([&headers[..len], &bytes].concat());
+        let sequence = flow.fields(ACK).acknowledgement.wrapping_sub(2);
+        self.give(flow, TcpFields { sequence, acknowledgement: flow.acknowledged(), flags: ACK, window }, &[0; 2]);
+    }
+
+    /// Gives ipstack a packet in the place of the peer.
+    fn give(&mut self, flow: &Flow, fields: TcpFields, payload: &[u8]) {
+        if let Some(template) = TcpHeaders::new(flow.key.peer, flow.key.local) {
+            let mut headers = [0; MAX_HEADERS_LEN];
+            let len = template.write(fields, &[], payload, Checksum::Filled, &mut headers);
+            self.queue.push_back([&headers[..len], payload].concat());
+        }
     }
 
     /// Ends a connection in the adapter and in ipstack, which ends its task at the packet after a RST.
     fn end(&mut self, flow: &Arc<Flow>) {
         flow.end(ErrorKind::ConnectionReset);
-        let mut headers = [0; MAX_HEADERS_LEN];
-        if let Some(template) = TcpHeaders::new(flow.key.peer, flow.key.local) {
-            let fields = TcpFields { flags: RST, ..TcpFields::default() };
-            let len = template.write(fields, &[], &[], Checksum::Filled, &mut headers);
-            let times = if self.hub.repairs.has(Repair::RepeatsReset) { 2 } else { 1 };
-            self.queue.extend(iter::repeat_n(headers[..len].to_vec(), times));
+        let times = if self.hub.repairs.has(Repair::RepeatsReset) { 2 } else { 1 };
+        for _ in 0..times {
+            self.give(flow, TcpFields { flags: RST, ..TcpFields::default() }, &[]);
         }
     }
 
