@@ -108,7 +108,7 @@ impl TryFrom<Run> for Scenario {
             check_mtu("--mtu", device_mtu, ipv6)?;
         }
         let bitrate = bitrate(&axes, workload, &conditions)?;
-        let release = release(&axes, settings.timeout)?;
+        let release = release(&axes, workload, settings.timeout)?;
         let offload = axes.offload.one().unwrap_or_default();
         let shards = shards(&axes, parallel)?;
         let scenario = Self {
@@ -307,9 +307,10 @@ fn parallel(axes: &Axes, workload: Workload) -> Result<NonZeroU16, PlanError> {
     }
 }
 
-/// How long the mode idle waits for the subject to release memory.
-fn release(axes: &Axes, timeout: Duration) -> Result<Duration, PlanError> {
-    let release = axes.release.one().unwrap_or(DEFAULT_RELEASE.min(timeout / 4));
+/// How long the mode idle waits for the subject to release memory. A default must fit a short `--timeout`.
+fn release(axes: &Axes, workload: Workload, timeout: Duration) -> Result<Duration, PlanError> {
+    let default = if workload.held().is_some() { DEFAULT_RELEASE.min(timeout / 4) } else { DEFAULT_RELEASE };
+    let release = axes.release.one().unwrap_or(default);
     if axes.release.is_some() && release >= timeout {
         let [release, timeout] = [release, timeout].map(|time| time.as_secs_f64());
         return Err(PlanError::new("--release", format!("{release} seconds do not fit into --timeout {timeout}")));

@@ -12,6 +12,19 @@ fn run(words: &str) -> Result<Scenario, PlanError> {
     Scenario::try_from(Cli::try_parse_from(words.split_whitespace()).unwrap().run)
 }
 
+/// A default fits a short time-out, and only the mode that takes the option has another.
+#[cfg(feature = "smoltcp")]
+#[test]
+fn the_time_to_release_memory_fits_a_short_timeout() {
+    let release = |words: &str| {
+        let words = format!("rust-tun-perf --layer loopback {words}");
+        Scenario::try_from(Cli::try_parse_from(words.split_whitespace()).unwrap().run).unwrap().release
+    };
+    assert!(release("-m idle --parallel 2 --timeout 1") < Duration::from_secs(1));
+    assert_eq!(release("-m idle --parallel 2"), DEFAULT_RELEASE);
+    assert_eq!(release("-m reader --timeout 1"), DEFAULT_RELEASE);
+}
+
 #[cfg(feature = "smoltcp")]
 #[test]
 fn a_run_delivers_a_gigabyte_and_for_a_second_by_default() {
