@@ -185,6 +185,16 @@ fn a_process_that_does_not_end_is_killed() {
     assert!(!processes.contains(program.to_str().unwrap()), "it is still there: {processes}");
 }
 
+#[test]
+fn a_program_that_does_not_say_what_it_is_is_named() {
+    let program = program("mute", "exec sleep 60");
+    let error = ProcessExecutor::new(&program).grace(Duration::from_millis(300)).hello().unwrap_err().to_string();
+    assert!(
+        error.contains(program.to_str().unwrap()) && error.ends_with("did not say what it is within 0.3 s"),
+        "{error}"
+    );
+}
+
 /// A run that hangs, in a process that the test below interrupts.
 #[test]
 #[ignore = "hangs until it is interrupted"]

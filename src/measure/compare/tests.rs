@@ -1,10 +1,13 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::sync::Arc;
+
 use netstacks::StackKind;
 
 use super::super::fixture::{answering, at_a_rate, cell, failed, forwarder, in_round, sample};
 use super::super::simulation::{Experiment, Machine};
 use super::*;
+use crate::sample::Environment;
 use crate::scenario::{Layer, Mode, ROWS, Subject, Workload};
 
 /// If the verdicts were wrong in five of a hundred tables, they were so in ten or more once in thirty times.
@@ -340,6 +343,26 @@ fn forwarders_are_not_divided_by_the_speed_of_loopback() {
     let relative = Comparison::relative(&old, &new, 0.02).unwrap();
     assert!(relative.cells.iter().all(|cell| cell.cell.forwarder().is_none()), "{relative:?}");
     assert_eq!(relative.cells.len(), 1);
+}
+
+/// The second machine's rounds have the numbers of the first one's.
+#[test]
+fn rounds_of_two_machines_are_told_apart() {
+    let cell = cell(StackKind::Smoltcp, Mode::Reader);
+    let runs = |cpu: &str, speed: f64| -> Vec<Sample> {
+        let run = |round| {
+            let mut run = in_round(sample(&cell, speed), round);
+            let mut environment = Environment::clone(&run.environment);
+            environment.machine.cpu = Some(cpu.to_owned());
+            run.environment = Arc::new(environment);
+            run
+        };
+        (1..=6).map(run).collect()
+    };
+    let [old, new] = [1.0, 0.5].map(|factor| [runs("slow", factor), runs("fast", 8.0 * factor)].concat());
+    let change = Comparison::within_rounds(&old, &new, 0.02).unwrap().cells[0].change.unwrap();
+    let six = Comparison::within_rounds(&old[..6], &new[..6], 0.02).unwrap().cells[0].change.unwrap();
+    assert!(change.p_value < six.p_value && (change.ratio.median - 0.5).abs() < 1e-9, "{change:?}");
 }
 
 /// Rounds of a machine with these speeds.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use netstacks::StackKind;
 
-use super::super::fixture::{answering, at_a_rate, cell, failed, forwarder, program, sample};
+use super::super::fixture::{answering, at_a_rate, cell, failed, forwarder, in_round, program, sample};
 use super::*;
 use crate::sample::{Interval, Packets};
 use crate::scenario::{Mode, ROWS, Workload};
@@ -174,4 +174,21 @@ fn the_fastest_with_a_rate_has_the_lowest_latency() {
     let summary = Summary::of(&[answering(&fast, 50.0), answering(&slow, 200.0)]);
     let of_fastest = summary.cells.iter().map(|row| row.figure("of_fastest").unwrap());
     assert_eq!(of_fastest.map(|share| (share * 100.0).round()).collect::<Vec<_>>(), [100.0, 25.0]);
+}
+
+/// Each round is twice as fast as the one before, and each cell has its runs in an order of its own.
+#[test]
+fn figures_are_compared_within_a_round() {
+    let speeds = |factor: f64| (1..=6_u32).map(move |round| (round, factor * f64::from(1 << round)));
+    let runs = |stack, factor, is_reversed: bool| {
+        let cell = cell(stack, Mode::Reader);
+        let mut runs: Vec<_> = speeds(factor).map(|(round, speed)| in_round(sample(&cell, speed), round)).collect();
+        if is_reversed {
+            runs.reverse();
+        }
+        CellSummary::of(&cell, &runs.iter().collect::<Vec<_>>())
+    };
+    let (one, other) = (runs(StackKind::Smoltcp, 1.0, false), runs(StackKind::Lwip, 1.1, true));
+    assert!(!one.ties_with(&other), "as far apart in each round");
+    assert!((other.times(&one).unwrap() - 1.1).abs() < 1e-9);
 }
