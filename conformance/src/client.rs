@@ -386,8 +386,8 @@ impl Client {
         Ok(bytes)
     }
 
-    /// Checks how many bytes come without an ACK: at least `least`, and no more than a window. Those must come soon, and what is
-    /// beyond them would come at once.
+    /// Checks how many bytes the stack sends without an ACK: at least `least`, and no more than the window. The first `least`
+    /// bytes may take a while. Any beyond them would follow at once.
     pub(crate) fn sent_to(&mut self, least: i32, window: i32) -> Step {
         let (mut until, mut reached) = (Instant::now() + patient(LATE), 0);
         let mut is_enough = false;

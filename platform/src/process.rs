@@ -151,8 +151,8 @@ impl ProcessMeter {
         Self { pid }
     }
 
-    /// CPU time, user and system, of all its threads so far; on Linux also that of its children that have ended and that it has
-    /// waited for. `None` if the system does not report it.
+    /// CPU time, user and system, of all its threads so far. On Linux it includes children that have ended and that the process
+    /// has waited for. `None` if the system does not report it.
     pub fn cpu(self) -> Option<Duration> {
         Native::cpu_of(self.pid)
     }

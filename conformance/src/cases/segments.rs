@@ -253,7 +253,7 @@ pub(super) fn repair(client: &mut Client, served: &mut crate::Served, bytes: &[u
     exchange(client, served)
 }
 
-/// Sends these ranges of the bytes, and then what the server still lacks.
+/// Sends these ranges of the bytes, and then everything that the server has not got yet.
 fn parts(setup: &Setup, bytes: &[u8], parts: impl IntoIterator<Item = (usize, usize)>) -> Step {
     let (lab, mut client, mut served) = setup.connect()?;
     for (from, to) in parts {

@@ -224,7 +224,7 @@ mod tests {
         }
     }
 
-    /// The client's cost is that of its own code; the tasks are not part of it.
+    /// The client's cost covers its own code, and not the tasks.
     #[test]
     fn the_costs_of_client_and_tasks_are_told_apart() {
         let (mut worker, _turns) = counting();
