@@ -23,6 +23,7 @@ use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use netstacks::{
     Effective, Gate, Gated, Netstack, NotCompiledIn, PassedOn, Repairs, Spread, StackConfig, StackCongestion,
     StackKind, StartError, Started, Steered, Visitor, steer,
@@ -223,8 +224,9 @@ impl Visitor<ShardLink> for Start {
         for (Started { listener, datagrams, driver, .. }, gate) in started {
             let answers = gate.answers();
             tasks.spawn(driver);
-            tasks.spawn(tcp::serve(gate, listener, Arc::clone(&upstream), Arc::clone(&limits)));
-            tasks.spawn(udp::serve(datagrams, answers, flows.clone(), Arc::clone(&upstream), Arc::clone(&limits)));
+            let (upstream, limits) = (|| Arc::clone(&upstream), || Arc::clone(&limits));
+            tasks.spawn(tcp::serve(gate, listener, upstream(), limits()).boxed());
+            tasks.spawn(udp::serve(datagrams, answers, flows.clone(), upstream(), limits()).boxed());
         }
         Ok((effective, tasks))
     }

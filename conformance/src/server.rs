@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::io;
-use std::iter;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::time::Duration;
@@ -107,13 +106,10 @@ impl Visitor<AnyLink> for Start {
 
     fn visit<S: Netstack<AnyLink>>(self) -> Self::Output {
         let Self { mut links, config } = self;
-        let first = links.remove(0);
-        if links.is_empty() {
-            return Ok(Running::of(S::start(first, &config)?));
-        }
         let spread = Spread::default();
-        let (steered, _) = steer(&spread, iter::once(first).chain(links).collect());
-        let mut links: Vec<_> = steered.into_iter().map(AnyLink::new).collect();
+        if links.len() > 1 {
+            links = steer(&spread, links).0.into_iter().map(AnyLink::new).collect();
+        }
         let first = links.remove(0);
         Ok(Running::of(sharded::<S, _>(&spread, first, links, &config)?))
     }

@@ -1,4 +1,4 @@
-//! Several instances of a stack side by side, which look like one.
+//! Instances of a stack side by side, which look like one.
 //!
 //! Each instance has its own link, lock and driver, so instances share nothing while bytes flow. Only new connections and
 //! received datagrams cross from an instance to the part that joins them, and packets that come over the link of another
@@ -22,7 +22,7 @@ pub use self::link::{PassedOn, Steered, steer};
 use crate::datagrams::{Deliveries, Mailbox, mailbox};
 use crate::{
     Datagram, DatagramBatch, Datagrams, Driver, Effective, FlowKey, Listener, Netstack, StackConfig, StartError,
-    Started, Stream,
+    Started,
 };
 
 /// Spreads flows over shards: the same two ends, in either order, always have the same shard. The key of the hash is
@@ -49,9 +49,9 @@ impl Spread {
     }
 }
 
-/// Several running instances of a stack, as one.
+/// Running instances of a stack, as one.
 pub type Sharded<S, L> =
-    Started<ShardedListener<<S as Netstack<L>>::Stream>, ShardedDatagrams<<S as Netstack<L>>::Datagrams>>;
+    Started<ShardedListener<<S as Netstack<L>>::Listener>, ShardedDatagrams<<S as Netstack<L>>::Datagrams>>;
 
 /// Starts an instance of the stack `S` on each link: the first shard on `first`, and the others in their order. Must be
 /// called within a tokio runtime. The driver makes tasks for each instance, so the workers of a multi-thread runtime share
@@ -60,6 +60,8 @@ pub type Sharded<S, L> =
 /// The caller sends each packet over the link of its shard, which `spread` chooses, or the links are of [`steer`]. The limits
 /// of `config` on the number of connections, as far as a stack has them, hold for all instances together: each has an equal
 /// share, rounded up. So one instance may drop a SYN although another has room.
+///
+/// Without other links it returns the parts of [`Netstack::start`], and adds no task and no queue.
 ///
 /// # Errors
 ///
@@ -93,6 +95,11 @@ pub fn sharded<S: Netstack<L>, L: Link>(
     others: Vec<L>,
     config: &StackConfig,
 ) -> Result<Sharded<S, L>, StartError> {
+    if others.is_empty() {
+        let Started { listener, datagrams, driver, effective } = S::start(first, config)?;
+        let datagrams = ShardedDatagrams { spread: spread.clone(), shards: [datagrams].into(), mailbox: None };
+        return Ok(Started { listener: ShardedListener(Accepted::OfOne(listener)), datagrams, driver, effective });
+    }
     let count = 1 + others.len();
     let config = config.divided(count);
     // The driver makes one task for each of these, so that none waits for another.
@@ -112,9 +119,9 @@ pub fn sharded<S: Netstack<L>, L: Link>(
     for link in others {
         shards.push(add(S::start(link, &config)?));
     }
-    let datagrams = ShardedDatagrams { spread: spread.clone(), shards: shards.into(), mailbox };
+    let datagrams = ShardedDatagrams { spread: spread.clone(), shards: shards.into(), mailbox: Some(mailbox) };
     let driver = Box::pin(async { joined(tasks.into_iter().collect()).await });
-    Ok(Started { listener: ShardedListener(accepted), datagrams, driver, effective })
+    Ok(Started { listener: ShardedListener(Accepted::OfAll(accepted)), datagrams, driver, effective })
 }
 
 /// Waits until all tasks have ended. The first failure ends the others. A panic goes on in the caller, even if another task
@@ -169,15 +176,27 @@ async fn deliver_all(datagrams: impl Datagrams, deliveries: Arc<Deliveries>) -> 
 }
 
 /// Yields the connections of all instances.
-#[derive(Debug)]
-pub struct ShardedListener<S>(mpsc::Receiver<S>);
+pub struct ShardedListener<Li: Listener>(Accepted<Li>);
 
-impl<S: Stream> Listener for ShardedListener<S> {
-    type Stream = S;
+enum Accepted<Li: Listener> {
+    /// There is one instance, and this is its listener.
+    OfOne(Li),
+    /// Each instance offers its connections here.
+    OfAll(mpsc::Receiver<Li::Stream>),
+}
+
+impl<Li: Listener> Listener for ShardedListener<Li> {
+    type Stream = Li::Stream;
 
     /// Fails when the driver has ended. The error of the driver is the reason.
-    async fn accept(&mut self) -> io::Result<S> {
-        self.0.recv().await.ok_or_else(|| io::Error::new(io::ErrorKind::NotConnected, "the stack has failed"))
+    async fn accept(&mut self) -> io::Result<Li::Stream> {
+        match &mut self.0 {
+            Accepted::OfOne(listener) => listener.accept().await,
+            Accepted::OfAll(accepted) => {
+                let failed = || io::Error::new(io::ErrorKind::NotConnected, "the stack has failed");
+                accepted.recv().await.ok_or_else(failed)
+            }
+        }
     }
 }
 
@@ -186,23 +205,33 @@ impl<S: Stream> Listener for ShardedListener<S> {
 pub struct ShardedDatagrams<D> {
     spread: Spread,
     shards: Arc<[D]>,
-    mailbox: Mailbox,
+    /// `None` with one instance: its datagrams are received from it directly.
+    mailbox: Option<Mailbox>,
 }
 
 impl<D> ShardedDatagrams<D> {
     /// The number of a shard is always smaller than their number, and there is at least one.
     fn of(&self, local: SocketAddr, peer: SocketAddr) -> &D {
-        &self.shards[self.spread.shard(FlowKey { local, peer }, self.shards.len())]
+        match &*self.shards {
+            [one] => one,
+            shards => &shards[self.spread.shard(FlowKey { local, peer }, shards.len())],
+        }
     }
 }
 
 impl<D: Datagrams> Datagrams for ShardedDatagrams<D> {
     async fn recv(&self, buffer: &mut [u8]) -> io::Result<Datagram> {
-        self.mailbox.recv(|inbox| inbox.pop(buffer)).await
+        match &self.mailbox {
+            Some(mailbox) => mailbox.recv(|inbox| inbox.pop(buffer)).await,
+            None => self.shards[0].recv(buffer).await,
+        }
     }
 
     async fn recv_batch(&self, buffer: &mut [u8]) -> io::Result<DatagramBatch> {
-        self.mailbox.recv(|inbox| inbox.pop_batch(buffer)).await
+        match &self.mailbox {
+            Some(mailbox) => mailbox.recv(|inbox| inbox.pop_batch(buffer)).await,
+            None => self.shards[0].recv_batch(buffer).await,
+        }
     }
 
     fn try_send_batch(

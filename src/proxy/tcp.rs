@@ -5,6 +5,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use netstacks::{Admission, FlowKey, FlowMap, Gate, Listener, Request, Stream, Unreachable};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -104,7 +105,7 @@ pub(super) async fn serve<L: Listener>(
                 let Some(request) = request else { return Ok(()) };
                 // A SYN beyond the limit is dropped, and its client retransmits it.
                 if let Some(place) = limits.place() {
-                    tokio::spawn(forward(request, place, waiting.clone(), Arc::clone(&upstream)));
+                    tokio::spawn(forward(request, place, waiting.clone(), Arc::clone(&upstream)).boxed());
                 }
             }
             stream = listener.accept() => waiting.deliver(stream?),

@@ -7,6 +7,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use futures_util::FutureExt;
 use netstacks::{Answers, Datagrams, FlowKey};
 use platform::Received;
 use socket2::SockRef;
@@ -141,7 +142,7 @@ impl<D: Datagrams> Back<D> {
             return Ok(None);
         };
         let flow = Arc::new(Flow { socket, used: Mutex::new(Instant::now()), is_answered: AtomicBool::new(false) });
-        let task = tokio::spawn(self.clone().carry(key, Arc::clone(&flow))).abort_handle();
+        let task = tokio::spawn(self.clone().carry(key, Arc::clone(&flow)).boxed()).abort_handle();
         self.flows.insert(key, Running { flow: Arc::clone(&flow), task, _memory: memory });
         Ok(Some(flow))
     }

@@ -1,6 +1,5 @@
 //! The process that carries packets or connections between two networks: its start, its control and its end.
 
-use std::future::Future;
 use std::io;
 use std::process::{self, Command};
 use std::sync::Arc;
@@ -9,6 +8,7 @@ use std::time::Duration;
 use conformance::{Program, Ready, START};
 use forwarders::{Carried, Counts};
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use platform::{Child, Class, Conversation, End, Interrupts, Namespace, PacketCounts, ProcessEnd, ProcessMeter};
 use serde::de::DeserializeOwned;
 use tokio::task::spawn_blocking;
@@ -199,7 +199,7 @@ impl Carrier {
     }
 
     /// Waits until the carrier ends. If it ends by itself, that is a failure.
-    pub(super) fn ended(&self) -> impl Future<Output = Failure> + Send + use<> {
+    pub(super) fn ended(&self) -> BoxFuture<'static, Failure> {
         let (name, ended) = (self.name, self.process.ended());
         async move {
             let Some(end) = ended.await else {
@@ -209,6 +209,7 @@ impl Carrier {
             let status = if stated_error(&end).is_some() { Status::DeviceLost } else { Status::Panicked };
             Failure { status, detail: last_words(&ending(name, &end.by), &end.stderr) }
         }
+        .boxed()
     }
 
     /// Tells the carrier to end, and kills it if it does not.

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, TcpSegment, flags};
 use platform::{Checksum, Class, Counted, Link, PacketBuffer, PacketMeta, Switches, TcpStatistics};
 
@@ -67,7 +68,7 @@ pub(super) fn prepare(scenario: &Scenario, tun: &Tun) -> Result<Prepared, RunErr
             shuttle.run(stream, &window).await.map_err(|error| failure(&error))
         }
     };
-    let server = ServerSide::new(future::pending(), task);
+    let server = ServerSide::new(future::pending().boxed(), task.boxed());
     Ok(Prepared { device: Some(facts), ..Prepared::new(Load::Streams(streams, 1), window, server) })
 }
 

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use conformance::{Device, Program, Ready, Task, line};
+use futures_util::FutureExt;
 use netstacks::StackKind;
 use platform::{FaultCounter, Interface, Interrupts, Network, Offload, ProcessMeter};
 use serde::Serialize;
@@ -178,14 +179,15 @@ pub(super) async fn prepare(
         }
     };
     let (flow, control, interval) = (load.flows().cloned(), carrier.control(), scenario.interval);
-    let server = ServerSide::new(driver, async move {
+    let server = async move {
         // The process is the server, and reports only when asked.
         match flow {
             Some(flow) => datagram_process::follow(NAME, control, flow, interval).await,
             None if ends => Ok(()),
             None => future::pending().await,
         }
-    });
+    };
+    let server = ServerSide::new(driver.boxed(), server.boxed());
     let (clients, congestion) = kernel_load::clients(scenario, &load, &targets(tun.network.peer, &load))?;
     Ok(Prepared {
         clients,

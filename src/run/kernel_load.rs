@@ -4,6 +4,8 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use netstacks::Stream;
 use netstacks::kernel::{KernelDatagrams, KernelListener, KernelStream};
 use platform::Class;
@@ -106,7 +108,7 @@ pub(super) fn prepare(
     scenario: &Scenario,
     load: Load,
     Sockets { listeners, datagrams, targets, silent }: Sockets,
-    driver: impl Future<Output = Failure> + Send + 'static,
+    driver: BoxFuture<'static, Failure>,
     meter: impl Meter,
 ) -> Result<Prepared, RunError> {
     let ports: Vec<u16> = targets.iter().map(SocketAddr::port).collect();
@@ -121,10 +123,7 @@ pub(super) fn prepare(
         Some(index)
     };
     let window = Window::new(load.clients(), meter);
-    let driver = async move {
-        let _open = silent;
-        driver.await
-    };
+    let driver = driver.inspect(|_| drop(silent)).boxed();
     let listener = KernelListener::new(listeners).map_err(failed)?;
     let datagrams = datagrams_for(datagrams, &load, scenario.window_bytes).map_err(failed)?;
     let server = ServerSide::spawn(listener, datagrams, driver, (&load, load.streams().len()), stream_of);
@@ -157,7 +156,7 @@ pub(super) fn prepare_between(
     scenario: &Scenario,
     networks: &Networks,
     server: IpAddr,
-    driver: impl Future<Output = Failure> + Send + 'static,
+    driver: BoxFuture<'static, Failure>,
     meter: impl Meter,
 ) -> Result<Prepared, RunError> {
     let load = Load::of(scenario);

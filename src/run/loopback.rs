@@ -6,6 +6,8 @@
 use std::future;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use futures_util::FutureExt;
+
 use super::error::RunError;
 use super::kernel_load;
 use super::prepared::Prepared;
@@ -29,6 +31,6 @@ pub(super) fn prepare(scenario: &Scenario, is_own_network: bool) -> Result<Prepa
     let address = if scenario.ipv6() { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() };
     let sockets = kernel_load::sockets(scenario, address, &load)?;
     let meter = LinkMeter::new([], || None);
-    let prepared = kernel_load::prepare(scenario, load, sockets, future::pending(), meter)?;
+    let prepared = kernel_load::prepare(scenario, load, sockets, future::pending().boxed(), meter)?;
     Ok(Prepared { device, ..prepared })
 }

@@ -80,7 +80,7 @@ pub(super) async fn prepare(
         return Err(running.refuse(reason).await);
     }
     let meter = running.meter(&run, link.faults);
-    let driver = future::select(running.driver(), carrying).map(|ended| ended.factor_first().0);
+    let driver = future::select(running.driver(), carrying).map(|ended| ended.factor_first().0).boxed();
     let prepared = kernel_load::prepare_between(scenario, networks, link.server, driver, meter)?;
     let device = running.device(&run);
     Ok(Prepared { device, program: Some(running), cut: link.cut, ..prepared })

@@ -1,9 +1,11 @@
 //! The server side of a run: tasks on the runtime under test.
 
-use std::future::{self, Future};
+use std::future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use netstacks::{Datagrams, Listener};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 
@@ -16,6 +18,9 @@ use crate::sample::Status;
 /// An aborted task ends when it is polled next. One that does not end in this time is stuck.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// A task that serves a connection. Boxed: each further type of task makes the compiler generate hundreds of functions.
+type Served = BoxFuture<'static, Result<(), LoadError>>;
+
 /// The server of a run, and the driver of its stack, which ends only if something fails.
 pub(super) struct ServerSide {
     /// `None` once it has ended.
@@ -26,10 +31,7 @@ pub(super) struct ServerSide {
 
 impl ServerSide {
     /// Starts both. In a run without clients, the server is a task that makes the whole load.
-    pub(super) fn new(
-        driver: impl Future<Output = Failure> + Send + 'static,
-        server: impl Future<Output = Result<(), Failure>> + Send + 'static,
-    ) -> Self {
+    pub(super) fn new(driver: BoxFuture<'static, Failure>, server: BoxFuture<'static, Result<(), Failure>>) -> Self {
         Self { driver: Some(tokio::spawn(driver)), server: Some(tokio::spawn(server)) }
     }
 
@@ -39,59 +41,59 @@ impl ServerSide {
     pub(super) fn spawn<Li: Listener>(
         listener: Li,
         source: impl Datagrams,
-        driver: impl Future<Output = Failure> + Send + 'static,
+        driver: BoxFuture<'static, Failure>,
         (load, count): (&Load, usize),
         stream_of: impl Fn(&Li::Stream) -> Option<usize> + Send + 'static,
     ) -> Self {
-        match load.clone() {
+        let server = match load.clone() {
             Load::Streams(streams, _) => {
                 let serve = move |connection| {
                     // In the host's network, other programs may connect. Their connections are dropped.
                     let index = stream_of(&connection).filter(|index| *index < streams.len())?;
                     let streams = Arc::clone(&streams);
-                    Some(async move { stream::server::serve(connection, &streams[index]).await })
+                    Some(async move { stream::server::serve(connection, &streams[index]).await }.boxed())
                 };
-                Self::new(driver, serve_all(listener, count, serve))
+                serve_all(listener, count, Box::new(serve)).boxed()
             }
             Load::Datagrams(flows, _) => {
-                Self::new(driver, async move { of_datagrams(datagram::server::serve(source, &flows).await) })
+                async move { of_datagrams(datagram::server::serve(source, &flows).await) }.boxed()
             }
             Load::Requests(exchange, _, streams) => {
                 let of_requests = Arc::clone(&exchange);
                 let serve = move |connection| {
                     let index = stream_of(&connection).filter(|index| *index < streams.len());
                     let (streams, exchange) = (Arc::clone(&streams), Arc::clone(&of_requests));
-                    Some(async move {
-                        match index {
-                            // Boxed, so that it adds nothing to the memory of thousands of connections with requests.
-                            Some(index) => Box::pin(stream::server::serve(connection, &streams[index])).await,
-                            None => request::server::serve(connection, &exchange).await,
-                        }
+                    Some(match index {
+                        Some(index) => async move { stream::server::serve(connection, &streams[index]).await }.boxed(),
+                        None => async move { request::server::serve(connection, &exchange).await }.boxed(),
                     })
                 };
-                Self::new(driver, async move {
+                async move {
                     tokio::select! {
-                        result = serve_all(listener, usize::MAX, serve) => result,
+                        result = serve_all(listener, usize::MAX, Box::new(serve)) => result,
                         result = request::server::serve_datagrams(source, &exchange), if exchange.is_udp() => {
                             of_datagrams(result)
                         }
                     }
-                })
+                }
+                .boxed()
             }
             // The other program has a server of its own.
-            Load::External(_) => Self::new(driver, future::pending()),
-        }
+            Load::External(_) => future::pending().boxed(),
+        };
+        Self::new(driver, server)
     }
 
     /// Several as one, which is done when all are, and fails when one fails.
     pub(super) fn all(sides: Vec<Self>) -> Self {
         let mut sides: JoinSet<_> = sides.into_iter().map(|mut side| async move { side.next().await }).collect();
-        Self::new(future::pending(), async move {
+        let server = async move {
             while let Some(ended) = sides.join_next().await {
                 ended.map_err(|error| Failure::of_join("the server", error))??;
             }
             Ok(())
-        })
+        };
+        Self::new(future::pending().boxed(), server.boxed())
     }
 
     /// Waits until the server is done or either fails. Never returns once both have ended.
@@ -145,14 +147,11 @@ fn of_datagrams(result: Result<(), LoadError>) -> Result<(), Failure> {
 
 /// Accepts connections until `serve` has taken `awaited` of them, and serves each in a task. Returns when all have been
 /// served, or one has failed.
-async fn serve_all<Li: Listener, F>(
+async fn serve_all<Li: Listener>(
     mut listener: Li,
     mut awaited: usize,
-    serve: impl Fn(Li::Stream) -> Option<F>,
-) -> Result<(), Failure>
-where
-    F: Future<Output = Result<(), LoadError>> + Send + 'static,
-{
+    serve: Box<dyn Fn(Li::Stream) -> Option<Served> + Send>,
+) -> Result<(), Failure> {
     let mut tasks = JoinSet::new();
     while awaited > 0 || !tasks.is_empty() {
         tokio::select! {

@@ -1,8 +1,8 @@
 //! Starts the stack under test.
 
+use futures_util::FutureExt;
 use netstacks::{
-    Datagrams, Effective, Listener, Netstack, Spread, StackConfig, StackKind, StartError, Started, Stream as _,
-    Visitor, sharded,
+    Effective, Netstack, Spread, StackConfig, StackKind, StartError, Started, Stream as _, Visitor, sharded,
 };
 use platform::Link;
 
@@ -79,20 +79,14 @@ impl<L: Link> Visitor<L> for Start<L> {
 
     fn visit<S: Netstack<L>>(self) -> Self::Output {
         let Self { link, others, spread, config, load, streams } = self;
-        Ok(if others.is_empty() {
-            serve(S::start(link, &config)?, &load, streams)
-        } else {
-            serve(sharded::<S, _>(&spread, link, others, &config)?, &load, streams)
-        })
+        let Started { listener, datagrams, driver, effective } = sharded::<S, _>(&spread, link, others, &config)?;
+        let driver = driver.map(Failure::of_driver).boxed();
+        // The port that a client connects to names its stream.
+        let stream_of =
+            |connection: &S::Stream| connection.local_addr().port().checked_sub(FIRST_PORT).map(usize::from);
+        let server = ServerSide::spawn(listener, datagrams, driver, (&load, streams), stream_of);
+        Ok(StartedStack { server, effective })
     }
-}
-
-fn serve<Li: Listener>(started: Started<Li, impl Datagrams>, load: &Load, streams: usize) -> StartedStack {
-    let Started { listener, datagrams, driver, effective } = started;
-    let driver = async { Failure::of_driver(driver.await) };
-    // The port that a client connects to names its stream.
-    let stream_of = |connection: &Li::Stream| connection.local_addr().port().checked_sub(FIRST_PORT).map(usize::from);
-    StartedStack { server: ServerSide::spawn(listener, datagrams, driver, (load, streams), stream_of), effective }
 }
 
 #[cfg(test)]

@@ -8,9 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use netstacks::peer::{Peer, Peers, SharedLink};
-use netstacks::{
-    Datagrams, FlowKey, Listener, Netstack, ShardedListener, Spread, StackConfig, Started, Stream, sharded,
-};
+use netstacks::{Datagrams, FlowKey, Listener, Netstack, Spread, StackConfig, Started, sharded};
 use platform::{Link, MemoryLink};
 use tokio::io::AsyncWriteExt;
 use tokio::runtime::Builder;
@@ -47,7 +45,7 @@ fn ports(spread: &Spread, shards: usize) -> Vec<Vec<u16>> {
 }
 
 /// Sends each connection's bytes back, and closes it behind them. Returns after so many.
-async fn echo<S: Stream>(mut listener: ShardedListener<S>, count: usize) {
+async fn echo(mut listener: impl Listener, count: usize) {
     let mut tasks = JoinSet::new();
     for _ in 0..count {
         let stream = listener.accept().await.unwrap();

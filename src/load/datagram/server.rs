@@ -6,6 +6,7 @@ use std::panic;
 use std::sync::Arc;
 use std::time::Instant;
 
+use futures_util::FutureExt;
 use netstacks::DatagramBatch;
 use tokio::sync::watch;
 use tokio::task::{JoinSet, yield_now};
@@ -30,7 +31,7 @@ pub(crate) async fn serve(datagrams: impl netstacks::Datagrams, flows: &Arc<Flow
             let greeting = batch.payloads(&buffer).find_map(|payload| super::greeting(flows, payload));
             if let Some(index) = greeting.filter(|index| !flows.each[*index].greet()) {
                 let sender = Sender { index, flows: Arc::clone(flows), ends: (batch.local, batch.peer) };
-                senders.spawn(sender.run(datagrams.clone(), flows.trials()));
+                senders.spawn(sender.run(datagrams.clone(), flows.trials()).boxed());
             }
             flows.take(Direction::ToServer, batch.payloads(&buffer))?;
         }

@@ -10,6 +10,8 @@ use std::process::Command;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use platform::{Child, Class, ProcessEnd};
 use serde::Deserialize;
 use tokio::task::spawn_blocking;
@@ -82,7 +84,7 @@ pub(super) async fn prepare(
     scenario: &Scenario,
     (near, far): (IpAddr, IpAddr),
     networks: &Networks,
-    driver: impl Future<Output = Failure> + Send + 'static,
+    driver: BoxFuture<'static, Failure>,
     meter: impl Meter,
 ) -> Result<Prepared, RunError> {
     let (_, congestion) = kernel::socket((far, PORT).into(), scenario.congestion.as_deref())?;
@@ -103,7 +105,7 @@ pub(super) async fn prepare(
             Ok(())
         }
     };
-    let server = ServerSide::new(driver, task);
+    let server = ServerSide::new(driver, task.boxed());
     Ok(Prepared { congestion, ..Prepared::new(Load::External(delivered), window, server) })
 }
 

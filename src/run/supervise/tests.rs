@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use clap::Parser;
+use futures_util::FutureExt;
 use netstacks::{Listener, StackFault};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
@@ -198,7 +199,7 @@ fn execute(
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let target = listener.local_addr().unwrap();
         let load = Load::of(scenario);
-        let driver = async { Failure::of_driver(driver.await) };
+        let driver = async { Failure::of_driver(driver.await) }.boxed();
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let udp_target = socket.local_addr().unwrap();
         let datagrams = kernel_load::datagrams_for(socket, &load, scenario.window_bytes).unwrap();
@@ -531,7 +532,7 @@ fn an_unknown_congestion_control_is_reported_as_missing() {
 async fn a_client_that_does_not_end_is_left_behind() {
     let load = Load::of(&scenario("-m writer"));
     let window = Arc::new(Window::new(1, LinkMeter::new([], || Some(0))));
-    let server = ServerSide::new(future::pending(), future::pending());
+    let server = ServerSide::new(future::pending().boxed(), future::pending().boxed());
     let deliver = Box::new(|_: &Window| {
         loop {
             thread::park();
@@ -562,7 +563,7 @@ async fn a_panic_of_a_client_that_is_done_is_reported() {
         let load = Load::of(&scenario(if is_late { "-m rr" } else { "-m writer" }));
         assert_eq!(load.ends(), !is_late);
         let window = Arc::new(Window::new(1, LinkMeter::new([], || Some(0))));
-        let server = ServerSide::new(future::pending(), future::pending());
+        let server = ServerSide::new(future::pending().boxed(), future::pending().boxed());
         let (cancel, cancelled) = std::sync::mpsc::channel();
         let connection = PanicsAtRest(is_late.then_some(cancelled));
         let deliver = Box::new(|_: &Window| (Box::new(connection) as Box<dyn Rest>, Ok(())));
