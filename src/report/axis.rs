@@ -1,12 +1,12 @@
 //! The properties of cells. Each is one entry of [`AXES`]. Tables and files are made from this list.
 
-use bytesize::ByteSize;
+use bytesize::{ByteSize, Display};
 use forwarders::Io;
 use netstacks::{Repairs, StackCongestion, StackKind};
 
 use super::format::{UNKNOWN, unique};
 use crate::measure::CellSummary;
-use crate::scenario::{Cell, Forwarder, Generator, Layer, Mode, RuntimeKind, Workload, is_one, plural, si};
+use crate::scenario::{Cell, Forwarder, Generator, Layer, Mode, RuntimeKind, Subject, Workload, is_one, plural, si};
 
 /// The number of threads of a runtime if none was given.
 const AS_PROCESSORS: &str = "as processors";
@@ -69,10 +69,13 @@ pub(super) static AXES: [Axis; 37] = [
         .machine(|cell| (!is_one(&cell.shards)).then(|| cell.shards.to_string()))
         .work(|_| false)
         .said(|_, value| (value != "1").then(|| plural(value, "shard"))),
-    number("queues", "queues", |cell| cell.queues.map(|queues| queues.to_string()))
-        .machine(|cell| cell.queues.map(|queues| queues.to_string()))
-        .work(|_| false)
-        .said(|_, value| Some(plural(value, "queue"))),
+    number("queues", "queues", |cell| {
+        let has_several = !is_one(&cell.shards) && cell.subject.has_conditions();
+        has_several.then(|| cell.queues.map_or_else(usual, |queues| queues.to_string()))
+    })
+    .machine(|cell| cell.queues.map(|queues| queues.to_string()))
+    .work(|_| false)
+    .said(|_, value| Some(plural(value, "queue"))),
     axis("runtime", "runtime", |cell| cell.runtime.map(|runtime| runtime.to_string())).work(|_| false),
     axis("offload", "offload", |cell| match cell.forwarder() {
         Some(forwarder) => Some(forwarder.offload().name().to_owned()),
@@ -99,9 +102,13 @@ pub(super) static AXES: [Axis; 37] = [
             (None, None) => Some(plural(value, if cell.workload.is_bulk() { "stream" } else { "connection" })),
         }
     }),
-    number("client_threads", "client threads", |cell| cell.client_threads.map(|threads| threads.to_string()))
-        .said(|_, value| Some(plural(value, "client thread"))),
-    axis("pin", "pinned to", |cell| cell.pin.as_ref().map(ToString::to_string))
+    number("client_threads", "client threads", |cell| {
+        let has_choice =
+            cell.workload.held().is_none() && cell.subject != Subject::Device && cell.forwarder().is_none();
+        has_choice.then(|| cell.client_threads.map_or_else(usual, |threads| threads.to_string()))
+    })
+    .said(|_, value| Some(plural(value, "client thread"))),
+    axis("pin", "pinned to", |cell| Some(cell.pin.as_ref().map_or_else(usual, ToString::to_string)))
         .said(|_, value| Some(format!("pinned to {value}"))),
     axis("protocol", "protocol", |cell| cell.workload.protocol().map(|protocol| protocol.to_string()))
         .said(|_, value| (value != "tcp").then(|| value.to_uppercase())),
@@ -123,16 +130,16 @@ pub(super) static AXES: [Axis; 37] = [
         .said(|_, value| Some(format!("response of {}", plural(value, "byte")))),
     number("depth", "depth", |cell| Some(cell.workload.requests()?.depth.to_string()))
         .said(|_, value| (value != "1").then(|| format!("depth {value}"))),
-    number("rate", "rate /s", |cell| Some(cell.workload.requests()?.rate?.to_string()))
+    number("rate", "rate /s", |cell| Some(cell.workload.requests()?.rate.map_or_else(usual, |rate| rate.to_string())))
         .said(|_, value| Some(format!("{value} requests a second"))),
     number("think_seconds", "think s", |cell| {
         let think = cell.workload.requests()?.think;
-        (!think.is_zero()).then(|| think.as_secs_f64().to_string())
+        Some(if think.is_zero() { usual() } else { think.as_secs_f64().to_string() })
     })
     .said(|_, value| Some(format!("{value} s between a response and the next request"))),
     number("blackholes", "black holes", |cell| {
         let holes = cell.workload.requests()?.blackholes;
-        (holes > 0).then(|| holes.to_string())
+        Some(if holes == 0 { usual() } else { holes.to_string() })
     })
     .said(|_, value| Some(format!("beside {}", plural(value, "black hole")))),
     axis("half_closed", "half-closed", |cell| match cell.workload {
@@ -148,15 +155,35 @@ pub(super) static AXES: [Axis; 37] = [
         let conditions = cell.conditions.to_string();
         cell.subject.has_conditions().then(|| if conditions.is_empty() { UNKNOWN.to_owned() } else { conditions })
     }),
-    axis("window_bytes", "window", |cell| Some(ByteSize(cell.window_bytes? as u64).display().iec().to_string()))
-        .machine(|cell| cell.window_bytes.map(|bytes| bytes.to_string()))
-        .said(|_, value| Some(format!("window {value}"))),
-    axis("buffer_bytes", "buffer", |cell| Some(ByteSize(cell.buffer_bytes as u64).display().si().to_string()))
-        .machine(|cell| Some(cell.buffer_bytes.to_string()))
-        .said(|_, value| Some(format!("buffer {value}"))),
-    number("queue_packets", "queue", |cell| cell.queue_packets.map(|packets| packets.to_string()))
-        .said(|_, value| Some(format!("queue of {}", plural(value, "packet")))),
+    axis("window_bytes", "window", |cell| {
+        let bytes = ByteSize(cell.window_bytes? as u64);
+        Some(exact(bytes, [bytes.display().iec(), bytes.display().si()]))
+    })
+    .machine(|cell| cell.window_bytes.map(|bytes| bytes.to_string()))
+    .said(|_, value| Some(format!("window {value}"))),
+    axis("buffer_bytes", "buffer", |cell| {
+        let bytes = ByteSize(cell.buffer_bytes as u64);
+        Some(exact(bytes, [bytes.display().si(), bytes.display().iec()]))
+    })
+    .machine(|cell| Some(cell.buffer_bytes.to_string()))
+    .said(|_, value| Some(format!("buffer {value}"))),
+    number("queue_packets", "queue", |cell| {
+        let given = cell.queue_packets.map(|packets| packets.to_string());
+        given.or_else(|| cell.subject.has_conditions().then(usual))
+    })
+    .said(|_, value| Some(format!("queue of {}", plural(value, "packet")))),
 ];
+
+/// The value of a property that the cell has and that was not set.
+fn usual() -> String {
+    UNKNOWN.to_owned()
+}
+
+/// A number of bytes in the first form that is exact, else in full: no two have the same text.
+fn exact(bytes: ByteSize, forms: [Display; 2]) -> String {
+    let exact = forms.map(|form| form.to_string()).into_iter().find(|text| text.parse().ok() == Some(bytes));
+    exact.unwrap_or_else(|| plural(bytes.as_u64(), "byte"))
+}
 
 /// The threads of a runtime that may have several.
 fn threads(cell: &Cell) -> Option<String> {
@@ -278,10 +305,44 @@ pub(super) fn cells<'a>(rows: impl IntoIterator<Item = &'a CellSummary>) -> Vec<
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::time::Duration;
+
     use crate::measure::fixture::cell;
     use crate::scenario::{Mode, Requests, Subject};
 
     use super::*;
+
+    #[test]
+    fn no_two_sizes_have_one_text() {
+        let texts = |bytes| {
+            let cell = Cell { window_bytes: Some(bytes), buffer_bytes: bytes, ..cell(StackKind::Lwip, Mode::Reader) };
+            ["window_bytes", "buffer_bytes"]
+                .map(|name| AXES.iter().find(|axis| axis.name == name).unwrap().value(&cell))
+        };
+        assert_eq!(texts(1_000_000), ["1.0 MB", "1.0 MB"]);
+        assert_eq!(texts(1 << 20), ["1.0 MiB", "1.0 MiB"]);
+        assert_eq!(texts(1_000_001), ["1000001 bytes", "1000001 bytes"]);
+    }
+
+    #[test]
+    fn a_property_that_is_set_in_some_cells_tells_them_apart() {
+        let usual = Cell { workload: Workload::Rr(Requests::default()), ..cell(StackKind::Lwip, Mode::Rr) };
+        let with = |requests| Cell { workload: Workload::Rr(requests), ..usual.clone() };
+        let default = Requests::default();
+        for (name, set) in [
+            ("rate", with(Requests { rate: Some(1000.try_into().unwrap()), ..default })),
+            ("think_seconds", with(Requests { think: Duration::from_secs(1), ..default })),
+            ("blackholes", with(Requests { blackholes: 5, ..default })),
+            ("queue_packets", Cell { queue_packets: Some(1000), ..usual.clone() }),
+            ("pin", Cell { pin: "0".parse().ok(), ..usual.clone() }),
+            ("client_threads", Cell { client_threads: Some(2), ..usual.clone() }),
+        ] {
+            let differing: Vec<_> = differing(&[&usual, &set]).into_iter().map(|axis| axis.name).collect();
+            assert_eq!(differing, [name]);
+        }
+    }
 
     #[test]
     fn in_every_run_is_only_what_holds_for_all() {
