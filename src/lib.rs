@@ -1,6 +1,7 @@
 //! Throughput of userspace TCP/IP stacks over a TUN device, measured so that the figure can be trusted.
 //!
-//! The program is a pipeline. Each stage is a module and imports only earlier stages:
+//! The program is a pipeline. Each stage imports only earlier stages. All but [`run`] are modules of the crate `frontend`,
+//! which opens no device:
 //!
 //! 1. [`cli`] parses the command line.
 //! 2. [`plan`] checks it and makes [`scenario`]s of it.
@@ -13,17 +14,13 @@
 //!
 //! A test can run cells with a stack of its own: [`run`](run#a-stack-of-your-own) has an example.
 
-pub mod cli;
 mod load;
-pub mod measure;
-pub mod plan;
-pub mod program;
+pub mod progress;
 pub mod proxy;
 pub mod remedy;
-pub mod report;
 pub mod run;
-pub mod sample;
-pub mod scenario;
+
+pub use frontend::{cli, measure, plan, program, report, sample, scenario};
 
 use std::env;
 use std::io::{self, BufReader, IsTerminal, Write};
@@ -38,8 +35,18 @@ use crate::measure::{CellSummary, CompareError, Comparison, Summary};
 use crate::plan::{ConformPlan, MatrixPlan, Plan, PlanError};
 use crate::report::{SaveError, Series};
 use crate::run::{Executor, ProcessExecutor, RunError, TunExecutor};
-use crate::sample::{Appender, Environment, FileError, Head, Sample, SampleFile, Score, Status};
+use crate::sample::{Appender, Environment, FileError, Head, Origin, Sample, SampleFile, Score, Status};
 use crate::scenario::{Scenario, plural};
+
+/// What this program was built from, as far as its build script knew.
+const ORIGIN: Origin =
+    Origin { commit: option_env!("RUST_TUN_PERF_COMMIT"), tokio: option_env!("RUST_TUN_PERF_TOKIO") };
+
+/// This machine and this program.
+pub(crate) fn environment() -> Environment {
+    ORIGIN.declare();
+    Environment::detect()
+}
 
 /// Why the program failed.
 #[derive(Debug, thiserror::Error)]
@@ -131,6 +138,7 @@ pub struct Console<'a, O, E> {
 ///
 /// See [`Error`].
 pub fn main(cli: Cli) -> Result<(), Error> {
+    ORIGIN.declare();
     run::end_with_parent()?;
     let terminal = io::stderr().is_terminal();
     let columns = terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0);
@@ -157,6 +165,7 @@ pub fn main_with<X: Executor>(
     apart: impl Fn(PathBuf) -> X,
     console: Console<'_, impl Write, impl Write>,
 ) -> Result<(), Error> {
+    ORIGIN.declare();
     match plan {
         Plan::Run { scenario, json } => one_run(&scenario, json, within, console),
         Plan::Matrix(plan) => matrix(&plan, apart, console),
@@ -180,7 +189,7 @@ pub fn main_with<X: Executor>(
         Plan::Doctor => doctor(&apart(platform::this_program()), console.out),
         Plan::Completions(shell) => Ok(console.out.write_all(&cli::completions(shell))?),
         Plan::Man => Ok(console.out.write_all(&cli::manual()?)?),
-        Plan::Schema => Ok(writeln!(console.out, "{:#}", sample::schema().to_value())?),
+        Plan::Schema => Ok(write!(console.out, "{}", sample::schema())?),
         // `main` does this task: only a separate process is a child.
         Plan::Child => Ok(()),
     }
@@ -200,7 +209,7 @@ fn matrix<X: Executor>(
         writeln!(err, "{time}")?;
     }
     let (this, against) = (apart(platform::this_program()), plan.against.clone().map(&apart));
-    let mut progress = report::Progress::new(&mut *err, terminal);
+    let mut progress = progress::Progress::new(&mut *err, terminal);
     let (samples, ended): (_, Result<(), Error>) =
         run::matrix(plan, &arguments(), &this, against.as_ref(), measure::settled, &mut progress);
     if !samples.is_empty() {
@@ -290,7 +299,7 @@ fn conform(plan: &ConformPlan, console: Console<'_, impl Write, impl Write>) -> 
         return Ok(report::cases(&plan.cases, columns, out)?);
     }
     let count = plan.results();
-    let head = Head::new(Environment::detect(), arguments(), 0, Vec::new());
+    let head = Head::new(environment(), arguments(), 0, Vec::new());
     let opened = plan.out.as_ref().map(|path| Appender::open(path, slice::from_ref(&head))).transpose()?;
     let (mut file, earlier) = opened.map(|(file, earlier)| (file, earlier.scores)).unzip();
     let earlier = earlier.unwrap_or_default();

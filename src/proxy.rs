@@ -21,80 +21,18 @@ use std::fmt;
 use std::io;
 use std::iter;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::FutureExt;
 use netstacks::{
-    Effective, Gate, Gated, Netstack, NotCompiledIn, PassedOn, Repairs, Spread, StackConfig, StackCongestion,
-    StackKind, StartError, Started, Steered, Visitor, steer,
+    Effective, Gate, Gated, Netstack, NotCompiledIn, PassedOn, Spread, StackConfig, StackKind, StartError, Started,
+    Steered, Visitor, steer,
 };
-use platform::{Counted, FaultCounter, FaultPlan, Faulty, Traffic, TunDevice};
+use platform::{Counted, FaultCounter, Faulty, Traffic, TunDevice};
 use tokio::task::JoinSet;
 
 use self::limits::Limits;
 use self::upstream::Upstream;
-
-/// The settings of a proxy.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// The interface that the sockets are bound to.
-    pub interface: String,
-    /// Receive buffer and send buffer of each connection at the stack, in bytes. Clients are near, so a small
-    /// one is enough.
-    pub window: usize,
-    /// What the adapter does in the stack's place.
-    pub repairs: Repairs,
-    /// Congestion control of the stack, if it has a choice.
-    pub stack_congestion: StackCongestion,
-    /// Receive buffer and send buffer of each UDP socket, in bytes, beyond the limit of the system if the proxy may; `None`
-    /// for the system's default.
-    pub datagram_buffer: Option<usize>,
-    /// Most connections at a time, and most UDP flows at a time. Only half as many connections may be unfinished: the
-    /// server has not replied, or the handshake of the client is not complete. Beyond that the oldest unfinished one
-    /// gives way to a new one, and of UDP flows the one that has been unused for longest, those without an answer first.
-    pub max_flows: usize,
-    /// Most memory of all connections and UDP flows, in bytes; `None` for no limit. Each is counted with the most that
-    /// it can take, although most take little: a connection with its receive and its send buffer at the stack and two
-    /// buffers of 256 KiB, a UDP flow with the two buffers of its socket. New ones beyond the limit are refused, unless an
-    /// unfinished connection or a flow without an answer can give way. The kernel's buffers of TCP sockets are not
-    /// counted.
-    pub max_memory: Option<usize>,
-    /// How long to wait for the reply of a server.
-    pub connect_timeout: Duration,
-    /// A connection that carries no byte for this time is reset.
-    pub tcp_idle: Duration,
-    /// A UDP flow that carries no datagram for this time is forgotten.
-    pub udp_idle: Duration,
-    /// Congestion control of the sockets; `None` for the system's default.
-    pub congestion: Option<String>,
-    /// What the link between device and stack does to packets.
-    pub faults: FaultPlan,
-    /// Receives the text of each error that no message can report to the client.
-    pub report: fn(&str),
-}
-
-impl Config {
-    /// The defaults, with sockets bound to this interface.
-    pub fn new(interface: impl Into<String>) -> Self {
-        Self {
-            interface: interface.into(),
-            window: 512 << 10,
-            repairs: Repairs::ALL,
-            stack_congestion: StackCongestion::default(),
-            datagram_buffer: None,
-            max_flows: 1024,
-            max_memory: None,
-            connect_timeout: Duration::from_mins(1),
-            // RFC 5382, 5: at least two hours and four minutes.
-            tcp_idle: Duration::from_mins(124),
-            // RFC 4787, 4.3 recommends five minutes.
-            udp_idle: Duration::from_mins(5),
-            congestion: None,
-            faults: FaultPlan::default(),
-            report: |_| {},
-        }
-    }
-}
+pub use crate::plan::ProxyConfig as Config;
 
 /// Why a proxy could not start.
 #[derive(Debug, thiserror::Error)]

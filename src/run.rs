@@ -128,7 +128,7 @@ use self::supervise::Outcome;
 use crate::load::meter::Cost;
 use crate::load::request::Requested;
 use crate::remedy::WithRemedy;
-use crate::sample::{CpuTime, Environment, Measurements, RequestFacts, Sample, SwitchFacts, TcpFacts};
+use crate::sample::{CpuTime, Measurements, RequestFacts, Sample, SwitchFacts, TcpFacts};
 use crate::scenario::{Cell, Conditions, Devices, Generator, Mode, Protocol, RuntimeKind, Scenario, Subject, Verify};
 
 /// How long the runtime's threads may take to end.
@@ -457,7 +457,7 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
         round: None,
         against: false,
     };
-    let mut environment = Environment::detect();
+    let mut environment = crate::environment();
     environment.program.go_forwarder = go::version([scenario]);
     Sample { cell, measured, environment: Arc::new(environment) }
 }

@@ -94,6 +94,9 @@ fn the_completions_and_the_manual_know_every_option() {
         assert!(bash.status.success(), "{}", String::from_utf8_lossy(&bash.stderr));
     }
     let page = answer(&["man"]);
+    assert!(page.contains(".TH rust-tun-perf 1"), "{page}");
+    let version = answer(&["--version"]);
+    assert!(version.contains(&format!("rust-tun-perf {}\n", env!("CARGO_PKG_VERSION"))), "{version}");
     for option in Cli::command().get_subcommands().flat_map(clap::Command::get_opts).filter_map(clap::Arg::get_long) {
         assert!(page.contains(&format!("\\-\\-{}", option.replace('-', "\\-"))), "{option}");
     }

@@ -20,7 +20,7 @@ fn files() -> Vec<PathBuf> {
 
 #[test]
 fn every_committed_line_matches_the_schema() {
-    let schema = sample::schema().to_value();
+    let schema = serde_json::from_str(sample::schema()).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
     let files = files();
     assert!(files.len() >= 10, "{files:?}");
@@ -37,12 +37,4 @@ fn every_committed_line_matches_the_schema() {
             }
         }
     }
-}
-
-#[test]
-fn the_committed_schema_matches_the_types() {
-    let file: Value =
-        serde_json::from_slice(&fs::read(Path::new(ROOT).join("docs/sample.schema.json")).unwrap()).unwrap();
-    let remedy = "update it: cargo run -- schema > docs/sample.schema.json";
-    assert!(file == sample::schema().to_value(), "{remedy}");
 }

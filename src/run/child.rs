@@ -10,7 +10,7 @@ use super::error::RunError;
 use super::executor::Executor;
 use super::protocol::{Greeting, Message, NO_OFFLOAD, PROTOCOL, Task};
 use super::socks5;
-use crate::sample::{self, Environment, Sample};
+use crate::sample::{self, Sample};
 
 /// Does the task in the first line of `input`, and prints the result to `output`. `executor` executes scenarios.
 /// Returns the sample of a run, which has been printed.
@@ -27,7 +27,7 @@ pub fn child(
         .map_err(|source| platform::Error::new(Class::Failed, "read", "the task from standard input", source))?;
     match Message::parse(&task.unwrap_or_default())?.task {
         Task::Hello => {
-            print(&mut output, &line(&Greeting { protocol: PROTOCOL, environment: Environment::detect() }))?;
+            print(&mut output, &line(&Greeting { protocol: PROTOCOL, environment: crate::environment() }))?;
             Ok(None)
         }
         Task::Run(scenario) => {

@@ -27,7 +27,7 @@ const VERSION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Facts about this machine and this program. Nothing is tried.
 pub fn facts() -> Vec<Check> {
-    let mut facts = of_environment(&Environment::detect());
+    let mut facts = of_environment(&crate::environment());
     facts.push(stacks());
     facts.extend(platform::doctor::examine(StackConfig::default().window).into_iter().map(remedy::advised));
     facts.push(iperf3());

@@ -20,6 +20,6 @@ pub trait Executor {
     ///
     /// That program cannot make runs for this one, or the user interrupted it.
     fn prepare(&self, _scenarios: &[Scenario]) -> Result<Environment, RunError> {
-        Ok(Environment::detect())
+        Ok(crate::environment())
     }
 }

@@ -221,6 +221,6 @@ fn failed(scenario: &Scenario, status: Status, detail: String) -> Sample {
     Sample {
         cell: Cell::planned(scenario),
         measured: Measurements::failed(status, detail),
-        environment: Arc::new(Environment::detect()),
+        environment: Arc::new(crate::environment()),
     }
 }

@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn every_version_of_the_protocol_has_a_greeting() {
         assert_eq!(Message::parse("{\"protocol\":7,\"task\":\"hello\"}").unwrap().task, Task::Hello);
-        let greeting = Greeting { protocol: PROTOCOL, environment: Environment::detect() };
+        let greeting = Greeting { protocol: PROTOCOL, environment: crate::environment() };
         let line = serde_json::to_string(&greeting).unwrap();
         assert_eq!(Greeting::parse(&line, "x").unwrap(), greeting);
         let other = line.replace("\"protocol\":1", "\"protocol\":7");

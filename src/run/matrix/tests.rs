@@ -38,7 +38,7 @@ impl<F: Fn(usize) -> Result<(), RunError>> Executor for Fake<F> {
 }
 
 fn executor<F: Fn(usize) -> Result<(), RunError>>(commit: &str, outcome: F) -> Fake<F> {
-    let mut environment = Environment::detect();
+    let mut environment = crate::environment();
     environment.program.commit = Some(commit.to_owned());
     Fake { environment, outcome, runs: RefCell::default() }
 }
@@ -93,7 +93,7 @@ impl Executor for Plain {
         let version = is_asked.then(|| "1.2".to_owned());
         let program = scenario.program.as_ref().map(|_| Box::new(ProgramFacts { version, ..ProgramFacts::default() }));
         let measured = Measurements { detail: None, program, ..Measurements::failed(Status::Ok, "") };
-        Ok(Sample { cell: Cell::planned(scenario), measured, environment: Arc::new(Environment::detect()) })
+        Ok(Sample { cell: Cell::planned(scenario), measured, environment: Arc::new(crate::environment()) })
     }
 }
 
