@@ -38,7 +38,7 @@ use crate::run::{Executor, ProcessExecutor, RunError, TunExecutor};
 use crate::sample::{Appender, Environment, FileError, Head, Origin, Sample, SampleFile, Score, Status};
 use crate::scenario::{Scenario, plural};
 
-/// What this program was built from, as far as its build script knew.
+/// The commit and the version of tokio of this program, if its build script knew them.
 const ORIGIN: Origin =
     Origin { commit: option_env!("RUST_TUN_PERF_COMMIT"), tokio: option_env!("RUST_TUN_PERF_TOKIO") };
 
@@ -138,7 +138,6 @@ pub struct Console<'a, O, E> {
 ///
 /// See [`Error`].
 pub fn main(cli: Cli) -> Result<(), Error> {
-    ORIGIN.declare();
     run::end_with_parent()?;
     let terminal = io::stderr().is_terminal();
     let columns = terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0);

@@ -71,9 +71,8 @@ pub(super) static AXES: [Axis; 37] = [
         .said(|_, value| (value != "1").then(|| plural(value, "shard"))),
     number("queues", "queues", |cell| {
         let has_several = !is_one(&cell.shards) && cell.subject.has_conditions();
-        has_several.then(|| cell.queues.map_or_else(usual, |queues| queues.to_string()))
+        has_several.then(|| given(cell.queues))
     })
-    .machine(|cell| cell.queues.map(|queues| queues.to_string()))
     .work(|_| false)
     .said(|_, value| Some(plural(value, "queue"))),
     axis("runtime", "runtime", |cell| cell.runtime.map(|runtime| runtime.to_string())).work(|_| false),
@@ -105,41 +104,35 @@ pub(super) static AXES: [Axis; 37] = [
     number("client_threads", "client threads", |cell| {
         let has_choice =
             cell.workload.held().is_none() && cell.subject != Subject::Device && cell.forwarder().is_none();
-        has_choice.then(|| cell.client_threads.map_or_else(usual, |threads| threads.to_string()))
+        has_choice.then(|| given(cell.client_threads))
     })
     .said(|_, value| Some(plural(value, "client thread"))),
-    axis("pin", "pinned to", |cell| Some(cell.pin.as_ref().map_or_else(usual, ToString::to_string)))
-        .said(|_, value| Some(format!("pinned to {value}"))),
+    axis("pin", "pinned to", |cell| Some(given(cell.pin.as_ref()))).said(|_, value| Some(format!("pinned to {value}"))),
     axis("protocol", "protocol", |cell| cell.workload.protocol().map(|protocol| protocol.to_string()))
         .said(|_, value| (value != "tcp").then(|| value.to_uppercase())),
     number("datagram_bytes", "datagram", |cell| cell.workload.datagram_bytes().map(|len| len.to_string()))
         .said(|_, value| Some(format!("datagrams of {}", plural(value, "byte")))),
     number("bitrate", "bit/s", |cell| {
-        let rate = cell.bitrate.map_or_else(|| UNKNOWN.to_owned(), |rate| rate.to_string());
-        (cell.workload.is_bulk() || cell.background.is_some()).then_some(rate)
+        (cell.workload.is_bulk() || cell.background.is_some()).then(|| given(cell.bitrate))
     })
     .said(|cell, _| cell.bitrate.map(|rate| format!("{}bit/s at most", si(rate.get())))),
-    axis("background", "beside", |cell| {
-        let mode = cell.background.map_or_else(|| UNKNOWN.to_owned(), |mode| mode.to_string());
-        cell.workload.requests().map(|_| mode)
-    })
-    .said(|_, value| Some(format!("beside a stream ({value})"))),
+    axis("background", "beside", |cell| cell.workload.requests().map(|_| given(cell.background)))
+        .said(|_, value| Some(format!("beside a stream ({value})"))),
     number("request_bytes", "request", |cell| Some(cell.workload.requests()?.request_bytes.to_string()))
         .said(|_, value| Some(format!("request of {}", plural(value, "byte")))),
     number("response_bytes", "response", |cell| Some(cell.workload.requests()?.response_bytes.to_string()))
         .said(|_, value| Some(format!("response of {}", plural(value, "byte")))),
     number("depth", "depth", |cell| Some(cell.workload.requests()?.depth.to_string()))
         .said(|_, value| (value != "1").then(|| format!("depth {value}"))),
-    number("rate", "rate /s", |cell| Some(cell.workload.requests()?.rate.map_or_else(usual, |rate| rate.to_string())))
+    number("rate", "rate /s", |cell| Some(given(cell.workload.requests()?.rate)))
         .said(|_, value| Some(format!("{value} requests a second"))),
     number("think_seconds", "think s", |cell| {
         let think = cell.workload.requests()?.think;
-        Some(if think.is_zero() { usual() } else { think.as_secs_f64().to_string() })
+        Some(given(Some(think.as_secs_f64()).filter(|_| !think.is_zero())))
     })
     .said(|_, value| Some(format!("{value} s between a response and the next request"))),
     number("blackholes", "black holes", |cell| {
-        let holes = cell.workload.requests()?.blackholes;
-        Some(if holes == 0 { usual() } else { holes.to_string() })
+        Some(given(Some(cell.workload.requests()?.blackholes).filter(|holes| *holes > 0)))
     })
     .said(|_, value| Some(format!("beside {}", plural(value, "black hole")))),
     axis("half_closed", "half-closed", |cell| match cell.workload {
@@ -152,8 +145,8 @@ pub(super) static AXES: [Axis; 37] = [
     axis("ipv6", "IP", |cell| Some(if cell.ipv6 { "IPv6" } else { "IPv4" }.to_owned()))
         .machine(|cell| Some(cell.ipv6.to_string())),
     axis("conditions", "link", |cell| {
-        let conditions = cell.conditions.to_string();
-        cell.subject.has_conditions().then(|| if conditions.is_empty() { UNKNOWN.to_owned() } else { conditions })
+        let conditions = Some(cell.conditions.to_string()).filter(|conditions| !conditions.is_empty());
+        cell.subject.has_conditions().then(|| given(conditions))
     }),
     axis("window_bytes", "window", |cell| {
         let bytes = ByteSize(cell.window_bytes? as u64);
@@ -168,15 +161,14 @@ pub(super) static AXES: [Axis; 37] = [
     .machine(|cell| Some(cell.buffer_bytes.to_string()))
     .said(|_, value| Some(format!("buffer {value}"))),
     number("queue_packets", "queue", |cell| {
-        let given = cell.queue_packets.map(|packets| packets.to_string());
-        given.or_else(|| cell.subject.has_conditions().then(usual))
+        (cell.queue_packets.is_some() || cell.subject.has_conditions()).then(|| given(cell.queue_packets))
     })
     .said(|_, value| Some(format!("queue of {}", plural(value, "packet")))),
 ];
 
-/// The value of a property that the cell has and that was not set.
-fn usual() -> String {
-    UNKNOWN.to_owned()
+/// The value of a property that the cell has: [`UNKNOWN`] if it was not set.
+fn given(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| UNKNOWN.to_owned(), |value| value.to_string())
 }
 
 /// A number of bytes in the first form that is exact, else in full: no two have the same text.

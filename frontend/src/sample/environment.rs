@@ -54,7 +54,7 @@ pub struct Program {
     pub go_forwarder: Option<String>,
 }
 
-/// What a program was built from, as its build script knows it.
+/// The sources of a build, as its build script knows them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Origin {
     /// The commit of the working tree; `None` without git.
@@ -105,7 +105,7 @@ impl Program {
 }
 
 impl Environment {
-    /// This machine and this program, whose origin is known after [`Origin::declare`].
+    /// This machine and this program. Its commit is known after [`Origin::declare`].
     pub fn detect() -> Self {
         Self { machine: platform::Environment::detect(), program: Program::this() }
     }
