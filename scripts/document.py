@@ -3,7 +3,7 @@
 
     scripts/document.py --update     write them again
     scripts/document.py --check      fail if one of them does not match its data
-    scripts/document.py --sources    only check where the data come from; this is part of the others
+    scripts/document.py --sources    only check where the data come from, and that named tests exist; this is part of the others
 
 A document has a part of a report between two comments, which name the file and the part's heading:
 
@@ -51,6 +51,7 @@ PART = re.compile(r"(<!-- report (\S+): ([^>]+?) -->\n).*?(<!-- end report -->)"
 OUTPUT = re.compile(r"(<!-- output (scripts/[^>]+?) -->\n).*?(<!-- end output -->)", re.DOTALL)
 COMMAND = re.compile(r"(<!-- command (\S+) -->\n).*?(<!-- end command -->)", re.DOTALL)
 MEASURED = re.compile(r"(<!-- measured (\S+) -->\n).*?(<!-- end measured -->)", re.DOTALL)
+TEST = re.compile(r"`[^`]*?cargo test ([^`]+)`")
 PICTURE = re.compile(r"\]\((?:docs/)?figures/([\w-]+)\.svg\)")
 HEADING = "### "
 SCORES = ROOT / "docs" / "data" / "conformance.jsonl"
@@ -154,8 +155,22 @@ def faults(name, text):
             yield f"{name}: {file} was made by {shlex.join(words)}, and not by its command in scripts/measure.py; measure it again"
 
 
+def missing_tests(name, text):
+    """The tests that a document names in the command that runs them, and that the command's package does not have."""
+    for line in (" ".join(match[1].split()) for match in TEST.finditer(text)):
+        package = re.search(r"-p rust-tun-perf-(\S+)", line)
+        folders = [package[1]] if package else ["src", "tests"]
+        sources = [source.read_text() for folder in folders for source in (ROOT / folder).rglob("*.rs")]
+        for test in re.findall(r"(?<= )(?!-)\w+_\w+", f" {line}"):
+            if not any(re.search(rf"\bfn \w*{test}", source) for source in sources):
+                yield f"{name}: no test of {' and '.join(folders)} has {test} in its name"
+
+
 def check_sources():
-    wrong = [fault for path in DOCUMENTS for fault in faults(path.relative_to(ROOT), path.read_text())]
+    texts = {path.relative_to(ROOT): path.read_text() for path in DOCUMENTS}
+    wrong = [fault for name, text in texts.items() for fault in faults(name, text)]
+    texts[Path("CONTRIBUTING.md")] = (ROOT / "CONTRIBUTING.md").read_text()
+    wrong += [fault for name, text in texts.items() for fault in missing_tests(name, text)]
     if wrong:
         sys.exit("\n".join(wrong))
 

@@ -22,7 +22,7 @@ fn a_document_shows_data_of_one_build_and_machine_or_names_the_others() {
 }
 
 #[test]
-fn data_of_another_build_or_machine_and_another_command_are_found() {
+fn data_of_another_build_and_another_command_and_a_missing_test_are_found() {
     skip_if!(missing_program(&["python3"]));
     let copy = folder("documents-of-two-builds");
     for part in ["scripts", "docs/data"] {
@@ -32,6 +32,7 @@ fn data_of_another_build_or_machine_and_another_command_are_found() {
         fs::copy(Path::new(ROOT).join(script), copy.join(script)).unwrap();
     }
     let write = |file: &str, text: &str| fs::write(copy.join(file), text).unwrap();
+    write("CONTRIBUTING.md", "");
     let data = |file: &str, commit: &str, machine: &str| {
         let head =
             format!(r#"{{"commit":"{commit}","machine":"{machine}","arguments":["matrix","--out","x","--ipv6"]}}"#);
@@ -48,6 +49,7 @@ fn data_of_another_build_or_machine_and_another_command_are_found() {
         ("a", "m", format!("{table}{named}{picture}"), None),
         ("b", "m", format!("{table}{named}{picture}"), Some("<!-- measured docs/data/old.jsonl --> is not needed")),
         ("a", "m", table.to_owned(), None),
+        ("b", "m", "`cargo test --lib\nno_such_test`".to_owned(), Some("no test of src and tests has no_such_test")),
         ("b", "m", format!("{command}{picture}"), Some("docs/data/new.jsonl was made by matrix --out x --ipv6")),
     ] {
         data("old", old, machine);

@@ -168,8 +168,8 @@ fn figures_of_the_documents_about_endings() {
     }
 }
 
-/// Prints the figures in `README.md`, `docs/method.md` and the comments of this module. It takes minutes:
-/// `cargo test --release --lib figures_of_the_documents -- --ignored --nocapture`.
+/// Prints the figures in `docs/method.md` and the comments of this module. It takes minutes:
+/// `cargo test --release -p rust-tun-perf-frontend --lib figures_of_the_documents -- --ignored --nocapture`.
 #[test]
 #[ignore = "prints figures for the documents"]
 fn figures_of_the_documents() {
