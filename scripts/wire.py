@@ -41,16 +41,35 @@ def estimates():
         }
 
 
+def machine():
+    """What the samples of the program have as `machine`: a hash (FNV-1a) of the machine's id; platform/src/environment.rs makes it."""
+    try:
+        identity = Path("/etc/machine-id").read_text().strip()
+    except OSError:
+        return None
+    value = 0xCBF29CE484222325
+    for byte in f"rust-tun-perf machine {identity}".encode():
+        value = (value ^ byte) * 0x100000001B3 % 2**64
+    return f"{value >> 16:012x}"
+
+
+def commit():
+    """The commit of the checkout, as the program has it, and whether there are changes."""
+    git = lambda *words: subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    changes = git("status", "--porcelain", "--untracked-files=no")
+    return git("rev-parse", "--short=12", "HEAD") + ("-dirty" if changes else "")
+
+
 def environment():
     cpus = [line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").open() if line.startswith("model name")]
     caches = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
-    git = ["git", "describe", "--always", "--dirty"]
     return {
         "kernel": platform.release(),
         "cpu": cpus[0] if cpus else platform.machine(),
         "cpus": os.cpu_count(),
         "caches": [size.read_text().strip() for size in sorted(caches)],
-        "commit": subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip(),
+        "commit": commit(),
+        "machine": machine(),
         "written": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
 
