@@ -161,16 +161,16 @@ def missing_tests(name, text):
         package = re.search(r"-p rust-tun-perf-(\S+)", line)
         folders = [package[1]] if package else ["src", "tests"]
         sources = [source.read_text() for folder in folders for source in (ROOT / folder).rglob("*.rs")]
-        for test in re.findall(r"(?<= )(?!-)\w+_\w+", f" {line}"):
+        for test in re.findall(r"(?<!\S)\w+_\w+", line):
             if not any(re.search(rf"\bfn \w*{test}", source) for source in sources):
                 yield f"{name}: no test of {' and '.join(folders)} has {test} in its name"
 
 
 def check_sources():
-    texts = {path.relative_to(ROOT): path.read_text() for path in DOCUMENTS}
-    wrong = [fault for name, text in texts.items() for fault in faults(name, text)]
-    texts[Path("CONTRIBUTING.md")] = (ROOT / "CONTRIBUTING.md").read_text()
-    wrong += [fault for name, text in texts.items() for fault in missing_tests(name, text)]
+    wrong = []
+    for path in [*DOCUMENTS, ROOT / "CONTRIBUTING.md"]:
+        name, text = path.relative_to(ROOT), path.read_text()
+        wrong += [*faults(name, text), *missing_tests(name, text)]
     if wrong:
         sys.exit("\n".join(wrong))
 

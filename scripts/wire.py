@@ -42,7 +42,7 @@ def estimates():
 
 
 def machine():
-    """What the samples of the program have as `machine`: a hash (FNV-1a) of the machine's id; platform/src/environment.rs makes it."""
+    """The hash of this machine's id that samples have, as platform/src/environment.rs makes it (FNV-1a)."""
     try:
         identity = Path("/etc/machine-id").read_text().strip()
     except OSError:
@@ -54,7 +54,7 @@ def machine():
 
 
 def commit():
-    """The commit of the checkout, as the program has it, and whether there are changes."""
+    """The commit of the checkout, with as many digits as samples have, and whether there are changes."""
     git = lambda *words: subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
     changes = git("status", "--porcelain", "--untracked-files=no")
     return git("rev-parse", "--short=12", "HEAD") + ("-dirty" if changes else "")
