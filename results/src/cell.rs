@@ -1,0 +1,378 @@
+//! The properties of a run that make it comparable: a row of a table.
+//!
+//! A [`Cell`] is what a run is parsed to, the identity of a [sample](crate::sample::Sample), and the JSON of both. The doc
+//! comment of a field is the help of its option. [`properties`] has a line for each: the column, the phrase, and the cells
+//! that take it. [`Cell::checked`] refuses a cell that cannot be run, whether it was typed or read from a file.
+
+mod check;
+mod forwarder;
+mod impairments;
+mod kinds;
+mod pin;
+pub mod properties;
+mod subject;
+mod workload;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use clap::{Args, Parser};
+use netstacks::{Repairs, StackCongestion, StackKind};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use self::properties::PROPERTIES;
+use crate::program::{Program, ProgramName};
+use crate::units;
+
+pub use self::check::{MIN_MTU_V6, Wrong};
+pub use self::forwarder::{Forwarder, ROWS};
+pub use self::impairments::{Impairments, Outage};
+pub use self::kinds::{ForwarderName, Generator, Layer, Mode, Offload, Protocol, Runtime, Verify};
+pub use self::pin::Processors;
+pub use self::subject::Subject;
+pub use self::workload::{Datagrams, Requests, Workload};
+
+/// Longest `--queue`, in packets.
+pub const MAX_QUEUE: u32 = 262_144;
+
+/// Ethernet's MTU, in bytes.
+pub const DEFAULT_MTU: u16 = 1500;
+
+/// The properties of a run that make it comparable. Amounts, such as a time, and names of devices are none.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Args, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Cell {
+    /// What carries the bytes: the whole path, or one layer of it alone
+    #[arg(long, value_name = "LAYER", default_value_t = Layer::Path)]
+    pub layer: Layer,
+
+    /// The stack in the process, or the kernel's own TCP behind the same device [default of matrix: all that this build has;
+    /// gvisor, external and kernel only if named]
+    #[arg(short, long, value_name = "STACK")]
+    pub netstack: Option<StackKind>,
+
+    /// An unmodified program in place of a stack, such as a proxy, a tunnel or a container's network: the name of a profile,
+    /// the path of one, or a command with {tun}; a stack's name is our proxy on it. A command is a value of its own;
+    /// repeat the option for more. See docs/your-program.md
+    #[arg(long, visible_alias = "tunnel", value_name = "PROGRAM", conflicts_with_all = ["layer", "netstack"])]
+    pub program: Option<Program>,
+
+    /// The program that forwards packets: this one's own, or the one in Go
+    #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["layer", "netstack", "program"])]
+    pub forwarder: Option<ForwarderName>,
+
+    /// How a forwarder reads and writes its devices [default: sync]
+    #[arg(long)]
+    pub io: Option<forwarders::Io>,
+
+    /// How packets get from a forwarder's reader to its writer [default: direct]
+    #[arg(long)]
+    pub hop: Option<forwarders::Handoff>,
+
+    /// Workers of a forwarder in each direction; more than one reorder packets [default: 1]
+    #[arg(long, value_name = "N")]
+    pub workers: Option<NonZeroU16>,
+
+    /// Threads of a forwarder's runtime, for async and framed [default: one for each processor]
+    #[arg(long, value_name = "N")]
+    pub thread: Option<NonZeroU16>,
+
+    /// Transport protocol
+    #[arg(long, value_name = "PROTOCOL", default_value_t = Protocol::Tcp)]
+    pub protocol: Protocol,
+
+    /// What the kernel's client does [default of matrix: reader,writer]
+    #[arg(short, long, value_name = "MODE")]
+    pub mode: Option<Mode>,
+
+    /// Close the client's side of each idle connection; the server leaves its side open
+    #[arg(long, value_name = "SWITCH", num_args = 0..=1, default_value = "off", default_missing_value = "on",
+        value_parser = units::switch, hide_short_help = true, action = clap::ArgAction::Set)]
+    pub half_closed: bool,
+
+    /// What the link does to packets
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub impairments: Impairments,
+
+    /// The runtime of the stack and its server [default of matrix: all]
+    #[arg(long, value_name = "RUNTIME", default_value_t = Runtime::MultiThread, hide_short_help = true)]
+    pub runtime: Runtime,
+
+    /// Workers of the multi-thread runtime [default: one for each processor]
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    pub worker_threads: Option<NonZeroU16>,
+
+    /// Segmentation, receive-coalescing and checksum offload of the device [default of matrix: on,off]
+    #[arg(long, value_name = "OFFLOAD", default_value_t = Offload::Auto)]
+    pub offload: Offload,
+
+    /// MTU of the device, in bytes, 576 to 65535
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_MTU)]
+    pub mtu: u16,
+
+    /// Connections at once, to 10000; bulk UDP flows, to 256
+    #[arg(long, value_name = "N", default_value_t = NonZeroU16::MIN)]
+    pub parallel: NonZeroU16,
+
+    /// Instances of the stack side by side, each with its own link and lock, to 256. Not for lwip, which has one in a process
+    #[arg(long, value_name = "N", default_value_t = NonZeroU16::MIN, hide_short_help = true)]
+    pub shards: NonZeroU16,
+
+    /// Queues of the device: one for each shard, or 1, which one shard reads and passes on the packets of the others
+    /// [default: one for each shard where the device can have several]
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    pub queues: Option<NonZeroU16>,
+
+    /// Threads of the clients, to 64 [default: 1; streams: one for each, up to the processors]
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    pub client_threads: Option<NonZeroU16>,
+
+    /// Keep client threads and workers on these processors, such as 0,1 or 0-3: clients take them from the front in turn,
+    /// workers of the runtime from the back. Repeat the option for more values. Only on Linux [default: the system chooses]
+    #[arg(long, value_name = "CPUS", hide_short_help = true)]
+    pub pin: Option<Processors>,
+
+    /// IPv6 instead of IPv4, which needs an MTU of at least 1280; all for both
+    #[arg(long, value_name = "SWITCH", num_args = 0..=1, default_value = "off", default_missing_value = "on",
+        value_parser = units::switch, action = clap::ArgAction::Set)]
+    pub ipv6: bool,
+
+    /// Payload of a datagram, with --protocol udp [default: what fills the MTU]
+    #[arg(long, value_name = "SIZE", value_parser = units::size, hide_short_help = true)]
+    #[serde(rename = "datagram_bytes")]
+    pub datagram: Option<u64>,
+
+    /// A TCP stream beside the requests of rr and crr, or one each way: reader, writer, both
+    #[arg(long, value_name = "MODE", hide_possible_values = true, hide_short_help = true)]
+    pub background: Option<Mode>,
+
+    /// Send at most this many bits of payload a second in each direction, such as 100M [default: no limit; over
+    /// UDP the highest rate that loses less than 0.1 %, found by a search]
+    #[arg(long, value_name = "BITRATE", value_parser = units::rate, hide_short_help = true)]
+    pub bitrate: Option<NonZeroU64>,
+
+    /// Length of a request (modes rr and crr)
+    #[arg(long, value_name = "SIZE", default_value = "1B", value_parser = units::size, hide_short_help = true)]
+    #[serde(rename = "request_bytes")]
+    pub request: u64,
+
+    /// Length of a response
+    #[arg(long, value_name = "SIZE", default_value = "1B", value_parser = units::size, hide_short_help = true)]
+    #[serde(rename = "response_bytes")]
+    pub response: u64,
+
+    /// Requests under way on a connection of rr, 1 to 1024
+    #[arg(long, value_name = "N", default_value_t = NonZeroU16::MIN, hide_short_help = true)]
+    pub depth: NonZeroU16,
+
+    /// Requests a second in all, evenly spaced; latency counts from when each was due [default: as fast as they
+    /// are answered]
+    #[arg(long, value_name = "N")]
+    pub rate: Option<NonZeroU32>,
+
+    /// How long a connection of rr waits between a response and its next request, such as 1s: connections that mostly
+    /// wait. Latency counts from the end of this time [default: 0]
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = units::delay, hide_default_value = true,
+        hide_short_help = true)]
+    #[serde(rename = "think_ns", with = "units::nanoseconds")]
+    pub think: Duration,
+
+    /// Connects at once to an address behind a program that stays silent, held open beside the requests of crr, to 1000
+    /// [default: 0]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, hide_short_help = true)]
+    pub blackholes: u16,
+
+    /// Each stack's receive buffer and send buffer for a stream, 4KiB to less than 1GiB [default: 4MiB, less for more
+    /// than 256 streams]
+    #[arg(long, value_name = "SIZE", value_parser = units::size, hide_short_help = true)]
+    #[serde(rename = "window_bytes")]
+    pub window: Option<u64>,
+
+    /// Size of the reads and writes of a stream, to 64MiB [default: 1MB, less for more than 256 streams; forward: 128KiB]
+    #[arg(long, value_name = "SIZE", value_parser = units::size, hide_short_help = true)]
+    #[serde(rename = "buffer_bytes")]
+    pub buffer: Option<u64>,
+
+    /// Packets that may wait in the device before the kernel drops, to 262144 [default: room for every window; a program:
+    /// as it made it; forward: 500]
+    #[arg(long, value_name = "PACKETS", hide_short_help = true)]
+    #[serde(rename = "queue_packets")]
+    pub queue: Option<u32>,
+
+    /// What our adapter does in the stack's place: all, none, the names of repairs, or -NAME for all but these; all,none are
+    /// two values, names are one. Repeat the option for more. See docs/repairs.md
+    #[arg(long, value_name = "REPAIRS", default_value_t = Repairs::ALL, allow_hyphen_values = true, hide_short_help = true)]
+    pub repairs: Repairs,
+
+    /// The congestion control of the stack smoltcp
+    #[arg(long, value_name = "NAME", default_value = "none", hide_short_help = true)]
+    pub stack_congestion: StackCongestion,
+
+    /// The program that makes the load of a forwarder
+    #[arg(long, value_name = "PROGRAM", default_value_t = Generator::Own)]
+    pub generator: Generator,
+}
+
+/// The words of a cell, without those of a run.
+#[derive(Debug, Parser)]
+#[command(no_binary_name = true)]
+struct Words {
+    #[command(flatten)]
+    cell: Cell,
+}
+
+/// The defaults of the options.
+impl Default for Cell {
+    fn default() -> Self {
+        #[allow(clippy::expect_used, reason = "no option is required, and each default is a value of its option")]
+        static DEFAULT: LazyLock<Cell> = LazyLock::new(|| Cell::parse("").expect("the defaults are values"));
+        DEFAULT.clone()
+    }
+}
+
+impl Cell {
+    /// The cell of a line of words. It is not [checked](Self::checked).
+    ///
+    /// # Errors
+    ///
+    /// The parser's.
+    pub fn parse(line: &str) -> Result<Self, clap::Error> {
+        Words::try_parse_from(line.split_whitespace()).map(|words| words.cell)
+    }
+
+    /// The same of words that may have blanks.
+    ///
+    /// # Errors
+    ///
+    /// The parser's.
+    pub fn of_words(words: &[String]) -> Result<Self, clap::Error> {
+        Words::try_parse_from(words).map(|words| words.cell)
+    }
+
+    /// The cell of the fields of a JSON object, which may have others.
+    ///
+    /// # Errors
+    ///
+    /// A value is of another type, the cell does not take it, or it cannot be run.
+    pub fn of_fields(fields: &Map<String, Value>) -> Result<Self, String> {
+        let cell = Self::deserialize(fields).map_err(|error| error.to_string())?;
+        let is_foreign =
+            |property: &&properties::Property| fields.contains_key(property.name) && !property.is_of(&cell);
+        match PROPERTIES.iter().find(is_foreign) {
+            Some(property) => Err(format!("there is a \"{}\": {}", property.name, property.others)),
+            None => cell.checked().map_err(|wrong| wrong.to_string()),
+        }
+    }
+
+    /// The properties that it has, by their names in JSON. Those that are not set, off or 0 are left out.
+    pub fn fields(&self) -> Map<String, Value> {
+        let Ok(Value::Object(mut fields)) = serde_json::to_value(self) else { return Map::new() };
+        fields.retain(|name, value| {
+            let is_set = !matches!(value, Value::Null | Value::Bool(false)) && value.as_u64() != Some(0);
+            is_set
+                && PROPERTIES.iter().find(|property| property.name == name).is_none_or(|property| property.is_of(self))
+        });
+        fields
+    }
+
+    /// The same cell with the default of each property that it does not have.
+    #[must_use]
+    pub(crate) fn without_foreign(&self) -> Self {
+        Self::deserialize(self.fields()).unwrap_or_else(|_| self.clone())
+    }
+
+    /// The same cell over a device that offloads, or does not, where that was left to the device.
+    #[must_use]
+    pub fn with_offload(&self, is_on: bool) -> Self {
+        let offload = if is_on { Offload::On } else { Offload::Off };
+        Self {
+            offload: if self.offload == Offload::Auto && self.has_offload() { offload } else { self.offload },
+            ..self.clone()
+        }
+    }
+
+    /// The same cell with the stack, program or forwarder of another, and its settings.
+    #[must_use]
+    pub(crate) fn with_subject_of(&self, other: &Self) -> Self {
+        let Self { layer, netstack, program, forwarder, io, hop, workers, thread, .. } = other.clone();
+        let Self { runtime, worker_threads, shards, queues, repairs, stack_congestion, .. } = *other;
+        let offload = if forwarder.is_some() { other.offload } else { self.offload };
+        let settings =
+            Self { runtime, worker_threads, shards, queues, repairs, stack_congestion, offload, ..self.clone() };
+        Self { layer, netstack, program, forwarder, io, hop, workers, thread, ..settings }
+    }
+
+    /// Whether another cell has the same settings of its stack.
+    pub(crate) fn has_stack_settings_of(&self, other: &Self) -> bool {
+        let of = |cell: &Self| {
+            (cell.runtime, cell.worker_threads, cell.shards, cell.queues, cell.repairs, cell.stack_congestion)
+        };
+        of(self) == of(other)
+    }
+
+    /// Whether `other` does the same work: only the stack and its settings, the runtime, the program or the forwarder may differ.
+    pub fn same_work(&self, other: &Self) -> bool {
+        let is_alike = std::mem::discriminant(&self.subject()) == std::mem::discriminant(&other.subject());
+        is_alike && self.with_subject_of(other) == *other
+    }
+
+    /// The settings of its stack that differ from the usual ones, as words.
+    pub(crate) fn variant(&self) -> impl Iterator<Item = String> {
+        let repairs = (self.repairs != Repairs::ALL).then(|| format!("repairs {}", self.repairs));
+        let congestion = self.stack_congestion;
+        repairs.into_iter().chain((congestion != StackCongestion::None).then(|| format!("with {}", congestion.name())))
+    }
+
+    /// The names of the repairs that are active in it.
+    pub(crate) fn active_repairs(&self) -> Vec<Cow<'static, str>> {
+        self.adapter().map_or_else(Vec::new, |stack| self.repairs.active(stack, self.offload != Offload::Off))
+    }
+
+    /// Whether it is one of those that are compared: a stack or a program, and not the kernel alone beside them.
+    pub fn is_contender(&self) -> bool {
+        self.netstack.is_some_and(|stack| stack != StackKind::Kernel)
+            || self.program.as_ref().is_some_and(|program| !program.is_baseline())
+    }
+
+    /// Whether super-packets could cross the device.
+    pub fn offloads(&self) -> bool {
+        matches!(self.offload, Offload::On | Offload::Whole)
+    }
+
+    /// The stack in it, in this process or one of its own.
+    pub fn stack(&self) -> Option<StackKind> {
+        self.netstack.filter(|stack| *stack != StackKind::Kernel)
+    }
+
+    /// The name of the program that it is.
+    pub fn program(&self) -> Option<ProgramName> {
+        self.program.as_ref().map(|program| program.name)
+    }
+
+    /// The stack that an adapter of ours drives, in this process or in our proxy.
+    pub fn adapter(&self) -> Option<StackKind> {
+        self.stack().filter(|stack| *stack != StackKind::External).or_else(|| self.program.as_ref()?.stack())
+    }
+}
+
+/// One line: the subject and its phrases.
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let subject = match self.subject() {
+            Subject::Stack(stack) => format!("{stack} in memory"),
+            Subject::Path(stack) => stack.to_string(),
+            Subject::Program(program) => program.to_string(),
+            Subject::Forward(forwarder) => forwarder.to_string(),
+            subject => subject.name().to_owned(),
+        };
+        let phrases =
+            PROPERTIES.iter().filter(|property| property.is_named).filter_map(|property| property.phrase(self));
+        let words: Vec<_> = Some(subject).into_iter().chain(phrases).collect();
+        f.pad(&words.join(if self.forwarder.is_some() { ", " } else { " " }))
+    }
+}

@@ -1,0 +1,453 @@
+//! The table of properties: for each field of a [`Cell`] its column, its phrase, and the cells that have it.
+
+use std::ops::RangeInclusive;
+
+use bytesize::{ByteSize, Display};
+use forwarders::{Handoff, Io};
+use netstacks::{StackConfig, StackKind};
+
+use super::{Cell, ForwarderName, Layer, MAX_QUEUE, Mode, Offload, Protocol, Runtime, Subject};
+use crate::plural;
+
+/// The mark of what is unknown, or not set.
+pub const UNKNOWN: &str = "–";
+
+/// A property of a cell.
+#[derive(Debug)]
+pub struct Property {
+    /// Its option, with underscores.
+    pub option: &'static str,
+    /// Its field in JSON, and its column in CSV.
+    pub name: &'static str,
+    /// The head of its column in a table.
+    pub title: &'static str,
+    /// Whether its values are numbers.
+    pub is_number: bool,
+    /// Whether it is part of the work of a cell. Cells with the same work differ only in the other properties.
+    pub is_work: bool,
+    /// Whether it is one of the link's impairments.
+    pub is_impairment: bool,
+    /// Whether the name of a cell has its phrase.
+    pub(super) is_named: bool,
+    /// The numbers that it may be.
+    pub(super) range: RangeInclusive<u64>,
+    /// Whether a cell has it.
+    has: fn(&Cell) -> bool,
+    /// Why other cells do not.
+    pub others: &'static str,
+    /// Its value for machines; `None` if it is not set.
+    pub(super) value: fn(&Cell) -> Option<String>,
+    /// Its value for people, of that for machines.
+    shown: fn(&str) -> String,
+    /// The value that need not be said.
+    usual: &'static str,
+    /// Its phrase: `{}` stands for the shown value, `{noun}` for what a load has several of, and `(s)` for a plural.
+    phrase: &'static str,
+}
+
+const NO_FORWARDER: &str = "only a forwarder has it; see the command forward";
+const NOT_GO: &str = "only the forwarder of this program has it: the one in Go reads and writes as Go's runtime does";
+const NO_CLIENT: &str = "the layer device has packets without connections";
+const FOREIGN: &str = "a program or a forwarder has its own";
+const SHARDS: &str = "only the path and our proxy have several instances of a stack; lwip has one instance a process, and gvisor \
+                      and external are processes of their own";
+const NO_REQUESTS: &str = "only rr and crr have requests";
+const NO_STACK: &str = "only a stack with an adapter of this program has it";
+const NO_LINK: &str = "only the path, the kernel behind a device, and programs have a link with impairments";
+const NO_OUTAGE: &str = "only the path, the kernel behind a device, and programs have a path that can be cut, and nothing crosses it in the mode idle";
+const BLACK_HOLES: &str =
+    "only crr over TCP through a program has them; a stack answers for every address, and nothing is behind it";
+
+/// All properties, in the order of their columns. Those that decide which of the others a cell has come first.
+pub static PROPERTIES: &[Property] = &[
+    property("layer", "layer", |cell| Some(cell.subject().name().to_owned()))
+        .of(|cell| cell.program.is_none() && cell.forwarder.is_none(), "--program and forward choose it")
+        .unnamed()
+        .usual("path")
+        .said("layer {}"),
+    property("netstack", "stack", |cell| cell.netstack.map(text))
+        .of(Cell::has_netstack, "only the layers stack and path have one")
+        .no_work()
+        .unnamed(),
+    property("program", "program", |cell| cell.program.as_ref().map(text)).no_work().unnamed(),
+    property("forwarder", "forwarder", |cell| cell.forwarder.map(text)).no_work().unnamed().said(""),
+    property("io", "io", |cell| cell.io.map(|io| Io::name(io).to_owned()))
+        .of(Cell::is_rust, NOT_GO)
+        .no_work()
+        .unnamed(),
+    property("hop", "hop", |cell| cell.hop.map(|hop| Handoff::name(hop).to_owned())).of_forwarder().no_work().unnamed(),
+    number("workers", "workers", |cell| cell.workers.map(text))
+        .of(Cell::is_rust, NOT_GO)
+        .no_work()
+        .unnamed()
+        .said("{} worker(s)"),
+    number("thread", "threads", |cell| cell.thread.map(text))
+        .of(Cell::is_rust, NOT_GO)
+        .no_work()
+        .unnamed()
+        .said("{} thread(s)"),
+    property("protocol", "protocol", |cell| Some(text(cell.protocol)))
+        .of(|cell| cell.has_client() && cell.forwarder.is_none(), "the layer device and forwarders have no choice")
+        .shown(str::to_uppercase)
+        .usual("TCP"),
+    property("mode", "mode", |cell| cell.mode.map(text)).of(Cell::has_client, NO_CLIENT),
+    property("half_closed", "half-closed", |cell| Some(switch(cell.half_closed)))
+        .of(
+            |cell| cell.is_idle() && cell.protocol == Protocol::Tcp,
+            "only the TCP connections of idle can be half-closed",
+        )
+        .usual("no")
+        .said("half-closed"),
+    property("runtime", "runtime", |cell| Some(text(cell.runtime))).of(Cell::has_runtime, FOREIGN).no_work(),
+    number("worker_threads", "workers", |cell| cell.worker_threads.map(text))
+        .of(
+            |cell| cell.has_runtime() && cell.program.is_none() && cell.runtime == Runtime::MultiThread,
+            "the current-thread runtime has none, and a program its own",
+        )
+        .no_work()
+        .said("{} worker(s)"),
+    number("shards", "shards", |cell| Some(text(cell.shards)))
+        .of(Cell::has_shards, SHARDS)
+        .within(1..=256)
+        .no_work()
+        .usual("1")
+        .said("{} shard(s)"),
+    number("queues", "queues", |cell| cell.queues.map(text)).of(Cell::has_shards, SHARDS).no_work().said("{} queue(s)"),
+    property("offload", "offload", |cell| (cell.offload != Offload::Auto).then(|| text(cell.offload)))
+        .of(
+            Cell::has_offload,
+            "a program opens its own device and decides this itself; the layer loopback has no device",
+        )
+        .said("offload {}"),
+    number("mtu", "MTU", |cell| Some(text(cell.mtu)))
+        // Over loopback it is the room of a datagram.
+        .of(|cell| cell.has_device() || cell.protocol == Protocol::Udp, "the layer loopback has no device")
+        // Every host takes an IPv4 packet of 576 bytes (RFC 1122, 3.3.2).
+        .within(576..=65_535)
+        .said("MTU {}"),
+    number("parallel", "connections", |cell| Some(text(cell.parallel)))
+        .of(Cell::has_client, "the layer device has one stream")
+        .within(1..=10_000)
+        .said("{} {noun}(s)"),
+    number("client_threads", "client threads", |cell| cell.client_threads.map(text))
+        .of(
+            |cell| cell.has_client() && !cell.is_idle() && cell.forwarder.is_none(),
+            "idle connections have one thread, and the layer device has no client",
+        )
+        .within(1..=64)
+        .said("{} client thread(s)"),
+    property("pin", "pinned to", |cell| cell.pin.as_ref().map(text))
+        .of(
+            |cell| !cell.subject().is_carrier() && !cell.subject().has_process(),
+            "its threads are another program's; use taskset",
+        )
+        .said("pinned to {}"),
+    property("ipv6", "IP", |cell| Some(cell.ipv6.to_string()))
+        .shown(|value| if value == "true" { "IPv6" } else { "IPv4" }.to_owned())
+        .usual("IPv4"),
+    number("datagram", "datagram", |cell| cell.datagram.map(text))
+        .called("datagram_bytes")
+        .of(Cell::has_datagrams, "only reader, writer and both over UDP have it; requests have --request")
+        .said("datagrams of {} byte(s)"),
+    number("bitrate", "bit/s", |cell| cell.bitrate.map(text))
+        .of(
+            |cell| cell.forwarder.is_none() && (cell.has_streams() || cell.has_datagrams()) && cell.has_client(),
+            "there are no bulk bytes; requests have --rate",
+        )
+        .said("at {} bit/s"),
+    property("background", "beside", |cell| cell.background.map(text))
+        .of(Cell::has_requests, "only the requests of rr and crr have a stream beside them")
+        .said("beside a stream ({})"),
+    number("request", "request", |cell| Some(text(cell.request)))
+        .called("request_bytes")
+        .of(Cell::has_requests, NO_REQUESTS)
+        .within(1..=64 << 20)
+        .usual("1")
+        .said("request of {} byte(s)"),
+    number("response", "response", |cell| Some(text(cell.response)))
+        .called("response_bytes")
+        .of(Cell::has_requests, NO_REQUESTS)
+        .within(1..=64 << 20)
+        .usual("1")
+        .said("response of {} byte(s)"),
+    number("depth", "depth", |cell| Some(text(cell.depth)))
+        .of(
+            |cell| cell.mode == Some(Mode::Rr) && cell.protocol == Protocol::Tcp && cell.has_requests(),
+            "only rr over TCP has several requests under way on a connection; raise --parallel",
+        )
+        .within(1..=1024)
+        .usual("1")
+        .said("depth {}"),
+    number("rate", "rate /s", |cell| cell.rate.map(text))
+        .of(Cell::has_requests, "only rr and crr have requests; bulk bytes have --bitrate")
+        .within(1..=1_000_000)
+        .said("{} request(s) a second"),
+    number("think", "think ms", |cell| Some(text(cell.think.as_nanos())))
+        .called("think_ns")
+        .of(
+            |cell| cell.has_requests() && cell.mode == Some(Mode::Rr),
+            "only the connections of rr wait between requests",
+        )
+        .shown(milliseconds)
+        .usual("0")
+        .said("{} ms between a response and the next request"),
+    number("blackholes", "black holes", |cell| Some(text(cell.blackholes)))
+        .of(Cell::has_black_holes, BLACK_HOLES)
+        .within(0..=1000)
+        .usual("0")
+        .said("beside {} black hole(s)"),
+    number("window", "window", |cell| cell.window.map(text))
+        .called("window_bytes")
+        .of(Cell::has_window, "there is no stack of this program; leave it out")
+        .within(StackConfig::MIN_WINDOW as u64..=StackConfig::MAX_WINDOW as u64)
+        .shown(|value| size(value, |bytes| [bytes.display().iec(), bytes.display().si()]))
+        .unnamed()
+        .said("window {}"),
+    number("buffer", "buffer", |cell| cell.buffer.map(text))
+        .called("buffer_bytes")
+        .of(Cell::has_streams, "only streams have it")
+        .within(1..=64 << 20)
+        .shown(|value| size(value, |bytes| [bytes.display().si(), bytes.display().iec()]))
+        .unnamed()
+        .said("buffer {}"),
+    number("queue", "queue", |cell| cell.queue.map(text))
+        .called("queue_packets")
+        .of(
+            |cell| cell.subject().has_link() || cell.forwarder.is_some(),
+            "only the path, the kernel behind a device, programs and forwarders have a device with it",
+        )
+        .within(1..=MAX_QUEUE as u64)
+        .said("queue of {} packet(s)"),
+    property("repairs", "repairs", |cell| Some(text(cell.repairs)))
+        .of(|cell| cell.adapter().is_some(), NO_STACK)
+        .no_work()
+        .usual("all")
+        .said("repairs {}"),
+    property("stack_congestion", "stack's congestion control", |cell| Some(cell.stack_congestion.name().to_owned()))
+        .of(|cell| cell.adapter() == Some(StackKind::Smoltcp), "only the stack smoltcp has a choice")
+        .no_work()
+        .usual("none")
+        .said("{} in the stack"),
+    property("generator", "generator", |cell| Some(text(cell.generator)))
+        .of_forwarder()
+        .usual("own")
+        .said("load by {}"),
+    time_of_link("delay", "delay ms", |cell| Some(text(cell.impairments.delay.as_nanos())))
+        .called("delay_ns")
+        .said("delay {} ms"),
+    time_of_link("jitter", "jitter ms", |cell| Some(text(cell.impairments.jitter.as_nanos())))
+        .called("jitter_ns")
+        .said("jitter {} ms"),
+    share("loss", "loss %", |cell| Some(text(cell.impairments.loss_ppm))).called("loss_ppm").said("loss {} %"),
+    share("reorder", "reorder %", |cell| Some(text(cell.impairments.reorder_ppm)))
+        .called("reorder_ppm")
+        .said("reorder {} %"),
+    share("duplicate", "duplicate %", |cell| Some(text(cell.impairments.duplicate_ppm)))
+        .called("duplicate_ppm")
+        .said("duplicate {} %"),
+    share("corrupt", "corrupt %", |cell| Some(text(cell.impairments.corrupt_ppm)))
+        .called("corrupt_ppm")
+        .said("corrupt {} %"),
+    link("rate_limit", "rate limit", |cell| cell.impairments.rate_limit.map(text)).said("rate limit {} bit/s"),
+    link("path_mtu", "path MTU", |cell| cell.impairments.path_mtu.map(text)).within(576..=65_534).said("path MTU {}"),
+    link("no_icmp", "no ICMP", |cell| cell.impairments.no_icmp.then(|| "yes".to_owned())).said("no ICMP"),
+    link("outage", "outage", |cell| cell.impairments.outage.map(text))
+        .of(|cell| cell.subject().has_link() && !cell.is_idle(), NO_OUTAGE)
+        .said("outage {}"),
+];
+
+impl Cell {
+    pub(super) fn has_client(&self) -> bool {
+        self.layer != Layer::Device
+    }
+
+    fn has_netstack(&self) -> bool {
+        self.program.is_none() && self.forwarder.is_none() && matches!(self.layer, Layer::Stack | Layer::Path)
+    }
+
+    fn is_rust(&self) -> bool {
+        self.forwarder == Some(ForwarderName::Rust)
+    }
+
+    fn has_runtime(&self) -> bool {
+        self.forwarder.is_none() && self.program.as_ref().is_none_or(|program| program.stack().is_some())
+    }
+
+    fn has_shards(&self) -> bool {
+        self.layer != Layer::Stack && self.adapter().or(self.netstack).is_some_and(StackKind::can_shard)
+    }
+
+    pub(super) fn has_device(&self) -> bool {
+        self.layer != Layer::Loopback
+    }
+
+    pub(super) fn has_offload(&self) -> bool {
+        self.has_device() && self.program.as_ref().is_none_or(|program| program.stack().is_some())
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.mode == Some(Mode::Idle)
+    }
+
+    fn is_bulk(&self) -> bool {
+        self.mode.is_some_and(Mode::is_bulk)
+    }
+
+    pub(super) fn has_requests(&self) -> bool {
+        self.has_client() && self.forwarder.is_none() && self.mode.is_some_and(Mode::is_requests)
+    }
+
+    fn has_black_holes(&self) -> bool {
+        self.mode == Some(Mode::Crr) && self.protocol == Protocol::Tcp && self.program.is_some()
+    }
+
+    pub(super) fn has_datagrams(&self) -> bool {
+        self.has_client() && self.protocol == Protocol::Udp && self.is_bulk()
+    }
+
+    pub(super) fn has_streams(&self) -> bool {
+        self.layer == Layer::Device
+            || self.protocol == Protocol::Tcp && self.is_bulk()
+            || self.background.is_some() && self.has_requests()
+    }
+
+    pub(super) fn has_window(&self) -> bool {
+        match self.subject() {
+            Subject::Stack(_) | Subject::Path(_) | Subject::Device => true,
+            Subject::Program(_) if self.adapter().is_some() => true,
+            _ => self.has_datagrams(),
+        }
+    }
+}
+
+const fn property(option: &'static str, title: &'static str, value: fn(&Cell) -> Option<String>) -> Property {
+    Property {
+        option,
+        name: option,
+        title,
+        is_number: false,
+        is_work: true,
+        is_impairment: false,
+        is_named: true,
+        range: 0..=u64::MAX,
+        has: |_| true,
+        others: "",
+        value,
+        shown: ToOwned::to_owned,
+        usual: UNKNOWN,
+        phrase: "{}",
+    }
+}
+
+const fn number(option: &'static str, title: &'static str, value: fn(&Cell) -> Option<String>) -> Property {
+    Property { is_number: true, ..property(option, title, value) }
+}
+
+const fn link(option: &'static str, title: &'static str, value: fn(&Cell) -> Option<String>) -> Property {
+    let property = number(option, title, value).of(|cell| cell.subject().has_link(), NO_LINK);
+    Property { is_impairment: true, ..property }
+}
+
+const fn time_of_link(option: &'static str, title: &'static str, value: fn(&Cell) -> Option<String>) -> Property {
+    link(option, title, value).shown(milliseconds).usual("0")
+}
+
+const fn share(option: &'static str, title: &'static str, value: fn(&Cell) -> Option<String>) -> Property {
+    link(option, title, value).shown(percent).usual("0")
+}
+
+impl Property {
+    const fn called(self, name: &'static str) -> Self {
+        Self { name, ..self }
+    }
+
+    const fn of(self, has: fn(&Cell) -> bool, others: &'static str) -> Self {
+        Self { has, others, ..self }
+    }
+
+    const fn of_forwarder(self) -> Self {
+        self.of(|cell| cell.forwarder.is_some(), NO_FORWARDER)
+    }
+
+    const fn within(self, range: RangeInclusive<u64>) -> Self {
+        Self { range, ..self }
+    }
+
+    const fn no_work(self) -> Self {
+        Self { is_work: false, ..self }
+    }
+
+    const fn unnamed(self) -> Self {
+        Self { is_named: false, ..self }
+    }
+
+    const fn shown(self, shown: fn(&str) -> String) -> Self {
+        Self { shown, ..self }
+    }
+
+    const fn usual(self, usual: &'static str) -> Self {
+        Self { usual, ..self }
+    }
+
+    const fn said(self, phrase: &'static str) -> Self {
+        Self { phrase, ..self }
+    }
+
+    /// Its option, without its first hyphens.
+    pub fn long(&self) -> String {
+        self.option.replace('_', "-")
+    }
+
+    /// Whether a cell has it.
+    pub fn is_of(&self, cell: &Cell) -> bool {
+        (self.has)(cell)
+    }
+
+    /// Its value for machines; empty if the cell does not have it, or it is not set.
+    pub fn machine_value(&self, cell: &Cell) -> String {
+        if self.is_of(cell) { (self.value)(cell).unwrap_or_default() } else { String::new() }
+    }
+
+    /// Its value in a table; `None` if the cell does not have it.
+    pub fn value(&self, cell: &Cell) -> Option<String> {
+        let shown = || (self.value)(cell).map_or_else(|| UNKNOWN.to_owned(), |value| (self.shown)(&value));
+        self.is_of(cell).then(shown)
+    }
+
+    /// The same; [`UNKNOWN`] if the cell does not have it.
+    pub fn text(&self, cell: &Cell) -> String {
+        self.value(cell).unwrap_or_else(|| UNKNOWN.to_owned())
+    }
+
+    /// Its value as a phrase, for text without a column head; `None` if it need not be mentioned.
+    pub fn phrase(&self, cell: &Cell) -> Option<String> {
+        let value = self.value(cell).filter(|value| value != UNKNOWN && *value != self.usual)?;
+        let phrase = self.phrase.replace("{noun}", cell.workload().unit()).replace("{}", &value);
+        Some(phrase.replace("(s)", if value == "1" { "" } else { "s" }))
+    }
+}
+
+fn text(value: impl ToString) -> String {
+    value.to_string()
+}
+
+fn switch(is_on: bool) -> String {
+    if is_on { "yes" } else { "no" }.to_owned()
+}
+
+/// Nanoseconds as milliseconds.
+fn milliseconds(value: &str) -> String {
+    value.parse::<f64>().map_or_else(|_| value.to_owned(), |nanoseconds| (nanoseconds / 1e6).to_string())
+}
+
+/// Parts per million as a percentage.
+fn percent(value: &str) -> String {
+    value.parse::<f64>().map_or_else(|_| value.to_owned(), |ppm| (ppm / 1e4).to_string())
+}
+
+/// A number of bytes in the first form that is exact, else in full: no two have the same text.
+fn size(value: &str, forms: impl Fn(ByteSize) -> [Display; 2]) -> String {
+    let Ok(bytes) = value.parse().map(ByteSize) else { return value.to_owned() };
+    let exact = forms(bytes).map(|form| form.to_string()).into_iter().find(|text| text.parse().ok() == Some(bytes));
+    exact.unwrap_or_else(|| plural(bytes.as_u64(), "byte"))
+}

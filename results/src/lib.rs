@@ -1,0 +1,33 @@
+//! Cells, samples, figures and reports: the part of the program that opens no device and sends no byte.
+//!
+//! 1. A [`cell`] is the properties of a run. A [`program`] is started as its profile says.
+//! 2. A [`sample`] is the result of a run, and a file has those of a matrix.
+//! 3. [`measure`] computes figures from samples.
+//! 4. [`mod@report`] writes figures as text, tables, charts and pages.
+
+pub mod cell;
+pub mod measure;
+pub mod program;
+pub mod report;
+pub mod sample;
+pub mod units;
+
+use std::fmt;
+
+/// A number and its noun, for messages.
+pub fn plural(count: impl fmt::Display, noun: &str) -> String {
+    let count = count.to_string();
+    format!("{count} {noun}{}", if count == "1" { "" } else { "s" })
+}
+
+/// A whole number, with an SI prefix if that is shorter: `100 M`.
+pub(crate) fn si(number: u64) -> String {
+    let prefixes = [(1_000_000_000, " G"), (1_000_000, " M"), (1000, " k")];
+    let (unit, prefix) = prefixes.into_iter().find(|(unit, _)| number.is_multiple_of(*unit)).unwrap_or((1, " "));
+    format!("{}{prefix}", number / unit)
+}
+
+/// Whether a field is left out of JSON.
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}

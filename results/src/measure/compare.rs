@@ -1,0 +1,370 @@
+//! Compares two sets of samples: which cells got slower, faster or broke.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::metric::{speed, speed_of};
+use super::rank::{self, Count, RankTest, SIGNIFICANCE};
+use super::{Estimate, conditions, statistics};
+use crate::cell::Cell;
+use crate::plural;
+use crate::sample::{FEWEST_RUNS, Sample, Status};
+
+/// The result for a cell. [`Slower`](Self::Slower) and [`Broken`](Self::Broken) are for the worse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Verdict {
+    /// The whole interval of the change is beyond the floor for the worse, and the change is significant.
+    Slower,
+    /// Significantly more runs fail than before.
+    Broken,
+    /// The whole interval of the change is beyond the floor for the better, and the change is significant.
+    Faster,
+    /// Significantly fewer runs fail than before.
+    Recovered,
+    /// Chance explains the change, or it is not certain that the change is beyond the floor.
+    Inconclusive,
+    /// With so few good runs no change could be significant.
+    TooFewRuns,
+    /// All runs fail, as before.
+    Failing,
+    /// One of the systems lacks something that the runs need, or the figure of all runs is unknown.
+    NotRun,
+    /// There are no new runs.
+    OnlyOld,
+    /// There are no old runs.
+    OnlyNew,
+}
+
+/// Which runs of a cell are compared with each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// Every new run with every old one.
+    AllRuns,
+    /// The two runs of each round.
+    WithinRounds,
+}
+
+impl Method {
+    /// The number of runs of each cell on each side with which a change of one of this many cells can be significant,
+    /// however the others changed. It is never below the number with which every other warning of few runs ends.
+    pub fn runs_needed(self, cells: usize) -> usize {
+        let count = |runs| match self {
+            Self::AllRuns => Count::between(runs, runs),
+            Self::WithinRounds => Count::within(runs),
+        };
+        let tests = cells.max(1) as f64;
+        (FEWEST_RUNS..rank::MANY)
+            .find(|runs| count(*runs).smallest_p_value() * tests <= SIGNIFICANCE)
+            .unwrap_or(rank::MANY)
+    }
+}
+
+/// The runs of a cell on one side.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Side {
+    /// The speeds of the good runs ([`speed`]).
+    pub speeds: Vec<f64>,
+    /// The median of these; `None` without good runs.
+    pub median: Option<f64>,
+    /// The number of failed runs, by status, without [`Status::Unavailable`].
+    pub failures: BTreeMap<Status, usize>,
+    /// The reason why the first bad run failed or could not start.
+    pub detail: Option<String>,
+}
+
+/// The change of a cell's speed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Change {
+    /// New by old: 0.95 is 5 % less. It is the median of the ratios of the compared runs (the estimate of Hodges
+    /// and Lehmann), so it is not always the ratio of the medians. The interval is at 95 % for this cell alone.
+    pub ratio: Estimate,
+    /// The p-value of any change: two-sided, by a rank test, with Holm's correction for all cells that have a change.
+    pub p_value: f64,
+    /// The smallest p-value that is possible with this many runs in this many cells.
+    pub smallest_p_value: f64,
+}
+
+/// A cell of either side.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CellChange {
+    /// The cell.
+    pub cell: Cell,
+    /// Its old runs; `None` if there are none.
+    pub old: Option<Side>,
+    /// Its new runs; `None` if there are none.
+    pub new: Option<Side>,
+    /// `None` without good runs to compare.
+    pub change: Option<Change>,
+    /// The verdict.
+    pub verdict: Verdict,
+    /// The p-value behind the verdict: of the failures if the cell is broken or recovered, else of the change.
+    pub p_value: Option<f64>,
+}
+
+/// The changes of all cells.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Comparison {
+    /// A change must be larger than this fraction to be slower or faster.
+    pub floor: f64,
+    /// Which runs are compared.
+    pub method: Method,
+    /// The cells of both sides, in order.
+    pub cells: Vec<CellChange>,
+}
+
+/// Why samples cannot be compared.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CompareError {
+    /// Old and new have different cells.
+    #[error("the files have no cell in common: {0}; measure both with the same options")]
+    NoCommonCell(String),
+    /// No change of any size could be significant.
+    #[error(
+        "too few runs for a verdict: {runs} a side, but a comparison of {} needs {needed}; measure both with --runs \
+         {needed}",
+        plural(.cells, "cell")
+    )]
+    TooFewRuns {
+        /// Good runs, on the side with fewer, of the cell that has most.
+        runs: usize,
+        /// How many cells have a change.
+        cells: usize,
+        /// How many runs of each cell are needed on each side.
+        needed: usize,
+    },
+    /// No common cell could run on both sides.
+    #[error("no cell could run in both files; the lines above say what is missing")]
+    NotRun,
+    /// There is no pair of good runs to compare.
+    #[error("no cell has a good run in both files; the table shows the failures")]
+    NoGoodRun,
+}
+
+impl Comparison {
+    /// Compares every new run of a cell with every old one. `floor` is a fraction from 0 to below 1.
+    ///
+    /// # Errors
+    ///
+    /// [`CompareError::NoCommonCell`].
+    pub fn of(old: &[Sample], new: &[Sample], floor: f64) -> Result<Self, CompareError> {
+        let sides = [old, new].map(|samples| sides(samples.iter().map(|sample| (sample, speed(sample)))));
+        Self::between(sides, floor, Method::AllRuns, all_runs)
+    }
+
+    /// Compares the old and the new run of each round, for programs that ran in the same rounds of one matrix: the
+    /// machine's drift from round to round cancels out. A round without a good run on both sides counts only for
+    /// the failures.
+    ///
+    /// # Errors
+    ///
+    /// [`CompareError::NoCommonCell`].
+    pub fn within_rounds(old: &[Sample], new: &[Sample], floor: f64) -> Result<Self, CompareError> {
+        let [old_rounds, new_rounds] = [old, new].map(rounds);
+        let sides = [old, new].map(|samples| sides(samples.iter().map(|sample| (sample, speed(sample)))));
+        Self::between(sides, floor, Method::WithinRounds, |cell| {
+            let (old, new) = (old_rounds.get(&cell.cell)?, new_rounds.get(&cell.cell)?);
+            let pairs = old.iter().filter_map(|(round, speed)| Some((*speed, *new.get(round)?)));
+            RankTest::within(&pairs.collect::<Vec<_>>())
+        })
+    }
+
+    fn between(
+        [old, new]: [BTreeMap<Cell, Side>; 2],
+        floor: f64,
+        method: Method,
+        test: impl Fn(&CellChange) -> Option<RankTest>,
+    ) -> Result<Self, CompareError> {
+        if !old.keys().any(|cell| new.contains_key(cell)) {
+            return Err(CompareError::NoCommonCell(conditions::nearest(old.keys(), new.keys())));
+        }
+        let all: BTreeSet<&Cell> = old.keys().chain(new.keys()).collect();
+        let cells = all.into_iter().map(|cell| CellChange {
+            cell: cell.clone(),
+            old: old.get(cell).cloned(),
+            new: new.get(cell).cloned(),
+            change: None,
+            verdict: Verdict::Inconclusive,
+            p_value: None,
+        });
+        let mut cells: Vec<_> = cells.collect();
+        let tests: Vec<_> = cells.iter().map(test).collect();
+        let of_tests =
+            |p_value: fn(&RankTest) -> f64| corrected(tests.iter().map(|test| test.as_ref().map(p_value)), rank::holm);
+        let p_values = of_tests(RankTest::p_value).into_iter().zip(of_tests(|test| test.count.smallest_p_value()));
+        let [broken, recovered] = [true, false]
+            .map(|more| corrected(cells.iter().map(|cell| cell.p_value_of_failures(more)), rank::hochberg));
+        let failures = broken.into_iter().zip(recovered);
+        for (((cell, test), p_values), (broken, recovered)) in cells.iter_mut().zip(&tests).zip(p_values).zip(failures)
+        {
+            if let (Some(test), (Some(p_value), Some(smallest_p_value))) = (test, p_values) {
+                cell.change = Some(Change { ratio: test.ratio(), p_value, smallest_p_value });
+            }
+            (cell.verdict, cell.p_value) = cell.judge(floor, broken, recovered);
+        }
+        Ok(Self { floor, method, cells })
+    }
+
+    /// How many cells have this verdict.
+    pub fn count(&self, verdict: Verdict) -> usize {
+        self.cells.iter().filter(|cell| cell.verdict == verdict).count()
+    }
+
+    /// How many cells changed for the worse.
+    pub fn worse(&self) -> usize {
+        self.count(Verdict::Slower) + self.count(Verdict::Broken)
+    }
+
+    /// Checks that a verdict was possible for some cell. Otherwise the comparison is no proof that nothing changed.
+    ///
+    /// # Errors
+    ///
+    /// [`CompareError::NotRun`], [`CompareError::NoGoodRun`] and [`CompareError::TooFewRuns`].
+    pub fn answers(&self) -> Result<(), CompareError> {
+        let answers = [Verdict::Slower, Verdict::Broken, Verdict::Faster, Verdict::Recovered, Verdict::Inconclusive];
+        if answers.into_iter().any(|verdict| self.count(verdict) > 0) {
+            return Ok(());
+        }
+        let common = self.cells.iter().filter_map(CellChange::sides);
+        match (self.tested(), self.count(Verdict::NotRun) == common.clone().count()) {
+            (0, true) => Err(CompareError::NotRun),
+            (0, false) => Err(CompareError::NoGoodRun),
+            (cells, _) => {
+                let runs = common.map(|[old, new]| old.speeds.len().min(new.speeds.len())).max().unwrap_or_default();
+                Err(CompareError::TooFewRuns { runs, cells, needed: self.runs_needed() })
+            }
+        }
+    }
+
+    /// The number of cells for which the p-values are corrected.
+    pub fn tested(&self) -> usize {
+        self.cells.iter().filter(|cell| cell.change.is_some()).count()
+    }
+
+    /// See [`Method::runs_needed`].
+    pub fn runs_needed(&self) -> usize {
+        self.method.runs_needed(self.tested())
+    }
+}
+
+impl Side {
+    /// How many runs there are, good or failed.
+    pub fn runs(&self) -> usize {
+        self.speeds.len() + self.failed()
+    }
+
+    /// How many runs failed.
+    pub fn failed(&self) -> usize {
+        self.failures.values().sum()
+    }
+}
+
+impl CellChange {
+    /// Its old and its new runs, if it has both.
+    fn sides(&self) -> Option<[&Side; 2]> {
+        Some([self.old.as_ref()?, self.new.as_ref()?])
+    }
+
+    /// Tests whether its runs fail more often than before, or else less often.
+    ///
+    /// `None` if it has so few failures that no distribution of them over both sides is significant (Tarone, Biometrics
+    /// 46, 1990). So a flaky cell does not hide behind 23 cells without failures.
+    fn p_value_of_failures(&self, more: bool) -> Option<f64> {
+        let [old, new] = self.sides()?.map(|side| [side.failed(), side.speeds.len()]);
+        let (group, other) = if more { (new, old) } else { (old, new) };
+        let can_be_significant = rank::smallest_p_value_of_failures(group, other) <= SIGNIFICANCE;
+        can_be_significant.then(|| rank::p_value_of_failures(group, other))
+    }
+
+    /// The verdict and its p-value, with the p-values of more and of fewer failures.
+    fn judge(&self, floor: f64, broken: Option<f64>, recovered: Option<f64>) -> (Verdict, Option<f64>) {
+        let is_significant = |p_value: Option<f64>| p_value.is_some_and(|p_value| p_value <= SIGNIFICANCE);
+        let [old, new] = match (&self.old, &self.new) {
+            (Some(old), Some(new)) => [old, new],
+            (_, None) => return (Verdict::OnlyOld, None),
+            (None, _) => return (Verdict::OnlyNew, None),
+        };
+        if old.runs() == 0 || new.runs() == 0 {
+            return (Verdict::NotRun, None);
+        }
+        if is_significant(broken) {
+            return (Verdict::Broken, broken);
+        }
+        let speed = match &self.change {
+            Some(change) => change.judge(floor, speed_of(&self.cell).less_is_better()),
+            None if old.speeds.is_empty() && new.speeds.is_empty() => Verdict::Failing,
+            None => Verdict::TooFewRuns,
+        };
+        // Fewer failures do not excuse a slower cell.
+        if speed != Verdict::Slower && is_significant(recovered) {
+            return (Verdict::Recovered, recovered);
+        }
+        (speed, self.change.map(|change| change.p_value))
+    }
+}
+
+impl Change {
+    /// A verdict needs both: the test says that there is a change, in a table of many cells, and the interval that
+    /// it is larger than the floor.
+    fn judge(&self, floor: f64, less_is_better: bool) -> Verdict {
+        let [below, above] =
+            if less_is_better { [Verdict::Faster, Verdict::Slower] } else { [Verdict::Slower, Verdict::Faster] };
+        if self.smallest_p_value > SIGNIFICANCE {
+            Verdict::TooFewRuns
+        } else if self.p_value > SIGNIFICANCE {
+            Verdict::Inconclusive
+        } else if self.ratio.high < 1.0 - floor {
+            below
+        } else if self.ratio.low > 1.0 + floor {
+            above
+        } else {
+            Verdict::Inconclusive
+        }
+    }
+}
+
+/// The runs of each cell, with these figures.
+fn sides<'a>(figures: impl IntoIterator<Item = (&'a Sample, Option<f64>)>) -> BTreeMap<Cell, Side> {
+    let mut sides: BTreeMap<Cell, Side> = BTreeMap::new();
+    for (sample, speed) in figures {
+        let side = sides.entry(sample.cell.clone()).or_default();
+        match sample.measured.status {
+            Status::Ok => side.speeds.extend(speed),
+            Status::Unavailable => (),
+            status => *side.failures.entry(status).or_default() += 1,
+        }
+        if !sample.is_ok() {
+            side.detail = side.detail.take().or_else(|| sample.measured.detail.clone());
+        }
+    }
+    for side in sides.values_mut() {
+        side.median = statistics::median(&side.speeds);
+    }
+    sides
+}
+
+/// The speeds of the good runs of each cell, by machine and round.
+fn rounds(samples: &[Sample]) -> BTreeMap<&Cell, BTreeMap<(String, u32), f64>> {
+    let mut rounds: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
+    for sample in samples.iter().filter(|sample| sample.is_ok()) {
+        if let (Some(round), Some(speed)) = (sample.measured.round, speed(sample)) {
+            // The other build may be older, and know no hash of the machine.
+            let machine = platform::Environment { machine: None, ..sample.environment.machine.clone() };
+            rounds.entry(&sample.cell).or_default().insert((format!("{machine:?}"), round), speed);
+        }
+    }
+    rounds
+}
+
+fn all_runs(cell: &CellChange) -> Option<RankTest> {
+    let [old, new] = cell.sides()?;
+    RankTest::between(&old.speeds, &new.speeds)
+}
+
+/// Corrects the p-values of the cells that have one.
+fn corrected(p_values: impl Iterator<Item = Option<f64>>, by: fn(&[f64]) -> Vec<f64>) -> Vec<Option<f64>> {
+    let p_values: Vec<_> = p_values.collect();
+    let mut corrected = by(&p_values.iter().copied().flatten().collect::<Vec<_>>()).into_iter();
+    p_values.into_iter().map(|p_value| p_value.and_then(|_| corrected.next())).collect()
+}
+
+#[cfg(test)]
+mod tests;

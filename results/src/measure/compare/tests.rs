@@ -1,0 +1,426 @@
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::sync::Arc;
+
+use netstacks::StackKind;
+
+use super::super::fixture::{answering, at_a_rate, cell, failed, forwarder, in_round, sample};
+use super::super::simulation::{Experiment, Machine};
+use super::*;
+use crate::cell::{Layer, Mode, ROWS, Subject, Workload};
+use crate::sample::Environment;
+
+/// If the verdicts were wrong in five of a hundred tables, they were so in ten or more once in thirty times.
+const FEW: usize = 9;
+
+#[test]
+fn unchanged_cells_have_no_verdict() {
+    for (noise, floor) in [(0.02, 0.0), (0.10, 0.02)] {
+        let found =
+            Experiment { noise, floor, ..Experiment::default() }.tables(100, &[Verdict::Slower, Verdict::Faster]);
+        assert!(found <= FEW, "noise {noise}, floor {floor}: {found} of 100 tables");
+    }
+}
+
+/// The noise is so small that any change is significant. The interval of one cell is wrong in five of a hundred cases.
+#[test]
+fn a_change_of_just_the_floor_is_not_beyond_it() {
+    for factor in [0.98, 1.02] {
+        let experiment = Experiment { noise: 0.002, factors: &[factor], ..Experiment::default() };
+        let found = experiment.tables(50, &[Verdict::Slower, Verdict::Faster]);
+        assert!(found <= FEW / 2, "{factor}: {found} of 50 tables");
+    }
+}
+
+#[test]
+fn failures_by_chance_are_not_broken_cells() {
+    for compare in [Comparison::of, Comparison::within_rounds] {
+        let experiment = Experiment { failing: 0.1, compare, ..Experiment::default() };
+        for verdict in [Verdict::Broken, Verdict::Recovered] {
+            let found = experiment.tables(100, &[verdict]);
+            assert!(found <= FEW, "{verdict:?} in {found} of 100 tables");
+        }
+    }
+    let few = Experiment { failing: 0.1, rounds: 2, ..Experiment::default() }.tables(100, &[Verdict::Broken]);
+    assert_eq!(few, 0);
+}
+
+/// In one of 24 cells. The simulation says how often with other noise.
+#[test]
+fn a_change_of_five_percent_is_found() {
+    for (factor, verdict) in [(0.95, Verdict::Slower), (1.05, Verdict::Faster)] {
+        let found = Experiment { noise: 0.01, factors: &[factor], ..Experiment::default() }.tables(50, &[verdict]);
+        assert!(found >= 42, "{verdict:?}: {found} of 50 tables");
+    }
+}
+
+/// In one mode of a stack, with both runtimes, with and without offload.
+#[test]
+fn a_change_of_ten_percent_in_a_mode_of_a_stack_is_always_found() {
+    let experiment = Experiment { factors: &[0.9; 4], ..Experiment::default() };
+    assert_eq!(experiment.tables(50, &[Verdict::Slower]), 50);
+}
+
+#[test]
+fn the_floor_decides_whether_a_small_change_counts() {
+    let small = Experiment { noise: 0.001, factors: &[0.99], ..Experiment::default() };
+    assert_eq!(small.tables(20, &[Verdict::Slower, Verdict::Faster]), 0);
+    let found = Experiment { floor: 0.005, ..small }.tables(20, &[Verdict::Slower]);
+    assert!(found >= 17, "{found} of 20 tables");
+}
+
+/// The machine's speed varies by a fifth from round to round. So a comparison of all runs finds nothing.
+#[test]
+fn a_comparison_within_rounds_cancels_the_drift() {
+    let restless = Experiment { noise: 0.01, drift: 0.2, rounds: 12, factors: &[0.93], ..Experiment::default() };
+    assert!(restless.tables(20, &[Verdict::Slower]) <= 2);
+    let within = Experiment { compare: Comparison::within_rounds, ..restless };
+    let found = within.tables(20, &[Verdict::Slower]);
+    assert!(found >= 12, "{found} of 20 tables");
+    assert_eq!(within.tables(20, &[Verdict::Faster]), 0);
+}
+
+/// The verdict on a cell with these runs before and after; `None` is one that failed.
+fn verdict(old: &[Option<f64>], new: &[Option<f64>]) -> Verdict {
+    let cell = cell(StackKind::Smoltcp, Mode::Reader);
+    let samples = |runs: &[Option<f64>]| -> Vec<Sample> {
+        let one = |run: &Option<f64>| match run {
+            Some(gbps) => sample(&cell, *gbps),
+            None => failed(&cell, Status::Stalled),
+        };
+        runs.iter().map(one).collect()
+    };
+    Comparison::of(&samples(old), &samples(new), 0.02).unwrap().cells[0].verdict
+}
+
+/// Their requests a second are the rate on both sides.
+#[test]
+fn cells_with_a_rate_are_slower_if_their_latency_is_higher() {
+    let cells = [StackKind::Lwip, StackKind::Smoltcp, StackKind::Ipstack].map(at_a_rate);
+    let runs = |usual_us: [f64; 3], seed| -> Vec<Sample> {
+        let mut machine = Machine::new(seed, 0.02);
+        let rounds = (1..=10).flat_map(|round| cells.iter().zip(usual_us).map(move |of| (round, of)));
+        rounds.map(|(round, (cell, usual))| in_round(answering(cell, machine.rate(usual)), round)).collect()
+    };
+    let (old, new) = (runs([100.0, 100.0, 100.0], 1), runs([150.0, 60.0, 100.0], 2));
+    for compare in [Comparison::of, Comparison::within_rounds] {
+        let comparison = compare(&old, &new, 0.02).unwrap();
+        let of = |stack: StackKind| comparison.cells.iter().find(|row| row.cell.stack() == Some(stack)).unwrap();
+        assert_eq!(of(StackKind::Lwip).verdict, Verdict::Slower, "{comparison:?}");
+        assert_eq!(of(StackKind::Smoltcp).verdict, Verdict::Faster, "{comparison:?}");
+        assert_eq!(of(StackKind::Ipstack).verdict, Verdict::Inconclusive, "{comparison:?}");
+        assert_eq!(comparison.worse(), 1);
+        // The change is of the latency itself.
+        assert!(of(StackKind::Lwip).change.unwrap().ratio.low > 1.3);
+    }
+}
+
+#[test]
+fn failures_are_judged_by_their_share() {
+    let good: Vec<_> = (0..10).map(|run| Some(10.0 + f64::from(run) / 10.0)).collect();
+    let flaky = |failures| [vec![None; failures], good[failures..].to_vec()].concat();
+    // Three of ten may be chance, but four are not.
+    for (failures, expected) in
+        [(0, Verdict::Inconclusive), (1, Verdict::Inconclusive), (3, Verdict::Inconclusive), (4, Verdict::Broken)]
+    {
+        assert_eq!(verdict(&good, &flaky(failures)), expected, "{failures}");
+        let expected = if expected == Verdict::Broken { Verdict::Recovered } else { expected };
+        assert_eq!(verdict(&flaky(failures), &good), expected, "{failures}, the other way round");
+    }
+    assert_eq!(verdict(&flaky(4), &flaky(4)), Verdict::Inconclusive);
+    assert_eq!(verdict(&flaky(4), &flaky(7)), Verdict::Inconclusive);
+    assert_eq!(verdict(&flaky(1), &[None; 5]), Verdict::Broken);
+    assert_eq!(verdict(&[None; 5], &good), Verdict::Recovered);
+    assert_eq!(verdict(&[None; 5], &[None; 2]), Verdict::Failing);
+}
+
+#[test]
+fn one_or_two_failed_runs_are_too_few_to_call_a_cell_broken() {
+    let good = [10.0, 10.1, 10.2, 10.3, 10.4].map(Some);
+    for runs in [1, 2] {
+        assert_eq!(verdict(&good[..runs], &vec![None; runs]), Verdict::TooFewRuns, "{runs}");
+        assert_eq!(verdict(&vec![None; runs], &good[..runs]), Verdict::TooFewRuns, "{runs}");
+    }
+    assert_eq!(verdict(&good, &[None]), Verdict::TooFewRuns);
+    assert_eq!(verdict(&good, &[None; 2]), Verdict::Broken);
+    for runs in [3, 4, 5] {
+        assert_eq!(verdict(&good[..runs], &vec![None; runs]), Verdict::Broken, "{runs}");
+    }
+}
+
+/// The samples of two files in which the runs of the first cells fail in the new one.
+fn breaking(cells: usize, runs: usize, broken: usize) -> [Vec<Sample>; 2] {
+    let cells = (0..cells).map(|index| Cell { parallel: index as u16 + 1, ..cell(StackKind::Lwip, Mode::Reader) });
+    let cells: Vec<_> = cells.collect();
+    let rate = |run| 10.0 + f64::from(run) / 10.0;
+    let runs = || 0..u32::try_from(runs).unwrap();
+    let good = |cell| runs().map(move |run| sample(cell, rate(run)));
+    let new = cells.iter().enumerate().flat_map(|(index, cell)| {
+        let fails = index < broken;
+        runs().map(move |run| if fails { failed(cell, Status::Reset) } else { sample(cell, rate(run)) })
+    });
+    [cells.iter().flat_map(good).collect(), new.collect()]
+}
+
+#[test]
+fn every_cell_of_which_all_runs_fail_is_broken_however_many_there_are() {
+    for runs in [3, 5, 10] {
+        for broken in [1, 2, 12, 23, 24] {
+            let [old, new] = breaking(24, runs, broken);
+            let comparison = Comparison::of(&old, &new, 0.02).unwrap();
+            assert_eq!(comparison.count(Verdict::Broken), broken, "{runs} runs");
+            let comparison = Comparison::of(&new, &old, 0.02).unwrap();
+            assert_eq!(comparison.count(Verdict::Recovered), broken, "{runs} runs");
+        }
+    }
+}
+
+#[test]
+fn the_p_value_of_a_broken_cell_is_that_of_its_failures() {
+    let [old, new] = breaking(2, 5, 2);
+    let comparison = Comparison::of(&old, &new, 0.02).unwrap();
+    assert!((comparison.cells[0].p_value.unwrap() - 1.0 / 252.0).abs() < 1e-12, "{comparison:?}");
+}
+
+#[test]
+fn a_slower_cell_is_slower_even_if_fewer_runs_fail() {
+    let rates = |usual: f64| (0..10).map(move |run| Some(usual + f64::from(run) / 10.0));
+    let flaky: Vec<_> = [None; 8].into_iter().chain(rates(10.0)).collect();
+    assert_eq!(verdict(&flaky, &rates(5.0).collect::<Vec<_>>()), Verdict::Slower);
+    assert_eq!(verdict(&flaky, &rates(20.0).collect::<Vec<_>>()), Verdict::Recovered);
+}
+
+#[test]
+fn a_cell_that_a_system_cannot_run_is_not_broken() {
+    let cell = cell(StackKind::Smoltcp, Mode::Reader);
+    let good = [10.0, 10.1, 9.9, 10.2].map(|rate| sample(&cell, rate));
+    let missing = [(); 4].map(|()| failed(&cell, Status::Unavailable));
+    for (old, new) in [(&good, &missing), (&missing, &good), (&missing, &missing)] {
+        let comparison = Comparison::of(old, new, 0.02).unwrap();
+        assert_eq!(comparison.cells[0].verdict, Verdict::NotRun);
+        assert_eq!(comparison.worse(), 0);
+        assert_eq!(comparison.answers(), Err(CompareError::NotRun));
+    }
+    // The runs that could start are compared.
+    let comparison = Comparison::of(&good, &[&good[..], &missing].concat(), 0.02).unwrap();
+    assert_eq!(comparison.cells[0].verdict, Verdict::Inconclusive);
+    let side = comparison.cells[0].new.as_ref().unwrap();
+    assert_eq!((side.runs(), side.failed()), (4, 0));
+}
+
+#[test]
+fn cells_that_all_fail_or_could_not_run_are_no_success() {
+    let [first, second] = [Mode::Reader, Mode::Writer].map(|mode| cell(StackKind::Smoltcp, mode));
+    let failing = vec![failed(&first, Status::Stalled); 10];
+    let missing = vec![failed(&second, Status::Unavailable); 10];
+    let good: Vec<_> = (0..10).map(|run| sample(&second, 10.0 + f64::from(run))).collect();
+    let answers = |old: &[Sample], new: &[Sample]| Comparison::of(old, new, 0.02).unwrap().answers();
+    assert_eq!(answers(&failing, &failing), Err(CompareError::NoGoodRun));
+    let partly = [&failing[..], &missing].concat();
+    assert_eq!(answers(&partly, &partly), Err(CompareError::NoGoodRun));
+    assert_eq!(answers(&partly, &[&failing[..], &good].concat()), Err(CompareError::NoGoodRun));
+    assert_eq!(answers(&missing, &good), Err(CompareError::NotRun));
+    // A cell that is compared is an answer, and so is one that recovered.
+    let fine = [&failing[..], &good].concat();
+    assert_eq!(answers(&fine, &fine), Ok(()));
+    let first_good: Vec<_> = (0..10).map(|run| sample(&first, 10.0 + f64::from(run))).collect();
+    assert_eq!(answers(&failing, &first_good), Ok(()));
+}
+
+#[test]
+fn runs_are_paired_by_cell_and_round() {
+    let cell = cell(StackKind::Smoltcp, Mode::Reader);
+    let runs = |rate: fn(u32) -> f64| -> Vec<Sample> {
+        (1..=8).map(|round| in_round(sample(&cell, rate(round)), round)).collect()
+    };
+    // Each round is twice as fast as the one before.
+    let old = runs(|round| f64::from(1 << round));
+    let mut new = runs(|round| f64::from(1 << round) * 0.9);
+    new.reverse();
+    let comparison = Comparison::within_rounds(&old, &new, 0.02).unwrap();
+    let ratio = comparison.cells[0].change.unwrap().ratio;
+    assert!([ratio.low, ratio.median, ratio.high].iter().all(|ratio| (ratio - 0.9).abs() < 1e-6), "{ratio:?}");
+    assert_eq!(comparison.cells[0].verdict, Verdict::Slower);
+    assert_eq!(Comparison::of(&old, &new, 0.02).unwrap().cells[0].verdict, Verdict::Inconclusive);
+
+    // A round in which a run failed is left out. A verdict needs at least six rounds.
+    new[0] = in_round(failed(&cell, Status::Reset), 8);
+    new[1] = in_round(failed(&cell, Status::Reset), 7);
+    let comparison = Comparison::within_rounds(&old, &new, 0.02).unwrap();
+    assert_eq!(comparison.cells[0].verdict, Verdict::Slower);
+    assert_eq!(comparison.cells[0].new.as_ref().unwrap().failed(), 2);
+    let comparison = Comparison::within_rounds(&old[1..], &new, 0.02).unwrap();
+    assert_eq!(comparison.cells[0].verdict, Verdict::TooFewRuns);
+    assert_eq!(comparison.runs_needed(), 6);
+    let few = CompareError::TooFewRuns { runs: 6, cells: 1, needed: 6 };
+    assert!(
+        few.to_string().contains("6 a side, but a comparison of 1 cell needs 6; measure both with --runs 6"),
+        "{few}"
+    );
+    assert_eq!(comparison.answers(), Err(few));
+
+    // Runs without a common round are not compared.
+    let other = runs(f64::from).into_iter().map(|run| in_round(run, 9)).collect::<Vec<_>>();
+    let comparison = Comparison::within_rounds(&old, &other, 0.02).unwrap();
+    assert_eq!(comparison.cells[0].change, None);
+    assert_eq!(comparison.answers(), Err(CompareError::NoGoodRun));
+}
+
+#[test]
+fn a_comparison_with_too_few_runs_is_no_success() {
+    let cells = [Mode::Reader, Mode::Writer].map(|mode| cell(StackKind::Smoltcp, mode));
+    let samples = |runs: [usize; 2]| -> Vec<Sample> {
+        let runs = cells.iter().zip(runs);
+        runs.flat_map(|(cell, runs)| (0..runs).map(|run| sample(cell, 10.0 + run as f64 / 10.0))).collect()
+    };
+    let answers = |runs| Comparison::of(&samples(runs), &samples(runs), 0.02).unwrap().answers();
+    assert_eq!(answers([2, 2]), Err(CompareError::TooFewRuns { runs: 2, cells: 2, needed: FEWEST_RUNS }));
+    let text = answers([1, 2]).unwrap_err().to_string();
+    assert!(text.starts_with("too few runs for a verdict: 2 a side") && text.ends_with("with --runs 6"), "{text}");
+    assert_eq!(answers([5, 5]), Ok(()));
+    // One cell with enough runs is an answer.
+    assert_eq!(answers([2, 5]), Ok(()));
+}
+
+#[test]
+fn a_verdict_needs_enough_runs_for_the_number_of_cells() {
+    assert_eq!(verdict(&[Some(1.0); 3], &[Some(9.0); 3]), Verdict::TooFewRuns);
+    let [low, high] = [1.0, 9.0].map(|rate| [0.0, 0.1, 0.2, 0.3].map(|more| Some(rate + more)));
+    assert_eq!(verdict(&low, &high), Verdict::Faster);
+    // With a second cell both need more runs.
+    let cells = [cell(StackKind::Smoltcp, Mode::Reader), cell(StackKind::Smoltcp, Mode::Writer)];
+    let samples = |rates: [Option<f64>; 4]| -> Vec<Sample> {
+        cells.iter().flat_map(|cell| rates.map(|rate| sample(cell, rate.unwrap()))).collect()
+    };
+    let comparison = Comparison::of(&samples(low), &samples(high), 0.02).unwrap();
+    assert_eq!(comparison.count(Verdict::TooFewRuns), 2);
+    assert_eq!(comparison.runs_needed(), FEWEST_RUNS);
+}
+
+#[test]
+fn cells_of_one_file_are_shown_and_not_judged() {
+    let [one, two, three] = [StackKind::Lwip, StackKind::Ipstack, StackKind::Smoltcp]
+        .map(|stack| [1.0, 1.1].map(|rate| sample(&cell(stack, Mode::Reader), rate)));
+    let comparison = Comparison::of(&[&one[..], &two].concat(), &[&two[..], &three].concat(), 0.02).unwrap();
+    let verdicts: Vec<_> = comparison.cells.iter().map(|cell| cell.verdict).collect();
+    assert_eq!(verdicts, [Verdict::OnlyOld, Verdict::TooFewRuns, Verdict::OnlyNew]);
+    assert_eq!(comparison.tested(), 1);
+    assert_eq!(comparison.worse(), 0);
+}
+
+#[test]
+fn without_a_common_cell_the_error_names_the_nearest() {
+    let ours = cell(StackKind::Smoltcp, Mode::Reader);
+    let far = Cell { mtu: Some(9000), parallel: 4, ..ours.clone() };
+    let near = Cell { window_bytes: Some(1 << 20), ..ours.clone() };
+    let error = Comparison::of(&[sample(&ours, 1.0)], &[sample(&far, 1.0), sample(&near, 1.0)], 0.02).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("window_bytes is 4194304 in the old file and 1048576 in the new one"), "{text}");
+    assert!(!text.contains("mtu"), "{text}");
+}
+
+fn is_path(sample: &Sample) -> bool {
+    sample.cell.layer() == Layer::Path
+}
+
+#[test]
+fn the_error_names_the_nearest_forwarder_too() {
+    let (ours, theirs) = (forwarder(ROWS[9]), Cell { mtu: Some(9000), ..forwarder(ROWS[9]) });
+    let new = [sample(&theirs, 1.0), sample(&cell(StackKind::Smoltcp, Mode::Reader), 1.0)];
+    let text = Comparison::of(&[sample(&ours, 1.0)], &new, 0.02).unwrap_err().to_string();
+    let nearest = "of \"sync, offload on, direct\" mtu is 1500 in the old file and 9000 in the new one";
+    assert!(text.contains(nearest), "{text}");
+}
+
+#[test]
+fn forwarders_are_not_divided_by_the_speed_of_loopback() {
+    let with_forwarders = |seed| {
+        let forwarded = (1..=10).map(|round| in_round(sample(&forwarder(ROWS[9]), 10.0), round));
+        rounds(&[1.0; 10], seed).into_iter().chain(forwarded).collect::<Vec<_>>()
+    };
+    let (old, new) = (with_forwarders(1), with_forwarders(2));
+    assert_eq!(Comparison::of(&old, &new, 0.02).unwrap().cells.len(), 4);
+    let relative = Comparison::relative(&old, &new, 0.02).unwrap();
+    assert!(relative.cells.iter().all(|cell| cell.cell.forwarder().is_none()), "{relative:?}");
+    assert_eq!(relative.cells.len(), 1);
+}
+
+/// The second machine's rounds have the numbers of the first one's.
+#[test]
+fn rounds_of_two_machines_are_told_apart() {
+    let cell = cell(StackKind::Smoltcp, Mode::Reader);
+    let runs = |cpu: &str, speed: f64| -> Vec<Sample> {
+        let run = |round| {
+            let mut run = in_round(sample(&cell, speed), round);
+            let mut environment = Environment::clone(&run.environment);
+            environment.machine.cpu = Some(cpu.to_owned());
+            run.environment = Arc::new(environment);
+            run
+        };
+        (1..=6).map(run).collect()
+    };
+    let [old, new] = [1.0, 0.5].map(|factor| [runs("slow", factor), runs("fast", 8.0 * factor)].concat());
+    let change = Comparison::within_rounds(&old, &new, 0.02).unwrap().cells[0].change.unwrap();
+    let six = Comparison::within_rounds(&old[..6], &new[..6], 0.02).unwrap().cells[0].change.unwrap();
+    assert!(change.p_value < six.p_value && (change.ratio.median - 0.5).abs() < 1e-9, "{change:?}");
+}
+
+/// Rounds of a machine with these speeds.
+fn rounds(speeds: &[f64], seed: u64) -> Vec<Sample> {
+    let mut machine = Machine::new(seed, 0.01);
+    let loopback = Cell {
+        subject: Subject::Loopback,
+        offload: None,
+        mtu: None,
+        window_bytes: None,
+        ..cell(StackKind::Smoltcp, Mode::Reader)
+    };
+    let cells = [
+        loopback.clone(),
+        Cell { workload: Workload::Stream(Mode::Writer), ..loopback },
+        cell(StackKind::Lwip, Mode::Reader),
+    ];
+    let mut samples = Vec::new();
+    for (speed, round) in speeds.iter().zip(1..) {
+        for (cell, usual) in cells.iter().zip([40.0, 30.0, 10.0]) {
+            samples.push(in_round(sample(cell, machine.rate(usual * speed)), round));
+        }
+    }
+    samples
+}
+
+#[test]
+fn a_slower_machine_is_not_a_slower_stack() {
+    let (old, new) = (rounds(&[1.0; 10], 1), rounds(&[0.8; 10], 2));
+    let absolute = Comparison::of(&old, &new, 0.02).unwrap();
+    assert_eq!(absolute.count(Verdict::Slower), 3, "{absolute:?}");
+    let relative = Comparison::relative(&old, &new, 0.02).unwrap();
+    assert_eq!(relative.count(Verdict::Inconclusive), 1, "{relative:?}");
+    assert_eq!(relative.cells.len(), 1);
+}
+
+#[test]
+fn a_slower_stack_is_found_on_a_restless_machine() {
+    let speeds = [1.0, 0.7, 0.9, 1.1, 0.8, 1.0, 0.75, 1.2, 0.6, 0.9];
+    let (old, mut new) = (rounds(&speeds, 3), rounds(&speeds.map(|speed| speed * 0.95), 4));
+    for sample in new.iter_mut().filter(|sample| is_path(sample)) {
+        sample.measured.bytes = sample.measured.bytes / 100 * 90;
+    }
+    let absolute = Comparison::of(&old, &new, 0.02).unwrap();
+    assert_eq!(absolute.worse(), 0, "{absolute:?}");
+    let relative = Comparison::relative(&old, &new, 0.02).unwrap();
+    assert_eq!(relative.count(Verdict::Slower), 1, "{relative:?}");
+}
+
+#[test]
+fn rounds_without_loopback_have_no_speed() {
+    let old = rounds(&[1.0; 10], 1);
+    let mut new = rounds(&[1.0; 10], 2);
+    new.retain(|sample| is_path(sample) || sample.measured.round != Some(4));
+    let relative = Comparison::relative(&old, &new, 0.02).unwrap();
+    assert_eq!(relative.cells[0].new.as_ref().unwrap().speeds.len(), 9);
+    new.retain(is_path);
+    assert_eq!(Comparison::relative(&old, &new, 0.02), Err(CompareError::NoLoopback));
+    let plain = [sample(&cell(StackKind::Lwip, Mode::Reader), 1.0)];
+    assert_eq!(Comparison::relative(&plain, &old, 0.02), Err(CompareError::NoLoopback));
+}

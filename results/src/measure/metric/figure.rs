@@ -1,0 +1,171 @@
+//! A figure: its names, how it is taken, and how it is written.
+
+use super::kinds::has_requests;
+use crate::cell::Cell;
+use crate::sample::Sample;
+
+/// A figure of a run, and of all runs of a cell.
+#[derive(Clone, Copy, Debug)]
+pub struct Metric {
+    /// Its name for machines, with its unit at the end.
+    pub name: &'static str,
+    /// The head of its column, without the unit. `{client}` and `{subject}` stand for the names of both sides.
+    pub title: &'static str,
+    /// Its unit as it is written; empty if the title says it.
+    pub unit: &'static str,
+    /// Its meaning, for a reader of a table.
+    pub about: &'static str,
+    /// Whether a cell has it. Its value may still be unknown.
+    pub exists: fn(&Cell) -> bool,
+    /// How it is taken.
+    pub taken: Taken,
+    /// How a value is written.
+    pub written: Written,
+    /// Whether more is better; `None` if neither is.
+    pub more_is_better: Option<bool>,
+    /// Whether it has a column in the table of cells.
+    pub in_cells: bool,
+    /// Whether it has a column in the table of samples.
+    pub in_samples: bool,
+    /// In the report of a single run: the line that has it, and the words around `{}`, its value.
+    pub in_text: Option<(&'static str, &'static str)>,
+}
+
+/// How a figure is taken.
+#[derive(Clone, Copy, Debug)]
+pub enum Taken {
+    /// A value of each run. A cell has the median of its runs that did not fail.
+    Median(fn(&Sample) -> Option<f64>),
+    /// A value of each run. A cell has the largest of its runs that did not fail.
+    Maximum(fn(&Sample) -> Option<f64>),
+    /// A quantile of latencies, in microseconds: the time in which this share of the requests was answered. It is over
+    /// all requests of a run, or of all runs of a cell that did not fail.
+    Quantile(f64),
+    /// A cell's median speed, divided by the best speed of its rivals. If less is better, the best is divided by the
+    /// cell's. The function gets the cell first, and says whether the second cell, which may be the same, is a rival.
+    Relative(fn(&Cell, &Cell) -> bool),
+}
+
+/// How a value is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// With this number of digits after the point.
+    Digits(usize),
+    /// In millions.
+    Millions,
+    /// In units of 1024.
+    Kibibytes,
+    /// A share, in percent.
+    Percent,
+}
+
+use Written::{Digits, Kibibytes, Millions, Percent};
+
+pub(super) const fn median(
+    name: &'static str,
+    title: &'static str,
+    unit: &'static str,
+    take: fn(&Sample) -> Option<f64>,
+) -> Metric {
+    metric(name, title, unit, Taken::Median(take))
+}
+
+pub(super) const fn maximum(
+    name: &'static str,
+    title: &'static str,
+    unit: &'static str,
+    take: fn(&Sample) -> Option<f64>,
+) -> Metric {
+    metric(name, title, unit, Taken::Maximum(take))
+}
+
+/// A quantile of the latencies.
+pub(super) const fn quantile(name: &'static str, title: &'static str, share: f64) -> Metric {
+    metric(name, title, "µs", Taken::Quantile(share)).of(has_requests)
+}
+
+pub(super) const fn relative(name: &'static str, title: &'static str, is_rival: fn(&Cell, &Cell) -> bool) -> Metric {
+    metric(name, title, "", Taken::Relative(is_rival)).written(Percent).only_cells()
+}
+
+/// A metric with the defaults: every cell has it, less is better, it is in both tables, and has no digits after the
+/// point.
+const fn metric(name: &'static str, title: &'static str, unit: &'static str, taken: Taken) -> Metric {
+    Metric {
+        name,
+        title,
+        unit,
+        about: "",
+        exists: |_| true,
+        taken,
+        written: Digits(0),
+        more_is_better: Some(false),
+        in_cells: true,
+        in_samples: true,
+        in_text: None,
+    }
+}
+
+impl Metric {
+    pub(super) const fn about(self, about: &'static str) -> Self {
+        Self { about, ..self }
+    }
+
+    pub(super) const fn of(self, exists: fn(&Cell) -> bool) -> Self {
+        Self { exists, ..self }
+    }
+
+    pub(super) const fn written(self, written: Written) -> Self {
+        Self { written, ..self }
+    }
+
+    pub(super) const fn better(self, more_is_better: Option<bool>) -> Self {
+        Self { more_is_better, ..self }
+    }
+
+    pub(super) const fn only_cells(self) -> Self {
+        Self { in_samples: false, ..self }
+    }
+
+    pub(super) const fn only_samples(self) -> Self {
+        Self { in_cells: false, ..self }
+    }
+
+    pub(super) const fn text(self, line: &'static str, words: &'static str) -> Self {
+        Self { in_text: Some((line, words)), ..self }
+    }
+
+    /// Its value in a run.
+    pub fn of_run(&self, sample: &Sample) -> Option<f64> {
+        match self.taken {
+            Taken::Median(take) | Taken::Maximum(take) => take(sample),
+            Taken::Quantile(share) => sample.measured.requests.as_ref()?.latency.quantile_us(share),
+            Taken::Relative(_) => None,
+        }
+    }
+
+    /// Whether less of it is better.
+    pub fn less_is_better(&self) -> bool {
+        self.more_is_better == Some(false)
+    }
+
+    /// How many times as good a value is as another: 0.5 is half the throughput, or twice the latency.
+    pub fn times_as_good(&self, value: f64, other: f64) -> f64 {
+        if self.less_is_better() { other / value } else { value / other }
+    }
+
+    /// A value as a reader sees it, without the unit.
+    pub fn write(&self, value: f64) -> String {
+        match self.written {
+            Digits(digits) => format!("{value:.digits$}"),
+            Kibibytes => format!("{:.1}", value / 1024.0),
+            Millions => format!("{:.2}", value / 1e6),
+            Percent => format!("{:.0} %", value * 100.0),
+        }
+    }
+
+    /// The same with the unit.
+    pub fn write_with_unit(&self, value: f64) -> String {
+        format!("{} {}", self.write(value), self.unit).trim_end().to_owned()
+    }
+}

@@ -1,0 +1,252 @@
+//! How often the verdicts are right, on simulated machines.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests may panic, and one prints figures")]
+
+use std::f64::consts::TAU;
+
+use netstacks::StackKind;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::fixture::{cell, failed, in_round, sample};
+use super::{CompareError, Comparison, FEWEST_ROUNDS, Verdict, statistics};
+use crate::cell::{Cell, Mode, RuntimeKind};
+use crate::sample::{Sample, Status};
+
+/// Cells of different rates: 24, as in a matrix of three stacks.
+fn matrix() -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for stack in [StackKind::Lwip, StackKind::Ipstack, StackKind::Smoltcp] {
+        for mode in [Mode::Reader, Mode::Writer] {
+            for runtime in [RuntimeKind::CurrentThread, RuntimeKind::MultiThread(None)] {
+                for offload in [Some(false), Some(true)] {
+                    cells.push(Cell { runtime: Some(runtime), offload, ..cell(stack, mode) });
+                }
+            }
+        }
+    }
+    cells
+}
+
+/// A machine that is known exactly: its rates have log-normal noise of this standard deviation, and one run in fifty
+/// is slowed down by a tenth to a half.
+pub(super) struct Machine {
+    random: ChaCha8Rng,
+    noise: f64,
+}
+
+impl Machine {
+    pub(super) fn new(seed: u64, noise: f64) -> Self {
+        Self { random: ChaCha8Rng::seed_from_u64(seed), noise }
+    }
+
+    /// A rate that is usually `usual`.
+    pub(super) fn rate(&mut self, usual: f64) -> f64 {
+        let noise = (self.noise * normal(&mut self.random)).exp();
+        let slowed = if self.random.random_bool(0.02) { self.random.random_range(0.5..0.9) } else { 1.0 };
+        usual * noise * slowed
+    }
+}
+
+/// A standard normal value, by the method of Box and Muller.
+fn normal(random: &mut ChaCha8Rng) -> f64 {
+    let [one, two] = [(); 2].map(|()| random.random_range(1e-12..1.0_f64));
+    (-2.0 * one.ln()).sqrt() * (TAU * two).cos()
+}
+
+type Compare = fn(&[Sample], &[Sample], f64) -> Result<Comparison, CompareError>;
+
+/// Two programs that run 24 cells, and the comparison of them.
+pub(super) struct Experiment<'a> {
+    /// See [`Machine`].
+    pub(super) noise: f64,
+    /// The standard deviation of the machine's speed from round to round.
+    pub(super) drift: f64,
+    /// The probability that a run fails.
+    pub(super) failing: f64,
+    pub(super) rounds: u32,
+    /// The speed of the first cells with the new program, by their speed with the old one. Other cells are unchanged.
+    pub(super) factors: &'a [f64],
+    pub(super) compare: Compare,
+    pub(super) floor: f64,
+}
+
+impl Default for Experiment<'_> {
+    fn default() -> Self {
+        Self { noise: 0.02, drift: 0.0, failing: 0.0, rounds: 10, factors: &[], compare: Comparison::of, floor: 0.02 }
+    }
+}
+
+impl Experiment<'_> {
+    /// The number of tables, of this many, in which a cell has one of these verdicts.
+    pub(super) fn tables(&self, tables: u64, verdicts: &[Verdict]) -> usize {
+        let cells = matrix();
+        let found = (0..tables).filter(|seed| {
+            let [old, new] = self.samples(&cells, &mut Machine::new(*seed, self.noise));
+            let comparison = (self.compare)(&old, &new, self.floor).unwrap();
+            verdicts.iter().any(|verdict| comparison.count(*verdict) > 0)
+        });
+        found.count()
+    }
+
+    /// The runs of both programs, which take turns.
+    fn samples(&self, cells: &[Cell], machine: &mut Machine) -> [Vec<Sample>; 2] {
+        let mut programs = [Vec::new(), Vec::new()];
+        for round in 1..=self.rounds {
+            let speed = (self.drift * normal(&mut machine.random)).exp();
+            for (index, cell) in cells.iter().enumerate() {
+                let usual = speed * (index + 1) as f64;
+                let factor = self.factors.get(index).unwrap_or(&1.0);
+                for (samples, usual) in programs.iter_mut().zip([usual, usual * factor]) {
+                    let rate = machine.rate(usual);
+                    let fails = machine.random.random_bool(self.failing);
+                    let run = if fails { failed(cell, Status::Stalled) } else { sample(cell, rate) };
+                    samples.push(in_round(run, round));
+                }
+            }
+        }
+        programs
+    }
+}
+
+/// This many runs of one cell, around 10, on a machine with nothing but normal noise.
+fn quiet_runs(random: &mut ChaCha8Rng, runs: usize) -> Vec<f64> {
+    (0..runs).map(|_| 10.0 + normal(random)).collect()
+}
+
+/// The number of cells, of a thousand with this many runs, in which `is_so` is true.
+fn cells(runs: usize, is_so: impl Fn(&[f64]) -> bool) -> usize {
+    let mut random = ChaCha8Rng::seed_from_u64(7);
+    (0..1000).filter(|_| is_so(&quiet_runs(&mut random, runs))).count()
+}
+
+/// How a matrix `--until` this ends for many cells of a machine, without looking before the `fewest` rounds: how often the
+/// interval then holds the true median, how many rounds were made, and how many cells were settled by [`MOST_ROUNDS`].
+fn until(within: f64, noise: f64, fewest: usize, cells: u32) -> (f64, f64, f64) {
+    let mut machine = Machine::new(11, noise);
+    // The median of the machine without the runs that are slowed down; these are few.
+    let usual = 10.0;
+    let (mut held, mut rounds, mut settled) = (0, 0, 0);
+    for _ in 0..cells {
+        let mut values: Vec<_> = (1..fewest).map(|_| machine.rate(usual)).collect();
+        let figure = loop {
+            values.push(machine.rate(usual));
+            let figure = statistics::estimate(&values).unwrap();
+            if figure.half_width() <= within || values.len() >= MOST_ROUNDS {
+                break figure;
+            }
+        };
+        held += u32::from(figure.low <= usual && usual <= figure.high);
+        settled += u32::from(figure.half_width() <= within);
+        rounds += values.len() as u32;
+    }
+    let share = |count| f64::from(count) / f64::from(cells);
+    (share(held), share(rounds), share(settled))
+}
+
+/// The rounds for which the time suffices.
+const MOST_ROUNDS: usize = 40;
+
+/// Ending when the interval is narrow prefers those that are narrow by chance. From ten rounds on it costs next to nothing.
+#[test]
+fn an_interval_holds_as_often_if_rounds_end_when_it_is_narrow() {
+    let (held, rounds, settled) = until(0.1, 0.1, FEWEST_ROUNDS, 150);
+    assert!(held >= 0.91, "{held}");
+    assert!((10.0..20.0).contains(&rounds) && settled > 0.95, "{rounds} rounds, {settled} settled");
+}
+
+/// Prints the figures of `docs/method.md` about a matrix `--until` something.
+#[test]
+#[ignore = "prints figures for the documents"]
+fn figures_of_the_documents_about_endings() {
+    for fewest in [3, 6, 10, 15] {
+        let (held, rounds, settled) = until(0.1, 0.15, fewest, 300);
+        println!(
+            "until 0.1, spread 0.15, {fewest} rounds or more: the interval holds the median in {held:.2} of all cells after \
+             {rounds:.0} rounds, and {settled:.2} are settled by round {MOST_ROUNDS}"
+        );
+    }
+}
+
+/// Prints the figures in `docs/method.md` and the comments of this module. It takes minutes:
+/// `cargo test --release -p rust-tun-perf-frontend --lib figures_of_the_documents -- --ignored --nocapture`.
+#[test]
+#[ignore = "prints figures for the documents"]
+fn figures_of_the_documents() {
+    false_alarms();
+    changes_found();
+    intervals();
+}
+
+/// Unchanged tables, and tables in which all cells changed by just the floor: none should fail the gate.
+fn false_alarms() {
+    for failing in [0.0, 0.1] {
+        for noise in [0.01, 0.02, 0.05, 0.10, 0.20] {
+            let unchanged = Experiment { noise, failing, ..Experiment::default() };
+            let [worse, broken, better] =
+                [&[Verdict::Slower, Verdict::Broken][..], &[Verdict::Broken], &[Verdict::Faster, Verdict::Recovered]]
+                    .map(|verdicts| unchanged.tables(1000, verdicts));
+            println!(
+                "unchanged, spread {noise}, {failing} of the runs fail: of 1000 tables {worse} slower or broken, \
+                 {broken} broken, {better} faster or recovered"
+            );
+        }
+    }
+    for (noise, floor, factor) in [(0.02, 0.0, 1.0), (0.02, 0.02, 0.98), (0.10, 0.02, 0.98)] {
+        let edge = Experiment { noise, floor, factors: &[factor; 24], ..Experiment::default() };
+        let slower = edge.tables(1000, &[Verdict::Slower]);
+        println!("all 24 cells at {factor}, floor {floor}, spread {noise}: slower in {slower} of 1000 tables");
+    }
+    let within = Experiment { drift: 0.2, failing: 0.1, compare: Comparison::within_rounds, ..Experiment::default() };
+    let worse = within.tables(1000, &[Verdict::Slower, Verdict::Broken]);
+    println!("unchanged, drift 0.2, 0.1 of the runs fail, within rounds: slower or broken in {worse} of 1000 tables");
+}
+
+/// Tables in which one or four cells got slower.
+fn changes_found() {
+    for noise in [0.01, 0.02, 0.03, 0.15, 0.20] {
+        for factor in [0.95, 0.9, 0.8, 0.7, 0.6] {
+            for changed in [1, 4] {
+                let factors = &vec![factor; changed];
+                let found = Experiment { noise, factors, ..Experiment::default() }.tables(100, &[Verdict::Slower]);
+                println!("spread {noise}, {changed} of 24 cells at {factor}: found in {found} of 100 tables");
+            }
+            if noise < 0.1 && factor < 0.95 {
+                break;
+            }
+        }
+    }
+    for noise in [0.02, 0.03] {
+        let found =
+            Experiment { noise, rounds: 20, factors: &[0.95], ..Experiment::default() }.tables(100, &[Verdict::Slower]);
+        println!("20 runs, spread {noise}, 1 of 24 cells at 0.95: found in {found} of 100 tables");
+    }
+    for (rounds, noise, factor) in [(10, 0.02, 0.9), (12, 0.02, 0.95), (15, 0.02, 0.95), (20, 0.02, 0.95)] {
+        let experiment = Experiment { noise, drift: 0.2, rounds, factors: &[factor], ..Experiment::default() };
+        let apart = experiment.tables(100, &[Verdict::Slower]);
+        let within = Experiment { compare: Comparison::within_rounds, ..experiment }.tables(100, &[Verdict::Slower]);
+        println!(
+            "{rounds} rounds, spread {noise}, drift 0.2, one of 24 cells at {factor}: found in {within} of 100 tables \
+             within rounds, in {apart} otherwise"
+        );
+    }
+}
+
+/// Medians of quiet runs.
+fn intervals() {
+    for runs in [3, 5, 6, 7, 10, 20] {
+        let held = cells(runs, |values| {
+            let interval = statistics::estimate(values).unwrap();
+            interval.low <= 10.0 && 10.0 <= interval.high
+        });
+        let bare = cells(runs, |values| {
+            let mut medians = statistics::resampled_medians(values, 0.0);
+            medians.sort_by(f64::total_cmp);
+            medians[medians.len() / 40] <= 10.0 && 10.0 <= medians[medians.len() - 1 - medians.len() / 40]
+        });
+        println!("the interval of {runs} runs holds the median in {held} of 1000 cells, without a kernel in {bare}");
+        let [inner, outer] =
+            [1.5, 3.0].map(|fence| cells(runs, |values| !statistics::outside(values, fence).is_empty()));
+        println!("of {runs} runs one is outside the inner fences in {inner} of 1000 cells, the outer in {outer}");
+    }
+}

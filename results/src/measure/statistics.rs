@@ -1,0 +1,86 @@
+//! One group of runs: its median, the interval of the median, and outliers.
+
+use rand::seq::IndexedRandom;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use statrs::statistics::{Data, OrderStatistics, Statistics};
+
+use super::Estimate;
+
+/// Draws of the bootstrap. Efron and Tibshirani recommend this number for percentiles (An Introduction to the
+/// Bootstrap, 1993, 19.3).
+const RESAMPLES: usize = 2000;
+
+/// A fixed seed, so a file always has the same interval.
+const SEED: u64 = 1979;
+
+/// With fewer runs nothing is an outlier: one of 5 runs that is far off moves the fences, too. From 7 runs on, a quiet
+/// machine has a run outside of the outer fences in at most two of a hundred cells.
+const FEWEST_FOR_OUTLIERS: usize = 7;
+
+/// The distance of the outer fences from the nearer quartile, in interquartile ranges (Tukey, Exploratory Data
+/// Analysis, 1977, 2C). The inner fences, at 1.5, have a run outside in every sixth cell of 10 quiet runs.
+const OUTER_FENCE: f64 = 3.0;
+
+/// The median; for an even number, the mean of the two in the middle. `None` without values.
+pub(crate) fn median(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| Data::new(values.to_vec()).median())
+}
+
+/// The median of figures of which none can be below 0, and its 95 % interval; `None` without values. One value is its own
+/// interval.
+pub(crate) fn estimate(values: &[f64]) -> Option<Estimate> {
+    let median = median(values)?;
+    if values.len() == 1 {
+        return Some(Estimate { median, low: median, high: median });
+    }
+    let mut medians = Data::new(resampled_medians(values, bandwidth(values)));
+    Some(Estimate { median, low: medians.quantile(0.025).max(0.0), high: medians.quantile(0.975) })
+}
+
+/// The medians of draws with replacement. Each drawn value is moved at random within a kernel of this standard
+/// deviation.
+///
+/// The bootstrap without the kernel (Efron, Annals of Statistics 7, 1979) returns only the few values that there are:
+/// with 7 runs its interval contains the true median in 87 of 100 cases, not in 95. With the kernel (Silverman and
+/// Young, Biometrika 74, 1987) it does so in 94 to 98 cases, for 5 to 20 quiet runs. The test
+/// `figures_of_the_documents` prints the figures in these comments.
+pub(super) fn resampled_medians(values: &[f64], bandwidth: f64) -> Vec<f64> {
+    let mut random = ChaCha8Rng::seed_from_u64(SEED);
+    // The standard deviation of a uniform distribution is its half width divided by the root of 3.
+    let half_width = bandwidth * 3_f64.sqrt();
+    let mut draw = vec![0.0; values.len()];
+    let medians = (0..RESAMPLES).map(|_| {
+        for drawn in &mut draw {
+            let value = values.choose(&mut random).copied().unwrap_or_default();
+            *drawn = value + half_width * random.random_range(-1.0..=1.0);
+        }
+        Data::new(draw.as_mut_slice()).median()
+    });
+    medians.collect()
+}
+
+/// The rule of thumb for a kernel's standard deviation (Silverman, Density Estimation, 1986, 3.31).
+fn bandwidth(values: &[f64]) -> f64 {
+    let deviation = values.std_dev();
+    let quartiles = Data::new(values.to_vec()).interquartile_range() / 1.34;
+    let spread = if quartiles > 0.0 { deviation.min(quartiles) } else { deviation };
+    0.9 * spread * (values.len() as f64).powf(-0.2)
+}
+
+/// The indices of the values outside Tukey's outer fences.
+pub(super) fn outliers(values: &[f64]) -> Vec<usize> {
+    if values.len() < FEWEST_FOR_OUTLIERS { Vec::new() } else { outside(values, OUTER_FENCE) }
+}
+
+/// The indices of the values that are further than `fence` interquartile ranges from the quartiles.
+pub(super) fn outside(values: &[f64], fence: f64) -> Vec<usize> {
+    let mut data = Data::new(values.to_vec());
+    let (lower, upper) = (data.lower_quartile(), data.upper_quartile());
+    let reach = fence * (upper - lower);
+    let out = |value: f64| value < lower - reach || value > upper + reach;
+    (0..values.len()).filter(|index| out(values[*index])).collect()
+}
+
+#[cfg(test)]
+mod tests;

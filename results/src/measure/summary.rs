@@ -1,0 +1,187 @@
+//! The samples of each cell, as one row of a table.
+
+use std::collections::BTreeMap;
+
+use super::metric::{METRICS, Taken, speed, speed_of};
+use super::rank::RankTest;
+use super::{statistics, warnings};
+use crate::cell::Cell;
+use crate::program::{self, Role};
+use crate::sample::{Latency, Sample, Status, Warning};
+
+/// A median with an interval that should hold the true value in 95 of 100 cases.
+///
+/// With 5 to 20 quiet runs it does so in 94 to 98 cases, with 3 runs in 87. With one run it says nothing. With 5 runs
+/// the interval reaches from about the slowest to about the fastest, with 10 from about the third to the eighth. It
+/// covers the noise from run to run, but not a change of the machine from one hour to the next.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// The median.
+    pub median: f64,
+    /// The lower end of its interval.
+    pub low: f64,
+    /// The upper end of its interval.
+    pub high: f64,
+}
+
+impl Estimate {
+    /// How far its interval reaches from the median, as a share of the median, on the side on which it reaches further: 0.1 is
+    /// ±10 %.
+    pub fn half_width(&self) -> f64 {
+        let reach = (self.high - self.median).max(self.median - self.low);
+        if reach > 0.0 { reach / self.median } else { 0.0 }
+    }
+}
+
+/// A cell and its figures, over the runs that did not fail.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CellSummary {
+    /// The cell.
+    pub cell: Cell,
+    /// The role of its program. `None` for other subjects, and where nothing says it.
+    pub role: Option<Role>,
+    /// How many runs there are, with the failed ones.
+    pub runs: usize,
+    /// The speed of each run that did not fail ([`speed`]) and has one, in the order of the file.
+    pub speeds: Vec<f64>,
+    /// The round of each of these runs, if a matrix made them.
+    rounds: Vec<Option<u32>>,
+    /// Their median and its interval; `None` if there are none.
+    pub estimate: Option<Estimate>,
+    /// The indices of outliers in `speeds`: more than three interquartile ranges off the quartiles. They are marked, but
+    /// every figure includes them. Fewer than 7 runs have none.
+    pub outliers: Vec<usize>,
+    /// The other figures that are known, by the names of their metrics.
+    figures: BTreeMap<&'static str, f64>,
+    /// The number of failed runs, by status.
+    pub failures: BTreeMap<Status, usize>,
+    /// The reason why the first of them failed.
+    pub detail: Option<String>,
+    /// The warnings about this cell.
+    pub warnings: Vec<Warning>,
+}
+
+/// A table of cells.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
+    /// Its rows, in the order of the cells: by layer, then stack, mode, runtime and so on. The forwarders come last, in
+    /// the order of the published table.
+    pub cells: Vec<CellSummary>,
+    /// The warnings about the machine and its settings, for all cells.
+    pub warnings: Vec<Warning>,
+}
+
+impl CellSummary {
+    /// Whether its figure is not told apart from another one's: the interval of the change between the runs of one round
+    /// includes no change. If runs are missing, there are no such pairs, and the intervals of both figures decide.
+    pub fn ties_with(&self, other: &Self) -> bool {
+        let overlap = |one: Estimate, other: Estimate| one.high >= other.low && other.high >= one.low;
+        match self.within_rounds(other) {
+            Some(change) => change.low <= 1.0 && change.high >= 1.0,
+            None => self.estimate.zip(other.estimate).is_some_and(|(one, other)| overlap(one, other)),
+        }
+    }
+
+    /// How many times another figure its own is: the median over the pairs of runs of one round or, if runs are missing, of the
+    /// medians. `None` if one of them is unknown or 0.
+    pub fn times(&self, other: &Self) -> Option<f64> {
+        let of_medians = || Some(self.estimate?.median / other.estimate?.median);
+        let times = self.within_rounds(other).map(|change| change.median).or_else(of_medians)?;
+        (times.is_finite() && times > 0.0).then_some(times)
+    }
+
+    /// The change from another figure to its own between the runs of one round; `None` if runs are missing. One of them may have
+    /// more rounds, if the other was settled before.
+    fn within_rounds(&self, other: &Self) -> Option<Estimate> {
+        let has_all = |row: &Self| row.speeds.len() == row.runs;
+        let by_round = |row: &Self| -> BTreeMap<u32, f64> {
+            row.rounds.iter().zip(&row.speeds).filter_map(|(round, speed)| Some(((*round)?, *speed))).collect()
+        };
+        let (own, others) = (by_round(self), by_round(other));
+        let pairs: Vec<_> = others.iter().filter_map(|(round, other)| Some((*other, *own.get(round)?))).collect();
+        RankTest::within(&pairs).filter(|_| has_all(self) && has_all(other)).map(|test| test.ratio())
+    }
+}
+
+impl Summary {
+    /// The table of some samples.
+    pub fn of(samples: &[Sample]) -> Self {
+        let mut groups: BTreeMap<&Cell, Vec<&Sample>> = BTreeMap::new();
+        for sample in samples {
+            groups.entry(&sample.cell).or_default().push(sample);
+        }
+        let mut cells: Vec<_> = groups.into_iter().map(|(cell, samples)| CellSummary::of(cell, &samples)).collect();
+        let median = |row: &CellSummary| Some((row.cell.clone(), row.role, row.estimate?.median));
+        let medians: Vec<_> = cells.iter().filter_map(median).collect();
+        for row in &mut cells {
+            let Some(Estimate { median, .. }) = row.estimate else { continue };
+            for metric in METRICS.iter().filter(|metric| (metric.exists)(&row.cell)) {
+                let Taken::Relative(is_rival) = metric.taken else { continue };
+                // A tunnel's packets come out again, and a proxy ends connections: they do not do the same work.
+                let rivals = medians.iter().filter(|(cell, role, _)| *role == row.role && is_rival(&row.cell, cell));
+                let times = rivals.map(|(.., other)| speed_of(&row.cell).times_as_good(median, *other));
+                row.figures.extend(times.reduce(f64::min).map(|least| (metric.name, least)));
+            }
+        }
+        Self { cells, warnings: warnings::of_environment(samples.iter()) }
+    }
+}
+
+impl CellSummary {
+    fn of(cell: &Cell, samples: &[&Sample]) -> Self {
+        let good: Vec<_> = samples.iter().copied().filter(|sample| sample.is_ok()).collect();
+        let of_runs = good.iter().filter_map(|sample| Some((sample.measured.round, speed(sample)?)));
+        let (rounds, speeds): (Vec<_>, Vec<f64>) = of_runs.unzip();
+        let mut failures = BTreeMap::new();
+        for sample in samples.iter().filter(|sample| !sample.is_ok()) {
+            *failures.entry(sample.measured.status).or_default() += 1;
+        }
+        let estimate = statistics::estimate(&speeds);
+        let outliers = statistics::outliers(&speeds);
+        let of_runs = || samples.iter().map(|sample| sample.measured.program.as_ref()?.role);
+        Self {
+            cell: cell.clone(),
+            role: cell.program().and_then(|name| program::role(name, of_runs())),
+            runs: samples.len(),
+            warnings: warnings::of_cell(samples, estimate, speeds.len(), outliers.len()),
+            estimate,
+            outliers,
+            figures: figures(cell, &good),
+            detail: samples.iter().find_map(|sample| sample.measured.detail.clone()),
+            failures,
+            rounds,
+            speeds,
+        }
+    }
+
+    /// The figure of a metric by its name; `None` if it is not known.
+    pub fn figure(&self, metric: &str) -> Option<f64> {
+        self.figures.get(metric).copied()
+    }
+}
+
+/// The latencies of all requests of some runs.
+pub fn latency<'a>(runs: impl IntoIterator<Item = &'a Sample>) -> Latency {
+    let mut all = Latency::new();
+    runs.into_iter().filter_map(|sample| sample.measured.requests.as_ref()).for_each(|made| all.add(&made.latency));
+    all
+}
+
+/// The figures that are taken from runs.
+fn figures(cell: &Cell, runs: &[&Sample]) -> BTreeMap<&'static str, f64> {
+    let latency = latency(runs.iter().copied());
+    let known = METRICS.iter().filter(|metric| (metric.exists)(cell)).filter_map(|metric| {
+        let values: Vec<_> = runs.iter().filter_map(|sample| metric.of_run(sample)).collect();
+        let figure = match metric.taken {
+            Taken::Median(_) => statistics::median(&values),
+            Taken::Maximum(_) => values.into_iter().reduce(f64::max),
+            Taken::Quantile(share) => latency.quantile_us(share),
+            Taken::Relative(_) => None,
+        };
+        Some((metric.name, figure?))
+    });
+    known.collect()
+}
+
+#[cfg(test)]
+mod tests;

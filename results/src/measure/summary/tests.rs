@@ -1,0 +1,194 @@
+#![allow(clippy::unwrap_used, clippy::float_cmp, reason = "a test may panic, and its figures are exact")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use netstacks::StackKind;
+
+use super::super::fixture::{answering, at_a_rate, cell, failed, forwarder, in_round, program, sample};
+use super::*;
+use crate::cell::{Mode, ROWS, Workload};
+use crate::sample::{Interval, Packets};
+
+fn smoltcp() -> Cell {
+    cell(StackKind::Smoltcp, Mode::Reader)
+}
+
+fn samples(figures: &[f64]) -> Vec<Sample> {
+    figures.iter().map(|gbps| sample(&smoltcp(), *gbps)).collect()
+}
+
+/// The only row of a table, and its warnings as text.
+fn row(samples: &[Sample]) -> (CellSummary, Vec<String>) {
+    let mut summary = Summary::of(samples);
+    assert_eq!(summary.cells.len(), 1);
+    let row = summary.cells.remove(0);
+    let warnings = row.warnings.iter().map(ToString::to_string).collect();
+    (row, warnings)
+}
+
+#[test]
+fn a_quiet_cell_has_an_interval_and_no_warning() {
+    let (row, warnings) = row(&samples(&[10.0, 10.1, 9.9, 10.05, 9.95, 10.02, 9.98, 10.0, 10.01, 9.97]));
+    let Estimate { median, low, high } = row.estimate.unwrap();
+    assert_eq!(median, 10.0);
+    assert!(9.9 < low && low < median && median < high && high < 10.1, "{low} {high}");
+    assert!(row.outliers.is_empty() && warnings.is_empty(), "{warnings:?}");
+}
+
+#[test]
+fn an_outlier_is_marked_and_kept() {
+    let (row, warnings) = row(&samples(&[10.0, 10.1, 9.9, 5.0, 10.0, 10.1, 9.9, 10.0]));
+    assert_eq!(row.outliers, [3]);
+    assert_eq!(row.speeds.len(), 8);
+    assert_eq!(warnings, ["one run lies far from the others; check what else the machine did"]);
+}
+
+#[test]
+fn few_and_noisy_runs_give_warnings() {
+    let (row, warnings) = row(&samples(&[10.0, 12.0, 8.0]));
+    assert_eq!(row.estimate.unwrap().median, 10.0);
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert!(warnings[0].starts_with("3 runs say little"), "{warnings:?}");
+    assert!(warnings[1].starts_with("the interval is "), "{warnings:?}");
+}
+
+#[test]
+fn failed_runs_alone_have_no_figure_and_no_warning_of_figures() {
+    let cell = smoltcp();
+    let (row, warnings) = row(&[failed(&cell, Status::Stalled), failed(&cell, Status::Reset)]);
+    assert_eq!(row.estimate, None);
+    assert_eq!(row.failures, BTreeMap::from([(Status::Stalled, 1), (Status::Reset, 1)]));
+    assert_eq!(row.detail.as_deref(), Some("it did not go on"));
+    assert!(warnings.is_empty(), "{warnings:?}");
+}
+
+#[test]
+fn the_same_advice_is_given_once_with_the_median_and_the_number_of_runs() {
+    let mut samples = samples(&[10.0, 10.01, 9.99, 10.0, 10.01, 9.99]);
+    for (sample, count) in samples.iter_mut().zip([7, 5, 90]) {
+        sample.measured.retransmits = Some(count);
+    }
+    let (_, warnings) = row(&samples);
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].starts_with("in 3 of 6 runs: the kernel retransmitted 7 segments"), "{warnings:?}");
+}
+
+#[test]
+fn offload_without_super_packets_gives_a_warning() {
+    let mut samples = samples(&[10.0, 10.01, 9.99, 10.0, 10.01, 9.99]);
+    for sample in &mut samples {
+        sample.cell = Cell { offload: Some(true), ..smoltcp() };
+        sample.measured.packets = Packets { rx: 10, rx_bytes: 400, tx: 1000, tx_bytes: 1_500_000 };
+    }
+    let (_, warnings) = row(&samples);
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].starts_with("in 6 of 6 runs: offload is on, but packets of 1500 bytes"), "{warnings:?}");
+    for sample in &mut samples {
+        sample.measured.packets.tx_bytes = 2_000_000;
+    }
+    assert_eq!(row(&samples).1, [] as [&str; 0]);
+}
+
+#[test]
+fn a_warning_about_the_machine_is_given_once_for_all_cells() {
+    let mut samples = samples(&[10.0, 10.01, 9.99, 10.0, 10.01, 9.99]);
+    samples.extend([10.0; 6].map(|gbps| sample(&cell(StackKind::Lwip, Mode::Reader), gbps)));
+    for (index, sample) in samples.iter_mut().enumerate() {
+        let environment = Arc::make_mut(&mut sample.environment);
+        environment.machine.virtual_machine = Some(true);
+        environment.machine.governor = Some(if index < 3 { "powersave" } else { "performance" }.to_owned());
+    }
+    let summary = Summary::of(&samples);
+    assert!(summary.cells.iter().all(|row| row.warnings.is_empty()));
+    let governor = Warning::Governor("powersave".to_owned());
+    assert_eq!(summary.warnings, [Warning::InRuns(Box::new(governor), 3, 12), Warning::VirtualMachine]);
+}
+
+/// A run of row 12 with these loads: a processor's seconds in a second, and bytes resident, in each interval.
+fn forwarded(parts: &[(f64, u64)]) -> Sample {
+    let mut sample = sample(&forwarder(ROWS[11]), 10.0);
+    let interval = |(end_s, (cpu, rss)): (u64, &(f64, u64))| Interval {
+        end: Duration::from_secs(end_s),
+        bytes: 0,
+        cpu_seconds: Some(*cpu),
+        rss_bytes: Some(*rss),
+    };
+    sample.measured.intervals = (1..).zip(parts).map(interval).collect();
+    sample.measured.elapsed = Duration::from_secs(parts.len() as u64);
+    sample.measured.cpu.subject_seconds = Some(parts.iter().map(|(cpu, _)| cpu).sum());
+    sample
+}
+
+#[test]
+fn loads_are_the_median_of_the_averages_and_the_largest_maximum() {
+    let mut samples =
+        [forwarded(&[(1.0, 5), (0.5, 7)]), forwarded(&[(0.5, 9), (0.5, 9)]), forwarded(&[(0.25, 1), (0.5, 2)])];
+    for (sample, (sent_again, reordered)) in samples.iter_mut().zip([(7, 70), (5, 50), (90, 900)]) {
+        (sample.measured.retransmits, sample.measured.reordered) = (Some(sent_again), Some(reordered));
+    }
+    let (row, warnings) = row(&samples);
+    for (metric, expected) in [
+        ("cpu_percent", 50.0),
+        ("max_cpu_percent", 100.0),
+        ("rss_bytes", 6.0),
+        ("max_rss_bytes", 9.0),
+        ("retransmits", 7.0),
+        ("reordered", 70.0),
+    ] {
+        assert_eq!(row.figure(metric), Some(expected), "{metric}");
+    }
+    assert!(warnings[0].starts_with("in 3 of 3 runs: the kernel retransmitted 7 segments"), "{warnings:?}");
+}
+
+#[test]
+fn forwarders_are_rivals_and_stacks_are_not_theirs() {
+    let whole = forwarder(ROWS[17]);
+    let reverse = Cell { workload: Workload::Stream(Mode::Reader), ..whole.clone() };
+    let mut samples = vec![sample(&forwarder(ROWS[9]), 10.0), sample(&whole, 20.0), sample(&reverse, 40.0)];
+    samples.push(sample(&smoltcp(), 80.0));
+    let cells = Summary::of(&samples).cells;
+    // Stacks are first, then the rows by their numbers.
+    let of_fastest: Vec<_> = cells.iter().map(|row| row.figure("of_fastest")).collect();
+    assert_eq!(of_fastest, [Some(1.0), Some(0.5), Some(1.0), Some(1.0)]);
+    assert!(cells.iter().all(|row| row.figure("of_other_mode").is_none()));
+}
+
+/// Beside a tunnel, a proxy is no rival, and the kernel is none at all.
+#[test]
+fn programs_are_rivals_of_those_of_their_role() {
+    let runs = [
+        ("a", Some(Role::Proxy), 2.0),
+        ("b", Some(Role::Proxy), 1.0),
+        ("gotatun", None, 4.0),
+        ("kernel", Some(Role::Route), 9.0),
+    ];
+    let summary = Summary::of(&runs.map(|(name, role, gbps)| program(name, role, gbps)));
+    let of_fastest: Vec<_> = summary.cells.iter().map(|row| row.figure("of_fastest")).collect();
+    assert_eq!(of_fastest, [Some(1.0), Some(0.5), Some(1.0), None]);
+}
+
+#[test]
+fn the_fastest_with_a_rate_has_the_lowest_latency() {
+    let [fast, slow] = [StackKind::Lwip, StackKind::Smoltcp].map(at_a_rate);
+    let summary = Summary::of(&[answering(&fast, 50.0), answering(&slow, 200.0)]);
+    let of_fastest = summary.cells.iter().map(|row| row.figure("of_fastest").unwrap());
+    assert_eq!(of_fastest.map(|share| (share * 100.0).round()).collect::<Vec<_>>(), [100.0, 25.0]);
+}
+
+/// Each round is twice as fast as the one before, and each cell has its runs in an order of its own.
+#[test]
+fn figures_are_compared_within_a_round() {
+    let speeds = |factor: f64| (1..=6_u32).map(move |round| (round, factor * f64::from(1 << round)));
+    let runs = |stack, factor, is_reversed: bool| {
+        let cell = cell(stack, Mode::Reader);
+        let mut runs: Vec<_> = speeds(factor).map(|(round, speed)| in_round(sample(&cell, speed), round)).collect();
+        if is_reversed {
+            runs.reverse();
+        }
+        CellSummary::of(&cell, &runs.iter().collect::<Vec<_>>())
+    };
+    let (one, other) = (runs(StackKind::Smoltcp, 1.0, false), runs(StackKind::Lwip, 1.1, true));
+    assert!(!one.ties_with(&other), "as far apart in each round");
+    assert!((other.times(&one).unwrap() - 1.1).abs() < 1e-9);
+}

@@ -1,0 +1,581 @@
+//! Programs that carry traffic as they are, and their profiles.
+//!
+//! A [`Profile`] is a TOML file of a few lines: how a program is started on a TUN device, and what it needs. The profiles in
+//! `program/profiles/` are part of this program; docs/your-program.md explains one line by line.
+
+mod name;
+mod template;
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::env;
+use std::fmt;
+use std::fs::{self, File};
+use std::hash::{Hash, Hasher};
+use std::io::{self, Read};
+use std::iter;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use clap::ValueEnum;
+use netstacks::StackKind;
+use serde::{Deserialize, Serialize};
+
+pub use self::name::ProgramName;
+pub use self::template::{Unknown, fill, placeholders};
+
+/// A name that stands for a value in a profile.
+#[derive(Clone, Copy, Debug)]
+pub struct Placeholder {
+    /// Without braces.
+    pub name: &'static str,
+    /// The role that it is for, if it is only one.
+    pub role: Option<Role>,
+    /// The value that a run puts in its place.
+    pub meaning: &'static str,
+}
+
+const fn placeholder(name: &'static str, role: Option<Role>, meaning: &'static str) -> Placeholder {
+    Placeholder { name, role, meaning }
+}
+
+/// All placeholders.
+pub const PLACEHOLDERS: [Placeholder; 19] = [
+    placeholder("tun", None, "name of the device that the program must make"),
+    placeholder("mtu", None, "MTU of the device, in bytes"),
+    placeholder("address", None, "address of the device at this end"),
+    placeholder("peer", None, "the address on the other side of the device"),
+    placeholder("prefix", None, "prefix length of the device's network, in bits"),
+    placeholder("interface", None, "interface for the program's own connections"),
+    placeholder("socks5", Some(Role::Proxy), "address and port of the SOCKS5 server"),
+    placeholder("socks5_host", Some(Role::Proxy), "its address"),
+    placeholder("socks5_port", Some(Role::Proxy), "its port"),
+    placeholder("server", None, "address of the servers"),
+    placeholder("port", Some(Role::Tunnel), "port of this end for the packets of the tunnel"),
+    placeholder("peer_endpoint", Some(Role::Tunnel), "address and port of the other end"),
+    placeholder("key", Some(Role::Tunnel), "private key of this end: X25519, in base64, made for the run"),
+    placeholder("key_file", Some(Role::Tunnel), "path of a file with this key"),
+    placeholder("peer_key", Some(Role::Tunnel), "public key of the other end"),
+    placeholder("netns", Some(Role::Attach), "path of the clients' network namespace, which the program must join"),
+    placeholder("pid", Some(Role::Attach), "number of a thread in it"),
+    placeholder("config", None, "path of the configuration"),
+    placeholder("dir", None, "a folder for the program's files, its working directory; it is deleted after the run"),
+];
+
+/// The bytes of the headers that a tunnel adds by default: 40 of IPv6, 8 of UDP and 32 of `WireGuard`.
+const TUNNEL_OVERHEAD: u16 = 80;
+
+/// The name of this program in a command: it is this executable, wherever it is.
+pub const THIS: &str = "rust-tun-perf";
+
+/// Longest profile, in bytes.
+const MAX_PROFILE: u64 = 64 << 10;
+
+/// The first bytes of a file that is a program: an executable of Linux (ELF), or a script. A profile may begin like a
+/// script, because `#` begins a comment in TOML.
+const PROGRAM_STARTS: [&[u8]; 2] = [b"\x7fELF", b"#!"];
+
+/// A program that a cell names. Two of one name are the same cell.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(from = "ProgramName", into = "ProgramName")]
+pub struct Program {
+    /// Its name in tables and files.
+    pub name: ProgramName,
+    profile: Option<Arc<Profile>>,
+}
+
+impl Program {
+    /// How it is started; `None` if the cell is from a file of samples.
+    pub fn profile(&self) -> Option<&Profile> {
+        self.profile.as_deref()
+    }
+
+    /// The stack that it is, if it is our proxy.
+    pub fn stack(&self) -> Option<StackKind> {
+        StackKind::ALL.into_iter().find(|stack| stack.name() == self.name.as_str())
+    }
+
+    /// Whether there is no program: others are compared with it.
+    pub fn is_baseline(&self) -> bool {
+        is_baseline(self.name)
+    }
+}
+
+/// The text that a user types: see [`Profile::named`].
+impl FromStr for Program {
+    type Err = String;
+
+    fn from_str(typed: &str) -> Result<Self, String> {
+        Profile::named(typed).map(|profile| Self { name: profile.name, profile: Some(Arc::new(profile)) })
+    }
+}
+
+impl From<ProgramName> for Program {
+    fn from(name: ProgramName) -> Self {
+        Self { name, profile: None }
+    }
+}
+
+impl From<Program> for ProgramName {
+    fn from(program: Program) -> Self {
+        program.name
+    }
+}
+
+impl PartialEq for Program {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Program {}
+
+impl PartialOrd for Program {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Program {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.name.cmp(&other.name)
+    }
+}
+
+impl Hash for Program {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.name.fmt(f)
+    }
+}
+
+/// The start of a program, and the things that it needs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// Its name in tables and files.
+    pub name: ProgramName,
+    /// What it does.
+    pub role: Role,
+    /// The program and its arguments, with placeholders.
+    #[serde(default)]
+    pub command: Vec<String>,
+    /// The same for the far end of a tunnel, if it differs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub far_command: Option<Vec<String>>,
+    /// Commands with placeholders that set the program up when it runs, at each end of a tunnel. A command is tried again
+    /// until it succeeds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub setup: Vec<Vec<String>>,
+    /// The command that prints its version: the first line with a digit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub version: Vec<String>,
+    /// The command that installs it, for messages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub install: Option<String>,
+    /// Where a proxy sends connections.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upstream: Option<Upstream>,
+    /// Whether it carries UDP.
+    #[serde(default = "yes")]
+    pub udp: bool,
+    /// The text of `{config}`, with placeholders.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<String>,
+    /// The same for the far end of a tunnel, if it differs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub far_config: Option<String>,
+    /// The bytes of the headers that a tunnel adds to a packet: the MTU of its devices is so much less than that of the link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overhead: Option<u16>,
+    /// Environment variables, with placeholders in their values.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub environment: BTreeMap<String, String>,
+    /// What the user typed for it. Plans of runs have it, files do not.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub typed: String,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// What a program does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// It makes a TUN device, ends the connections in it and opens others.
+    Proxy,
+    /// It has two processes, one in each network. Each makes a TUN device, and packets from one come out of the other.
+    Tunnel,
+    /// It runs in the servers' network, and makes a TUN or TAP device in the clients' network, as for a container.
+    Attach,
+    /// There is no program: the kernel routes to the servers, or the client itself asks the SOCKS5 server for connections.
+    /// Only profiles of this program have it.
+    Route,
+}
+
+/// Where a program sends connections and datagrams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Upstream {
+    /// To a SOCKS5 server of this program (RFC 1928)
+    #[default]
+    Socks5,
+    /// To the servers, through {interface}
+    Direct,
+}
+
+/// The profiles of this program, but for our proxy: the name, the text, and the word that stands for STACK in the text.
+static BUILT_IN: [(&str, &str, &str); 14] = [
+    ("kernel", include_str!("program/profiles/kernel.toml"), ""),
+    ("socks5", include_str!("program/profiles/socks5.toml"), ""),
+    ("tun2proxy", include_str!("program/profiles/tun2proxy.toml"), ""),
+    ("sing-box-gvisor", SING_BOX, "gvisor"),
+    ("sing-box-system", SING_BOX, "system"),
+    ("sing-box-mixed", SING_BOX, "mixed"),
+    ("sing-box-gvisor-direct", SING_BOX_DIRECT, "gvisor"),
+    ("sing-box-system-direct", SING_BOX_DIRECT, "system"),
+    ("wireguard-go", include_str!("program/profiles/wireguard-go.toml"), ""),
+    ("boringtun", include_str!("program/profiles/boringtun.toml"), ""),
+    ("gotatun", include_str!("program/profiles/gotatun.toml"), ""),
+    ("wireguard-kernel", include_str!("program/profiles/wireguard-kernel.toml"), ""),
+    ("slirp4netns", include_str!("program/profiles/slirp4netns.toml"), ""),
+    ("pasta", include_str!("program/profiles/pasta.toml"), ""),
+];
+
+const SING_BOX: &str = include_str!("program/profiles/sing-box.toml");
+const SING_BOX_DIRECT: &str = include_str!("program/profiles/sing-box-direct.toml");
+
+/// The profile of our proxy on a stack.
+const OWN: &str = include_str!("program/profiles/own.toml");
+
+/// All profiles of this program: those of stacks that this build has are our proxy.
+fn built_in() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    let stacks = StackKind::ALL.into_iter().filter(|stack| stack.compiled_in());
+    BUILT_IN.into_iter().chain(stacks.map(|stack| (stack.name(), OWN, stack.name())))
+}
+
+/// The profiles without a program, with which the others are compared.
+const BASELINES: [&str; 2] = ["kernel", "socks5"];
+
+/// Whether a profile without a program has this name.
+pub(crate) fn is_baseline(name: ProgramName) -> bool {
+    BASELINES.contains(&name.as_str())
+}
+
+/// The names of the profiles that are part of this program.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    built_in().map(|(name, ..)| name)
+}
+
+/// The role of a program, as a run says or else as its profile of ours does. Older runs do not say it.
+pub(crate) fn role(name: ProgramName, of_runs: impl IntoIterator<Item = Option<Role>>) -> Option<Role> {
+    let of_profile = || Some(Profile::named(names().find(|known| *known == name.as_str())?).ok()?.role);
+    of_runs.into_iter().flatten().next().or_else(of_profile)
+}
+
+/// The text of a profile that is part of this program.
+pub fn text(name: &str) -> Option<String> {
+    built_in().find(|(of, ..)| *of == name).map(|(_, text, stack)| text.replace("STACK", stack))
+}
+
+impl Profile {
+    /// The profile that a user names: one of this program's by its name, a file by its path, or a command by its words.
+    ///
+    /// # Errors
+    ///
+    /// The reason why it is refused, without the words that were typed: for a file, with line and column.
+    pub fn named(typed: &str) -> Result<Self, String> {
+        // A command has at least the placeholder of its device. One without says so, rather than that no file has its name.
+        let is_command = typed.contains(char::is_whitespace) && (typed.contains('{') || !Path::new(typed).exists());
+        let profile = if is_command {
+            Self::of_command(typed).and_then(Self::with_own_name)
+        } else if is_path(typed) {
+            Self::read(Path::new(typed)).and_then(Self::with_own_name)
+        } else {
+            let text = text(typed).ok_or_else(|| {
+                let names: Vec<_> = names().collect();
+                format!(
+                    "no program has this name; there are {}, and profiles by their path; a command has {{tun}}",
+                    names.join(", ")
+                )
+            })?;
+            Self::of_text(&text)
+        }?;
+        Ok(Self { typed: typed.to_owned(), ..profile })
+    }
+
+    /// Reads the text of a user's profile.
+    ///
+    /// # Errors
+    ///
+    /// Says what is wrong, with line and column.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let profile = Self::of_text(text)?;
+        if profile.role == Role::Route {
+            return Err(format!("role = \"route\" has no program; a profile has {ROLES}"));
+        }
+        if !profile.typed.is_empty() {
+            return Err("unknown field `typed`".to_owned());
+        }
+        profile.check()?;
+        Ok(profile)
+    }
+
+    /// Reads the text of a profile, which may be one of this program's.
+    fn of_text(text: &str) -> Result<Self, String> {
+        toml::from_str(text).map_err(|error| at(text, &error))
+    }
+
+    fn read(path: &Path) -> Result<Self, String> {
+        let bytes = beginning(path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => NO_FILE.to_owned(),
+            _ => error.to_string(),
+        })?;
+        let is_program = PROGRAM_STARTS.iter().any(|start| bytes.starts_with(start));
+        let profile = match String::from_utf8(bytes) {
+            Ok(text) if text.len() as u64 <= MAX_PROFILE => Self::parse(&text),
+            Err(error) if error.as_bytes().len() as u64 <= MAX_PROFILE => Err(error.utf8_error().to_string()),
+            _ => Err(format!("a profile has at most {MAX_PROFILE} bytes")),
+        };
+        profile.map_err(|reason| if is_program { no_profile(path) } else { reason })
+    }
+
+    /// Refuses a user's profile with the name of a profile or a stack of this program.
+    fn with_own_name(self) -> Result<Self, String> {
+        if names().chain(StackKind::ALL.map(StackKind::name)).any(|name| name == self.name.as_str()) {
+            return Err(format!("the name {} belongs to a profile or a stack of this program", self.name));
+        }
+        Ok(self)
+    }
+
+    /// A command: its placeholders tell its role. It uses the SOCKS5 server if it names it, and else opens its connections
+    /// itself.
+    fn of_command(typed: &str) -> Result<Self, String> {
+        let command = shlex::split(typed).ok_or("a quote is not closed")?;
+        let program = command.first().map(String::as_str).unwrap_or_default();
+        let name = Path::new(program).file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+        let uses_socks5 = command.iter().any(|word| word.contains("{socks5"));
+        let role = command.iter().flat_map(|word| placeholders(word)).find_map(role_of).unwrap_or(Role::Proxy);
+        let profile = Self {
+            name: name.parse()?,
+            role,
+            command,
+            far_command: None,
+            setup: Vec::new(),
+            version: Vec::new(),
+            install: None,
+            upstream: (role == Role::Proxy && !uses_socks5).then_some(Upstream::Direct),
+            udp: true,
+            config: None,
+            far_config: None,
+            overhead: None,
+            environment: BTreeMap::new(),
+            typed: String::new(),
+        };
+        profile.check()?;
+        Ok(profile)
+    }
+
+    /// Whether it was a command that was typed.
+    fn is_of_command(&self) -> bool {
+        shlex::split(&self.typed).as_ref() == Some(&self.command)
+    }
+
+    /// Whether it is from a file.
+    pub fn is_of_file(&self) -> bool {
+        is_path(&self.typed) && !self.is_of_command()
+    }
+
+    /// Why it is run as a proxy, if nothing says that it is one: it is a command without a placeholder of one role.
+    pub fn guess(&self) -> Option<&'static str> {
+        let mut used = self.command.iter().flat_map(|word| placeholders(word));
+        (self.is_of_command() && used.all(|placeholder| role_of(placeholder).is_none())).then_some(
+            "it was run as a proxy, which is one process, because its command has no placeholder of a tunnel such as \
+             {peer_endpoint}",
+        )
+    }
+
+    /// Whether this machine has the program and those that set it up, in a folder of `PATH` or at their paths.
+    pub fn is_installed(&self) -> bool {
+        let folders = env::var_os("PATH").unwrap_or_default();
+        self.commands().filter_map(|words| words.first()).filter(|program| *program != THIS).all(|program| {
+            let named = |folder: PathBuf| folder.join(program).is_file();
+            Path::new(program).is_file() || (!program.contains('/') && env::split_paths(&folders).any(named))
+        })
+    }
+
+    /// Where it, or the client itself, sends connections; none for a tunnel, which has packets alone.
+    pub fn upstream(&self) -> Option<Upstream> {
+        match self.role {
+            Role::Proxy | Role::Route => Some(self.upstream.unwrap_or(Upstream::Socks5)),
+            Role::Attach => Some(Upstream::Direct),
+            Role::Tunnel => None,
+        }
+    }
+
+    /// The bytes that it adds to each packet.
+    pub(crate) fn overhead(&self) -> u16 {
+        self.overhead.unwrap_or(if self.role == Role::Tunnel { TUNNEL_OVERHEAD } else { 0 })
+    }
+
+    /// The MTU of its devices over a link with this one, in bytes.
+    pub fn device_mtu(&self, mtu: u16) -> u16 {
+        mtu.saturating_sub(self.overhead())
+    }
+
+    /// Whether the kernel does the work of a tunnel.
+    pub fn is_of_kernel(&self) -> bool {
+        self.role == Role::Tunnel && self.command.is_empty()
+    }
+
+    /// All commands that a run starts.
+    fn commands(&self) -> impl Iterator<Item = &Vec<String>> {
+        iter::once(&self.command).chain(&self.far_command).chain(&self.setup)
+    }
+
+    /// The texts with placeholders at one end.
+    fn templates(&self, is_far: bool) -> impl Iterator<Item = &String> {
+        let command = self.far_command.as_ref().filter(|_| is_far).unwrap_or(&self.command);
+        command.iter().chain(self.setup.iter().flatten()).chain(self.environment.values())
+    }
+
+    /// The template of `{config}` at one end.
+    pub fn config_at(&self, is_far: bool) -> Option<&String> {
+        self.far_config.as_ref().filter(|_| is_far).or(self.config.as_ref())
+    }
+
+    /// Refuses a profile that no run could use.
+    fn check(&self) -> Result<(), String> {
+        let is_empty = |command: &Vec<String>| command.first().is_none_or(String::is_empty);
+        let may_be_empty = self.role == Role::Route
+            || (self.role == Role::Tunnel && self.far_command.is_none() && !self.setup.is_empty());
+        if (!may_be_empty && is_empty(&self.command)) || self.far_command.iter().chain(&self.setup).any(is_empty) {
+            return Err("the command is empty".to_owned());
+        }
+        if self.commands().flatten().chain(&self.version).any(|word| word.contains('\0')) {
+            return Err("a word of a command has a zero byte".to_owned());
+        }
+        let is_of_tunnel = self.far_command.is_some() || self.far_config.is_some() || self.overhead.is_some();
+        if is_of_tunnel && self.role != Role::Tunnel {
+            return Err("far_command, far_config and overhead are for role = \"tunnel\"".to_owned());
+        }
+        if self.upstream.is_some() && matches!(self.role, Role::Tunnel | Role::Attach) {
+            return Err("upstream is for role = \"proxy\"".to_owned());
+        }
+        let used_at = |is_far| {
+            let templates = self.templates(is_far).chain(self.config_at(is_far));
+            templates.flat_map(|template| placeholders(template)).collect::<Vec<_>>()
+        };
+        let ends = [used_at(false), used_at(true)];
+        let used = ends.concat();
+        if let Some(unknown) = used.iter().find(|used| PLACEHOLDERS.iter().all(|known| known.name != **used)) {
+            let known: Vec<_> = PLACEHOLDERS.iter().map(|known| format!("{{{}}}", known.name)).collect();
+            return Err(format!(
+                "{{{unknown}}} is no placeholder: these are {}; {{{{{unknown}}}}} is the text {{{unknown}}}",
+                known.join(", ")
+            ));
+        }
+        let lacks_config =
+            |is_far: bool| self.config_at(is_far).is_none() && ends[usize::from(is_far)].contains(&"config");
+        if lacks_config(false) || lacks_config(self.role == Role::Tunnel) {
+            return Err("{config} is used, and the profile has no config".to_owned());
+        }
+        let other = |used: &&&str| role_of(used).is_some_and(|role| role != self.role);
+        if let Some(other) = used.iter().find(other) {
+            return Err(format!("{{{other}}} is not for this role; see programs show, and its placeholders"));
+        }
+        if self.upstream == Some(Upstream::Direct) && used.iter().any(|used| used.starts_with("socks5")) {
+            return Err("it uses the SOCKS5 server; leave out upstream = \"direct\"".to_owned());
+        }
+        if self.role != Role::Route && ends.iter().any(|used| !used.contains(&"tun")) {
+            let reason = "the command and the config do not use {tun}, the name of the device; a program that opens no TUN \
+                          device, such as a SOCKS5 server alone, cannot be measured";
+            return Err(reason.to_owned());
+        }
+        Ok(())
+    }
+}
+
+/// Whether a word names a file, and not a profile of this program.
+fn is_path(typed: &str) -> bool {
+    typed.contains('/') || Path::new(typed).extension().is_some_and(|end| end == "toml")
+}
+
+/// What to write in place of a profile that is not there.
+const NO_FILE: &str = "there is no such file; write a name of `programs list`, the path of a profile, or a command with \
+                       {tun} in quotation marks";
+
+/// What to do with a program that was named in place of a profile.
+fn no_profile(program: &Path) -> String {
+    format!(
+        "it is a program, not a profile; write its command: --program '{} {{tun}} …', see docs/your-program.md",
+        program.display()
+    )
+}
+
+/// Words that mean something else to a shell.
+const SHELL_WORDS: [&str; 9] = [">", ">>", "<", "|", "||", "&", "&&", ";", "2>&1"];
+
+/// Programs that take such words from their arguments.
+const SHELLS: [&str; 7] = ["sh", "ash", "bash", "dash", "fish", "ksh", "zsh"];
+
+/// What to say of a command that failed if it has a word for a shell, and starts none.
+pub fn no_shell(words: &[String]) -> Option<String> {
+    let is_for_shell =
+        |word: &&String| word.contains('$') || word.starts_with('~') || SHELL_WORDS.contains(&word.as_str());
+    let is_shell =
+        |word: &String| SHELLS.iter().any(|shell| Path::new(word).file_name().is_some_and(|name| name == *shell));
+    let word = words.iter().find(is_for_shell).filter(|_| !words.iter().any(is_shell))?;
+    Some(format!("there is no shell, so {} is passed as it is", word.replace(char::is_control, " ")))
+}
+
+/// The role that a placeholder is for, if it is only one.
+fn role_of(placeholder: &str) -> Option<Role> {
+    PLACEHOLDERS.iter().find(|known| known.name == placeholder)?.role
+}
+
+/// The bytes of a regular file, up to one more than a profile may have.
+fn beginning(path: &Path) -> io::Result<Vec<u8>> {
+    // Opening a FIFO waits for a writer, and a device may have no end.
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MAX_PROFILE + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The roles of a user's profile.
+const ROLES: &str = "\"proxy\", \"tunnel\" or \"attach\"";
+
+/// Parts of serde's errors in the words of a profile: two names are internal, and each list is one of words.
+const WORDING: [(&str, &str); 3] = [
+    (", `typed`", ""),
+    (", `route`", ""),
+    ("expected a sequence", r#"expected a list of words, such as ["./mytun", "{tun}"]"#),
+];
+
+/// An error in a profile, with its line and column, both from 1.
+fn at(text: &str, error: &toml::de::Error) -> String {
+    // It names what it found, which may be anything.
+    let message = error.message().replace(char::is_control, " ");
+    let mut message = WORDING.iter().fold(message, |message, (written, meant)| message.replace(written, meant));
+    if message == "missing field `role`" {
+        message = format!("{message}, which is {ROLES}");
+    }
+    let Some(before) = error.span().and_then(|span| text.get(..span.start)) else { return message };
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
+    format!("line {line}, column {column}: {message}")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,125 @@
+//! Samples and figures as text. `content` makes the parts of a report, of the types of `model`. A format writes them,
+//! and knows no figure by name.
+//!
+//! Functions that write return the errors of their writer.
+
+mod axis;
+mod compare;
+mod content;
+mod format;
+mod html;
+mod issue;
+mod markdown;
+mod model;
+mod plot;
+mod programs;
+mod records;
+mod save;
+mod series;
+mod svg;
+mod terminal;
+mod text;
+
+use std::io::{self, Write};
+
+use clap::ValueEnum;
+use conformance::Case;
+use platform::doctor::Check;
+
+pub use self::compare::comparison;
+pub use self::issue::issue;
+use self::model::{Block, Document};
+pub use self::programs::{program, programs};
+pub use self::save::{SaveError, make_folder, save};
+pub use self::series::Series;
+pub use self::text::text;
+use crate::sample::{self, Sample, SampleFile, Score};
+
+/// The formats of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Tables for a document
+    Markdown,
+    /// One page, with pictures, that needs nothing else
+    Html,
+    /// The bars alone
+    Svg,
+    /// A line for each cell
+    Csv,
+    /// Bencher Metric Format: JSON with the figures of each cell
+    Bmf,
+}
+
+/// Writes the report of one or more series in a format.
+pub fn report(series: &[Series], format: Format, out: &mut impl Write) -> io::Result<()> {
+    write(&content::document(series), format, out)
+}
+
+/// Writes the results of conformance of one or more files in a format.
+pub fn scorecard(files: &[SampleFile], format: Format, out: &mut impl Write) -> io::Result<()> {
+    write(&content::scorecard::document(files), format, out)
+}
+
+fn write(document: &Document, format: Format, out: &mut impl Write) -> io::Result<()> {
+    match format {
+        Format::Markdown => markdown::markdown(document, out)?,
+        Format::Html => html::html(document, out)?,
+        Format::Svg => svg::svg(document, out)?,
+        Format::Csv => records::csv(document, out)?,
+        Format::Bmf => records::bmf(document, out)?,
+    }
+    out.flush()
+}
+
+/// Writes results of conformance for a terminal with this many `columns`; `None` is no limit.
+pub fn scores(scores: &[Score], columns: Option<u16>, out: &mut impl Write) -> io::Result<()> {
+    terminal::terminal(content::scorecard::outcome(scores), columns, out)
+}
+
+/// Writes a list of cases for a terminal with this many `columns`; `None` is no limit.
+pub fn cases(cases: &[Case], columns: Option<u16>, out: &mut impl Write) -> io::Result<()> {
+    terminal::terminal(vec![Block::Table(content::scorecard::list(cases))], columns, out)
+}
+
+/// Writes the rows of the published table of forwarders for a terminal, with the numbers by which `--row` takes them.
+pub fn rows(columns: Option<u16>, out: &mut impl Write) -> io::Result<()> {
+    terminal::terminal(vec![Block::Table(content::published::list())], columns, out)
+}
+
+/// Writes the result of a matrix for a terminal with this many `columns`; `None` is no limit. It is a table of the
+/// cells, or for forwarders the published table as Markdown. Samples of each environment and program have a table of
+/// their own.
+pub fn outcome(samples: &[Sample], columns: Option<u16>, out: &mut impl Write) -> io::Result<()> {
+    let all = Series::split("", samples, &[]);
+    for (index, one) in all.iter().enumerate() {
+        if index > 0 {
+            writeln!(out)?;
+        }
+        if all.len() > 1 && !one.label.is_empty() {
+            writeln!(out, "{}:\n", one.label)?;
+        }
+        if one.is_forward() {
+            markdown::blocks(&content::published(one), out)?;
+        } else {
+            terminal::terminal(content::cells::blocks(one), columns, out)?;
+        }
+    }
+    out.flush()
+}
+
+/// Writes the sample as one JSON object on a line, and nothing else.
+pub fn json(sample: &Sample, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "{}", sample::line_of_its_own(sample))?;
+    out.flush()
+}
+
+/// Writes a check of the doctor at once: the next may take a while.
+pub fn check(check: &Check, out: &mut impl Write) -> io::Result<()> {
+    let Check { name, verdict, finding, remedy, .. } = check;
+    write!(out, "{verdict:<8} {name:<18} {finding}")?;
+    if let Some(remedy) = remedy {
+        write!(out, "; {remedy}")?;
+    }
+    writeln!(out)?;
+    out.flush()
+}

@@ -1,0 +1,63 @@
+//! The properties in which cells differ, and those that they share.
+
+use super::format::unique;
+use crate::cell::Cell;
+use crate::cell::properties::{PROPERTIES, Property};
+use crate::measure::CellSummary;
+
+/// Whether all cells that have a property have the same value.
+fn is_alike(property: &Property, cells: &[&Cell]) -> bool {
+    let mut values = cells.iter().filter_map(|cell| property.value(cell));
+    let first = values.next();
+    values.all(|value| Some(value) == first)
+}
+
+/// The properties in which the cells differ.
+pub(super) fn differing(cells: &[&Cell]) -> Vec<&'static Property> {
+    PROPERTIES.iter().filter(|property| !is_alike(property, cells)).collect()
+}
+
+/// The properties that are equal for all cells that have them, as phrases.
+#[derive(Default)]
+pub(super) struct Shared {
+    /// Those that all cells have.
+    pub(super) by_all: Vec<String>,
+    /// Those that only some have: the kernel alone has no MTU.
+    by_some: Vec<String>,
+}
+
+impl Shared {
+    pub(super) fn of(cells: &[&Cell]) -> Self {
+        let mut shared = Self::default();
+        for property in PROPERTIES.iter().filter(|property| is_alike(property, cells)) {
+            let phrases: Vec<_> = cells.iter().map(|cell| property.phrase(cell)).collect();
+            // Cells with the same value may need other words: one stream, or one connection.
+            let different = unique(phrases.iter().flatten().cloned());
+            let is_by_all = different.len() == 1 && phrases.iter().all(Option::is_some);
+            if is_by_all { &mut shared.by_all } else { &mut shared.by_some }.extend(different);
+        }
+        shared
+    }
+
+    /// Adds words that hold for all runs, or only for some.
+    pub(super) fn extend(&mut self, is_by_all: bool, words: impl IntoIterator<Item = String>) {
+        if is_by_all { &mut self.by_all } else { &mut self.by_some }.extend(words);
+    }
+
+    /// A sentence, or two.
+    pub(super) fn sentences(&self) -> String {
+        let parts = [("In every run", &self.by_all), ("In every run that has it", &self.by_some)];
+        let parts = parts.into_iter().filter(|(_, words)| !words.is_empty());
+        parts.map(|(of, words)| format!("{of}: {}.", words.join(", "))).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// Some properties of a cell, as one phrase.
+pub(super) fn phrase<'a>(cell: &Cell, properties: impl IntoIterator<Item = &'a Property>) -> String {
+    properties.into_iter().filter_map(|property| property.phrase(cell)).collect::<Vec<_>>().join(", ")
+}
+
+/// The cells of some rows.
+pub(super) fn cells<'a>(rows: impl IntoIterator<Item = &'a CellSummary>) -> Vec<&'a Cell> {
+    rows.into_iter().map(|row| &row.cell).collect()
+}

@@ -1,0 +1,402 @@
+//! The charts of a report.
+
+pub(super) use super::marks::{legend, mark, mark_of, named_mark};
+use super::{marks, published, requests};
+use crate::cell::properties::Property;
+use crate::cell::{Cell, Subject};
+use crate::measure::CellSummary;
+use crate::measure::metric::{speed, speed_of};
+use crate::report::axis;
+use crate::report::format;
+use crate::report::model::{
+    self, Bar, Block, Chart, Group, Guide, Mark, Panel, Plot, Reference, Scale, Shape, Strokes,
+};
+use crate::report::series::{Kind, Series};
+use crate::sample::{Sample, gbps};
+
+pub(super) const THROUGHPUT: &str = "throughput, Gbps";
+
+/// Groups share a scale if the longest bars of none are shorter than those of another by more than this factor.
+const MAGNITUDE: f64 = 5.0;
+
+/// The main rows of all series as bars: panels for each figure by which they are compared.
+pub(super) fn bars(all: &[Series]) -> Chart {
+    // Stacks of all figures are told apart by the same words, and so are forwarders.
+    let axes = [false, true].map(|is_forward| {
+        let rows = all.iter().filter(|one| one.is_forward() == is_forward).flat_map(Series::main_rows);
+        axis::differing(&axis::cells(rows.filter(|row| !is_kernel(&row.cell))))
+    });
+    let mut panels = Vec::new();
+    for figure in format::unique(all.iter().map(|one| one.speed().name)) {
+        let alike = all.iter().filter(|one| one.speed().name == figure);
+        let (forwards, stacks): (Vec<_>, Vec<_>) = alike.partition(|one| one.is_forward());
+        let mut groups = groups_of(&stacks, &axes[0]);
+        for group in groups_of(&forwards, &axes[1]) {
+            let title = match group.title {
+                title if stacks.is_empty() => title,
+                title if title.is_empty() => "forwarders".to_owned(),
+                title => format!("forwarders: {title}"),
+            };
+            groups.push(Group { title, ..group });
+        }
+        let scale = match stacks.first().map(|one| one.kind()) {
+            Some(Kind::Requests) => "requests a second",
+            Some(Kind::Rated) => "p99 of the latencies, µs: less is better",
+            Some(Kind::Connections) => "connections in a megabyte",
+            _ => THROUGHPUT,
+        };
+        panels.extend(of_magnitudes(scale, groups));
+    }
+    let key =
+        "Bar and number: median. Line: its 95 % interval. Dot: a run. Ring: an outlier, which counts like any other.";
+    let has_reference = panels.iter().flat_map(|panel| &panel.groups).any(|group| !group.references.is_empty());
+    let about = if has_reference { " Dashed: the kernel alone, for comparison." } else { "" };
+    of_panels(panels, "The main figure of each cell", &format!("{key}{about}"))
+}
+
+/// Panels of groups as a chart.
+pub(super) fn of_panels(panels: Vec<Panel>, label: &str, caption: &str) -> Chart {
+    let plot = Plot::Bars(panels);
+    Chart { label: label.to_owned(), captions: vec![caption.to_owned()], legend: Vec::new(), plot }
+}
+
+/// Groups of one unit: a panel for each magnitude.
+fn of_magnitudes(axis: &'static str, groups: Vec<Group>) -> Vec<Panel> {
+    let longest = |group: &Group| group.bars.iter().filter_map(|bar| Some(bar.median.as_ref()?.0)).fold(0.0, f64::max);
+    let mut panels: Vec<Panel> = Vec::new();
+    for group in groups {
+        let own = longest(&group);
+        let is_near = |other: &Group| {
+            let (least, most) = (own.min(longest(other)), own.max(longest(other)));
+            least == 0.0 || most <= least * MAGNITUDE
+        };
+        match panels.iter_mut().find(|panel| panel.groups.iter().all(is_near)) {
+            Some(panel) => panel.groups.push(group),
+            None => panels.push(Panel { axis, groups: vec![group] }),
+        }
+    }
+    panels
+}
+
+/// The bars of series of one kind: a group for each piece of work, which its title says as far as it differs in `axes`.
+/// Beside others, the kernel has no bars.
+fn groups_of(series: &[&Series], axes: &[&Property]) -> Vec<Group> {
+    let mut all = Vec::new();
+    for one in series {
+        all.extend(one.main_rows().into_iter().map(|row| (row, *one)));
+    }
+    if all.iter().any(|(row, _)| !is_kernel(&row.cell)) {
+        all.retain(|(row, _)| !is_kernel(&row.cell));
+    }
+    let cells = axis::cells(all.iter().map(|(row, _)| *row));
+    let groups = works(&cells).into_iter().map(|work| {
+        let mut rows: Vec<_> = all.iter().filter(|(row, _)| row.cell.same_work(work)).collect();
+        rows.sort_by(|(left, _), (right, _)| left.cell.cmp(&right.cell));
+        let of_series = |one: &Series| (series.len() > 1).then(|| one.label.clone());
+        let bars = rows.into_iter().map(|(row, one)| {
+            let mut label = vec![name(&row.cell)];
+            let is_runtime = |axis: &&&Property| axis.name == "runtime";
+            label.extend(axes.iter().find(is_runtime).and_then(|runtime| runtime.phrase(&row.cell)));
+            label.extend(row.cell.variant());
+            label.extend(of_series(one));
+            bar(label.join(", "), row)
+        });
+        let references = series.iter().filter_map(|one| kernel_of(one, work, of_series(one))).collect();
+        let title = axis::phrase(work, axes.iter().copied().filter(|axis| axis.is_work));
+        Group { title, bars: bars.collect(), references }
+    });
+    groups.collect()
+}
+
+/// Whether a cell is the kernel alone.
+fn is_kernel(cell: &Cell) -> bool {
+    match cell.subject() {
+        Subject::Loopback | Subject::Kernel => true,
+        Subject::Program(name) => name.as_str() == marks::KERNEL,
+        _ => false,
+    }
+}
+
+/// The kernel's figure at a piece of work of others: over loopback, if the work has no conditions.
+fn kernel_of(one: &Series, work: &Cell, of: Option<String>) -> Option<Reference> {
+    let is_its = |row: &&CellSummary| {
+        is_kernel(&row.cell) && row.cell != *work && requests::is_rival(&work.with_subject_of(&row.cell), &row.cell)
+    };
+    let rows = one.summary.cells.iter().filter(is_its).filter_map(|row| Some((row, row.estimate?.median)));
+    let (row, value) = rows.min_by_key(|(row, _)| row.cell.subject() == Subject::Kernel)?;
+    let place = match row.cell.subject() {
+        Subject::Loopback => Some("loopback".to_owned()),
+        Subject::Kernel => Some("two devices".to_owned()),
+        _ => None,
+    };
+    let words: Vec<_> = [marks::KERNEL.to_owned()].into_iter().chain(place).chain(of).collect();
+    Some(Reference { label: format!("{}: {}", words.join(", "), speed_of(&row.cell).write_with_unit(value)), value })
+}
+
+/// One cell of each piece of work, in the order of the works.
+pub(super) fn works<'a>(cells: &[&'a Cell]) -> Vec<&'a Cell> {
+    let mut works = cells.to_vec();
+    // Without the properties in which cells with the same work differ.
+    let work = |cell: &Cell| cell.with_subject_of(cells[0]);
+    works.sort_by_cached_key(|cell| (cell.subject().name(), work(cell)));
+    works.dedup_by(|one, other| one.same_work(other));
+    works
+}
+
+/// The name of a cell among rivals.
+pub(super) fn name(cell: &Cell) -> String {
+    match (cell.forwarder(), cell.stack(), cell.program()) {
+        (Some(forwarder), ..) => {
+            let name = published::name(forwarder);
+            forwarder.row().map_or_else(|| name.clone(), |row| format!("{row} {name}"))
+        }
+        (None, Some(stack), _) => stack.to_string(),
+        (None, None, Some(program)) => program.to_string(),
+        (None, None, None) => cell.subject().name().to_owned(),
+    }
+}
+
+/// A row as a bar.
+pub(super) fn bar(label: String, row: &CellSummary) -> Bar {
+    let mut note = format::figure_or_failures(row);
+    if row.estimate.is_some() && !row.failures.is_empty() {
+        note = format!("{note} ({})", format::failures(row));
+    }
+    Bar {
+        label,
+        mark: mark(&row.cell),
+        median: row.estimate.map(|estimate| (estimate.median, estimate.low..estimate.high)),
+        runs: row.speeds.iter().enumerate().map(|(index, gbps)| (*gbps, row.outliers.contains(&index))).collect(),
+        note,
+    }
+}
+
+/// Processors for a Gbit against throughput: a mark for each main row that has both figures; `None` if none has.
+pub(super) fn cost(one: &Series) -> Option<Chart> {
+    let rows = one.main_rows();
+    let [client, subject] = format::sides(&axis::cells(rows.iter().copied()));
+    // Logarithmic scales hold only these values.
+    let has_place = |value: &f64| (1e-12..1e12).contains(value);
+    let points = rows.iter().filter_map(|row| {
+        let gbps = row.estimate.map(|estimate| estimate.median).filter(has_place)?;
+        Some((gbps, row.figure("cores_per_gbit").filter(has_place)?, mark(&row.cell)))
+    });
+    let points: Vec<_> = points.collect();
+    let busy = points.iter().map(|(gbps, cost, _)| gbps * cost);
+    let (least, most) = (busy.clone().fold(f64::INFINITY, f64::min) / 2.0, busy.fold(0.0, f64::max) * 2.0);
+    let cores = [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0].into_iter().filter(|cores| (least..most).contains(cores));
+    let guides = cores
+        .map(|cores| Guide { product: cores, name: format!("{cores} core{}", if cores > 1.0 { "s" } else { "" }) });
+    (!points.is_empty()).then(|| Chart {
+        label: "Processors for a Gbit against throughput, a mark for each cell".to_owned(),
+        captions: vec![format!(
+            "Processor seconds of {client} and {subject} together for a Gbit. Right and low is good. Both scales are \
+             logarithmic; on a dashed line the number of busy processors is the same."
+        )],
+        legend: legend(&rows),
+        plot: Plot::Marks { names: [THROUGHPUT, "cores for a Gbit"], guides: guides.collect(), points },
+    })
+}
+
+/// The times of a series' runs, and the name of their axis.
+struct Clock {
+    name: &'static str,
+    times: Vec<f64>,
+    scale: Scale,
+}
+
+impl Clock {
+    /// Minutes from the first run, if most runs have a start time; otherwise the places in the file. A run without a
+    /// start time is between its neighbours.
+    fn of(samples: &[Sample]) -> Self {
+        let started = || samples.iter().map(|sample| sample.measured.started_unix_ms);
+        let first = started().flatten().min().unwrap_or_default();
+        if started().flatten().count() * 2 <= samples.len() {
+            let times = (1..=samples.len()).map(|place| place as f64).collect();
+            return Self { name: "place in the file", times, scale: Scale::Counts };
+        }
+        let known: Vec<_> =
+            started().map(|started| started.map(|started| (started - first) as f64 / 60_000.0)).collect();
+        let times = (0..known.len()).map(|place| {
+            let earlier = known[..=place].iter().rev().find_map(|time| *time);
+            let later = known[place..].iter().find_map(|time| *time);
+            f64::midpoint(earlier.or(later).unwrap_or_default(), later.or(earlier).unwrap_or_default())
+        });
+        Self { name: "minutes from the first run", times: times.collect(), scale: Scale::Linear }
+    }
+
+    fn axis(&self, name: &'static str, times: impl Iterator<Item = f64> + Clone) -> model::Axis {
+        model::Axis { name, range: around(times), scale: self.scale }
+    }
+}
+
+/// A range around the values. It is never empty.
+fn around(values: impl Iterator<Item = f64> + Clone) -> std::ops::Range<f64> {
+    let (low, high) = (values.clone().fold(f64::INFINITY, f64::min), values.fold(f64::NEG_INFINITY, f64::max));
+    if low > high {
+        return 0.0..1.0;
+    }
+    let margin = ((high - low) * 0.04).max(high.abs() * 0.01).max(0.01);
+    low - margin..high + margin
+}
+
+/// All runs in one chart: how far each is from its cell's median, over time. Empty if no cell has two runs to compare.
+pub(super) fn drift(one: &Series) -> Vec<Block> {
+    let (samples, clock) = (&one.samples, Clock::of(&one.samples));
+    let rows: Vec<_> = one.summary.cells.iter().filter(|row| row.speeds.len() > 1).collect();
+    let legend = legend(&rows);
+    let dots = |(mark, _): &(Mark, String)| Strokes { mark: *mark, shape: Shape::Dots, points: Vec::new() };
+    let mut strokes: Vec<_> = legend.iter().map(dots).collect();
+    for (sample, time) in samples.iter().zip(&clock.times).filter(|(sample, _)| sample.is_ok()) {
+        let row = rows.iter().find(|row| row.cell == sample.cell);
+        let median = row.and_then(|row| row.estimate).map(|estimate| estimate.median).filter(|gbps| *gbps > 0.0);
+        let of_mark = strokes.iter_mut().find(|strokes| strokes.mark == mark(&sample.cell));
+        if let (Some(median), Some(strokes)) = (median, of_mark) {
+            strokes.points.extend(speed(sample).map(|speed| (*time, (speed / median - 1.0) * 100.0)));
+        }
+    }
+    let points = || strokes.iter().flat_map(|strokes| &strokes.points);
+    if points().next().is_none() {
+        return Vec::new();
+    }
+    let [_, subject] = format::sides(&axis::cells(&one.summary.cells));
+    let percents = points().map(|(_, percent)| *percent).chain([-5.0, 5.0]);
+    let y = model::Axis { name: "from the median, %", range: around(percents), scale: Scale::Linear };
+    let x = clock.axis(clock.name, points().map(|(time, _)| *time));
+    let chart = Chart {
+        label: "How far each run is from its cell's median, over the time".to_owned(),
+        captions: vec![format!(
+            "Each dot is a run: how far it is from the median of its cell. Dots that leave the line together come \
+             from the machine, not from a {subject}."
+        )],
+        legend,
+        plot: Plot::Plane { is_small: false, x, y, strokes, baseline: Some(0.0) },
+    };
+    let cells = gallery(one, "over the time", |row| Some(over_time(one, &clock, row)));
+    let title = format!("Each cell alone: {} by {}", one.unit(), clock.name);
+    vec![Block::Chart(chart), Block::Details(title, vec![Block::Gallery(cells)])]
+}
+
+/// The rate within each run, if runs have intervals.
+pub(super) fn within_runs(one: &Series) -> Vec<Block> {
+    if one.kind() != Kind::Streams && !one.is_forward() {
+        return Vec::new();
+    }
+    let charts = gallery(one, "within each run", |row| rates_of(one, row));
+    if charts.is_empty() {
+        return Vec::new();
+    }
+    let note = Block::Text("Gbps over the seconds of the timed window, a line for each run.".to_owned());
+    vec![Block::Gallery(charts), note]
+}
+
+/// A small chart for each cell that has a figure.
+fn gallery(one: &Series, of: &str, plot: impl Fn(&CellSummary) -> Option<Plot>) -> Vec<Chart> {
+    let rows = one.summary.cells.iter().filter(|row| row.estimate.is_some());
+    let charts = rows.filter_map(|row| {
+        let label = format!("{} {of}: {}", one.unit(), row.cell);
+        let legend = vec![(mark(&row.cell), row.cell.to_string())];
+        Some(Chart { label, captions: Vec::new(), legend, plot: plot(row)? })
+    });
+    charts.collect()
+}
+
+/// A small plot on a scale from 0 up.
+pub(super) fn small(x: model::Axis, strokes: Vec<Strokes>) -> Plot {
+    let top = strokes.iter().flat_map(|strokes| &strokes.points).map(|(_, gbps)| *gbps).fold(0.0, f64::max);
+    let y = model::Axis { name: "", range: 0.0..top.max(0.01) * 1.1, scale: Scale::Linear };
+    Plot::Plane { is_small: true, x, y, strokes, baseline: None }
+}
+
+/// The runs of a cell over time.
+fn over_time(one: &Series, clock: &Clock, row: &CellSummary) -> Plot {
+    let x = clock.axis("", clock.times.iter().copied());
+    let runs = one.samples.iter().zip(&clock.times).filter(|(sample, _)| sample.is_ok() && sample.cell == row.cell);
+    let points = runs.filter_map(|(sample, time)| Some((*time, speed(sample)?))).collect();
+    small(x, vec![Strokes { mark: mark(&row.cell), shape: Shape::Dots, points }])
+}
+
+/// The rate within each run of a cell, a line for each; `None` if no run has intervals.
+fn rates_of(one: &Series, row: &CellSummary) -> Option<Plot> {
+    let runs = one.samples.iter().filter(|sample| sample.is_ok() && sample.cell == row.cell);
+    let lines = runs.map(rates).filter(|points| !points.is_empty());
+    let strokes: Vec<_> = lines.map(|points| Strokes { mark: mark(&row.cell), shape: Shape::Line, points }).collect();
+    let end = strokes.iter().flat_map(|strokes| &strokes.points).map(|(time, _)| *time).reduce(f64::max)?;
+    Some(small(model::Axis { name: "", range: 0.0..end.max(0.001), scale: Scale::Linear }, strokes))
+}
+
+/// The rate in each interval of a run, in Gbps, at the middle of it, in seconds.
+fn rates(sample: &Sample) -> Vec<(f64, f64)> {
+    let parts = sample.measured.parts().filter(|(_, length, _)| !length.is_zero());
+    parts.map(|(begin, length, part)| ((begin + length / 2).as_secs_f64(), gbps(part.bytes, length))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::float_cmp, reason = "a test may panic, and its figures are exact")]
+
+    use netstacks::StackKind;
+
+    use super::*;
+    use crate::cell::Mode;
+    use crate::measure::fixture::{cell, sample};
+    use crate::report::model::Sign;
+
+    /// Runs that began at these minutes; `None` is one that does not say when.
+    fn started(minutes: &[Option<u64>]) -> Vec<Sample> {
+        let run = |minutes: &Option<u64>| {
+            let mut sample = sample(&cell(StackKind::Smoltcp, Mode::Reader), 10.0);
+            sample.measured.started_unix_ms = minutes.map(|minutes| 1_790_000_000_000 + minutes * 60_000);
+            sample
+        };
+        minutes.iter().map(run).collect()
+    }
+
+    #[test]
+    fn a_run_without_a_start_time_is_between_its_neighbours() {
+        let clock = Clock::of(&started(&[Some(0), None, Some(4), Some(6), None]));
+        assert_eq!((clock.name, clock.times), ("minutes from the first run", vec![0.0, 2.0, 4.0, 6.0, 6.0]));
+    }
+
+    #[test]
+    fn runs_are_at_their_places_where_few_have_a_start_time() {
+        let clock = Clock::of(&started(&[Some(0), None, None, Some(6)]));
+        assert_eq!((clock.name, clock.times), ("place in the file", vec![1.0, 2.0, 3.0, 4.0]));
+    }
+
+    #[test]
+    fn a_cell_with_unknown_cpu_time_is_not_in_the_chart_of_costs() {
+        let [mut known, mut unknown] =
+            [StackKind::Smoltcp, StackKind::Lwip].map(|stack| sample(&cell(stack, Mode::Reader), 10.0));
+        known.measured.cpu.client_seconds = Some(0.5);
+        known.measured.cpu.subject_seconds = Some(1.0);
+        unknown.measured.cpu.subject_seconds = Some(1.0);
+        let series = Series::split("runs", &[known, unknown], &[]);
+        let Plot::Marks { points, .. } = cost(&series[0]).unwrap().plot else { unreachable!() };
+        // 20 Gbit in two seconds.
+        assert!(matches!(points[..], [(_, cost, Mark { sign: Sign::Square, .. })] if (cost - 0.075).abs() < 1e-9));
+    }
+
+    #[test]
+    fn the_kernel_is_a_line_through_each_group_and_groups_of_another_magnitude_have_another_scale() {
+        let stack = |kind, mtu, gbps| sample(&Cell { mtu: Some(mtu), ..cell(kind, Mode::Reader) }, gbps);
+        let like = cell(StackKind::Lwip, Mode::Reader);
+        let kernel = Cell { subject: Subject::Loopback, offload: None, mtu: None, window_bytes: None, ..like };
+        let runs = [
+            stack(StackKind::Lwip, 1500, 2.0),
+            stack(StackKind::Smoltcp, 1500, 1.0),
+            stack(StackKind::Lwip, 9000, 30.0),
+            stack(StackKind::Lwip, 4000, 8.0),
+            sample(&kernel, 9.0),
+        ];
+        let Plot::Bars(panels) = bars(&Series::split("runs", &runs, &[])).plot else { unreachable!() };
+        let titles = |panel: &Panel| panel.groups.iter().map(|group| group.title.clone()).collect::<Vec<_>>();
+        assert_eq!(panels.iter().map(titles).collect::<Vec<_>>(), [vec!["MTU 1500", "MTU 4000"], vec!["MTU 9000"]]);
+        let groups: Vec<_> = panels.iter().flat_map(|panel| &panel.groups).collect();
+        assert_eq!(groups.iter().map(|group| group.bars.len()).collect::<Vec<_>>(), [2, 1, 1]);
+        for group in groups {
+            let [Reference { label, value }] = &group.references[..] else { unreachable!("{}", group.title) };
+            assert_eq!((label.as_str(), *value), ("kernel, loopback: 9.00 Gbps", 9.0));
+        }
+    }
+}

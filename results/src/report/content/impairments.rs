@@ -1,0 +1,122 @@
+//! Goodput under the impairments of the link: delay, loss and so on.
+
+use std::collections::BTreeSet;
+
+use super::charts;
+use crate::cell::properties::PROPERTIES;
+use crate::cell::{Cell, Impairments, Mode};
+use crate::measure::CellSummary;
+use crate::report::axis;
+use crate::report::format;
+use crate::report::model::{Block, Column, Table};
+use crate::report::series::{Kind, Series};
+
+/// The explanation of the tables.
+const KEY: &str = "Median Gbps under each impairment of the link: more is better. On a page, a value has the more colour, \
+    the nearer it is to the best of its column.";
+
+/// A table for each mode, if the cells have several impairments.
+pub(super) fn blocks(one: &Series) -> Vec<Block> {
+    if one.kind() != Kind::Streams {
+        return Vec::new();
+    }
+    let mut rows = one.main_rows();
+    rows.retain(|row| row.cell.subject().has_link());
+    let modes: BTreeSet<Mode> = rows.iter().filter_map(|row| row.cell.mode).collect();
+    let tables = modes.into_iter().filter_map(|mode| {
+        let rows: Vec<_> = rows.iter().copied().filter(|row| row.cell.mode == Some(mode)).collect();
+        let mut table = table(&rows)?;
+        table.name = format!("Goodput of {mode} of {}", one.label);
+        Some([Block::Text(format!("Mode {mode}:")), Block::Table(table)])
+    });
+    let mut blocks: Vec<_> = tables.flatten().collect();
+    if !blocks.is_empty() {
+        blocks.insert(0, Block::Text(KEY.to_owned()));
+    }
+    blocks
+}
+
+/// The rows of a mode: a column for each setting of the link. Rows with only one setting are left out; `None` if all are.
+fn table(rows: &[&CellSummary]) -> Option<Table> {
+    let without = |cell: &Cell| Cell { impairments: Impairments::default(), ..cell.clone() };
+    let mut places: Vec<Cell> = Vec::new();
+    let mut all: BTreeSet<Impairments> = BTreeSet::new();
+    for row in rows {
+        let place = without(&row.cell);
+        let alike = rows.iter().filter(|other| without(&other.cell) == place);
+        if alike.count() > 1 {
+            all.insert(row.cell.impairments);
+            places.extend(Some(place).filter(|place| !places.contains(place)));
+        }
+    }
+    let cells: Vec<_> = places.iter().collect();
+    let mut table = Table::new("");
+    table.push(Column::new("subject", false), cells.iter().map(|cell| charts::name(cell)));
+    // The name of a subject includes its layer and its stack.
+    for axis in axis::differing(&cells).into_iter().filter(|axis| !matches!(axis.name, "layer" | "netstack")) {
+        table.push(Column::new(axis.title, axis.is_number), cells.iter().map(|cell| axis.value(cell)));
+    }
+    for impairments in &all {
+        let column = cells.iter().map(|cell| {
+            let cell = Cell { impairments: *impairments, ..(*cell).clone() };
+            rows.iter().find(|row| row.cell == cell)
+        });
+        let column: Vec<_> = column.collect();
+        let median = |row: &CellSummary| row.estimate.map(|estimate| estimate.median);
+        let medians = column.iter().map(|row| row.and_then(|row| median(row)).unwrap_or_default());
+        let best = medians.clone().fold(f64::MIN_POSITIVE, f64::max);
+        let of_link = PROPERTIES.iter().filter(|property| property.is_impairment);
+        let title = axis::phrase(&Cell { impairments: *impairments, ..cells[0].clone() }, of_link);
+        let title = if title.is_empty() { "none".to_owned() } else { title };
+        let head = Column {
+            percent_of_best: medians.map(|median| (median / best * 100.0) as u8).collect(),
+            ..Column::new(title, true)
+        };
+        table.push(head, column.iter().map(|row| row.map(|row| format::figure_or_failures(row))));
+    }
+    (!places.is_empty()).then_some(table)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::time::Duration;
+
+    use netstacks::StackKind;
+
+    use super::*;
+    use crate::cell::Subject;
+    use crate::measure::fixture::{cell, sample};
+
+    #[test]
+    fn each_value_is_in_the_column_of_its_conditions() {
+        let delayed = Conditions { delay: Duration::from_millis(5), ..Conditions::default() };
+        let lossy = Conditions { loss_ppm: 1000, ..Conditions::default() };
+        let stack = |stack, conditions| Cell { conditions, ..cell(stack, Mode::Reader) };
+        let kernel =
+            |conditions| Cell { subject: Subject::Kernel, window_bytes: None, ..stack(StackKind::Lwip, conditions) };
+        let other = Cell { mtu: Some(9000), ..stack(StackKind::Lwip, lossy) };
+        let runs = [
+            sample(&stack(StackKind::Lwip, delayed), 2.0),
+            sample(&stack(StackKind::Lwip, Conditions::default()), 20.0),
+            sample(&stack(StackKind::Smoltcp, delayed), 0.5),
+            sample(&stack(StackKind::Smoltcp, lossy), 3.0),
+            sample(&kernel(lossy), 6.0),
+            sample(&kernel(Conditions::default()), 10.0),
+            // It has no other conditions to be compared with.
+            sample(&other, 7.0),
+        ];
+        let blocks = blocks(&Series::split("runs", &runs, &[])[0]);
+        let [Block::Text(_), Block::Text(mode), Block::Table(table)] = &blocks[..] else { unreachable!() };
+        assert_eq!(mode, "Mode reader:");
+        let titles: Vec<_> = table.columns.iter().map(|column| column.title.as_str()).collect();
+        assert_eq!(titles, ["subject", "none", "loss 0.1 %", "delay 5 ms"]);
+        assert_eq!(
+            table.rows,
+            [["kernel", "10.00", "6.00", "–"], ["lwip", "20.00", "–", "2.00"], ["smoltcp", "–", "3.00", "0.50"]]
+        );
+        let shades: Vec<_> = table.columns.iter().map(|column| column.percent_of_best.as_slice()).collect();
+        assert_eq!(shades, [&[][..], &[50, 100, 0], &[100, 0, 50], &[0, 100, 25]]);
+    }
+}

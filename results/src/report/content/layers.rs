@@ -1,0 +1,107 @@
+//! The layers under each path: the kernel's loopback, the device and the stack, each alone.
+
+use super::charts;
+use crate::cell::properties::Property;
+use crate::cell::{Cell, Layer, Subject};
+use crate::measure::{CellSummary, Summary};
+use crate::report::axis;
+use crate::report::format;
+use crate::report::model::{Block, Column, Group, Panel, Table};
+use crate::report::series::{Kind, Series};
+
+/// A path and its layers, as far as they were measured.
+struct Layers<'a> {
+    path: &'a CellSummary,
+    loopback: Option<&'a CellSummary>,
+    device: Option<&'a CellSummary>,
+    stack: Option<&'a CellSummary>,
+}
+
+/// A chart and a table, if any layer was measured alone.
+pub(super) fn blocks(one: &Series) -> Vec<Block> {
+    if one.kind() != Kind::Streams && !one.is_forward() {
+        return Vec::new();
+    }
+    let paths = paths(&one.summary);
+    if paths.is_empty() {
+        return Vec::new();
+    }
+    let cells = axis::cells(paths.iter().map(|layers| layers.path));
+    let axes = axis::differing(&cells);
+    let chart = charts::of_panels(
+        vec![Panel { axis: charts::THROUGHPUT, groups: groups(&paths, &axes) }],
+        "Throughput of each layer alone and of the whole path",
+        "From above: the kernel’s TCP over its loopback, without a device; the device with packets that the kernel \
+         sends back, without TCP; each stack alone over a link in memory; and the whole path, client to stack.",
+    );
+    let text = Block::Text("Each layer alone, median Gbps:".to_owned());
+    vec![Block::Chart(chart), text, Block::Table(table(one, &paths, &axes))]
+}
+
+/// The paths that have a layer that was measured alone.
+fn paths(summary: &Summary) -> Vec<Layers<'_>> {
+    let find = |cell: &Cell| summary.cells.iter().find(|row| row.cell == *cell);
+    let paths = summary.cells.iter().filter_map(|path| {
+        let Subject::Path(stack) = path.cell.subject() else { return None };
+        let alone = |layer| Cell { layer, netstack: None, ..path.cell.clone() }.without_foreign();
+        Some(Layers {
+            path,
+            loopback: find(&alone(Layer::Loopback)),
+            device: find(&alone(Layer::Device)),
+            stack: find(&Cell { netstack: Some(stack), ..alone(Layer::Stack) }),
+        })
+    });
+    paths.filter(|layers| layers.loopback.or(layers.device).or(layers.stack).is_some()).collect()
+}
+
+fn table(one: &Series, paths: &[Layers<'_>], axes: &[&Property]) -> Table {
+    let mut table = Table::new(format!("Layers of {}", one.label));
+    for axis in axes {
+        let values = paths.iter().map(|layers| axis.value(&layers.path.cell));
+        table.push(Column::new(axis.title, axis.is_number), values);
+    }
+    let median = |row: Option<&CellSummary>| row.and_then(|row| row.estimate).map(|estimate| estimate.median);
+    let mut push = |title, value: &dyn Fn(&Layers<'_>) -> Option<String>| {
+        table.push(Column::new(title, true), paths.iter().map(value));
+    };
+    let figure = |row: Option<&CellSummary>| Some(format::speed(row?, median(row)?));
+    push("loopback", &|layers| figure(layers.loopback));
+    push("device", &|layers| figure(layers.device));
+    push("stack in memory", &|layers| figure(layers.stack));
+    push("path", &|layers| figure(Some(layers.path)));
+    push("of stack", &|layers| Some(format!("{:.0} %", median(Some(layers.path))? / median(layers.stack)? * 100.0)));
+    table
+}
+
+/// A group of bars for each piece of work and runtime. The layers that all stacks share are at its top.
+fn groups(paths: &[Layers<'_>], axes: &[&Property]) -> Vec<Group> {
+    let is_first = |(index, work): &(usize, &Layers<'_>)| {
+        !paths[..*index].iter().any(|earlier| is_same(&earlier.path.cell, &work.path.cell))
+    };
+    let groups = paths.iter().enumerate().filter(is_first).map(|(_, work)| {
+        let mine = || paths.iter().filter(|layers| is_same(&layers.path.cell, &work.path.cell));
+        let mut rows: Vec<&CellSummary> = Vec::new();
+        rows.extend(mine().find_map(|layers| layers.loopback));
+        rows.extend(mine().find_map(|layers| layers.device));
+        rows.extend(mine().flat_map(|layers| [layers.stack, Some(layers.path)]).flatten());
+        let bars = rows.into_iter().map(|row| charts::bar(name(row.cell.subject()), row)).collect();
+        let title = axis::phrase(&work.path.cell, axes.iter().copied().filter(|axis| axis.name != "netstack"));
+        Group { title, bars, references: Vec::new() }
+    });
+    groups.collect()
+}
+
+/// Whether the cells differ only in the stack.
+fn is_same(cell: &Cell, other: &Cell) -> bool {
+    cell.has_stack_settings_of(other) && cell.same_work(other)
+}
+
+fn name(subject: Subject) -> String {
+    match subject {
+        Subject::Stack(stack) => format!("{stack}, in memory"),
+        Subject::Path(stack) => format!("{stack}, whole path"),
+        Subject::Loopback => "kernel, loopback".to_owned(),
+        Subject::Kernel => "kernel".to_owned(),
+        subject => subject.name().to_owned(),
+    }
+}

@@ -1,0 +1,108 @@
+//! The mark of each subject.
+
+use forwarders::Offload;
+use netstacks::{Repairs, StackKind};
+
+use super::published;
+use crate::cell::{Cell, Forwarder};
+use crate::measure::CellSummary;
+use crate::report::format::{self, Stack};
+use crate::report::model::{Mark, Sign};
+
+/// The name of the kernel among subjects, and of the program that is the kernel alone.
+pub(super) const KERNEL: &str = "kernel";
+
+/// The mark of a cell's subject. It is open for a stack without some of its repairs.
+pub(super) fn mark(cell: &Cell) -> Mark {
+    match (cell.forwarder(), cell.stack(), cell.program()) {
+        (Some(Forwarder::Rust(config)), ..) => Mark::filled(match config.offload {
+            Offload::Off => Sign::Circle,
+            Offload::On => Sign::Triangle,
+            Offload::Whole => Sign::Square,
+        }),
+        (None, Some(stack), _) => mark_of((stack, cell.repairs)),
+        (None, None, Some(program)) => mark_of_program(program.as_str()),
+        (Some(Forwarder::Go { .. }), ..) | (None, None, None) => Mark::filled(Sign::Diamond),
+    }
+}
+
+/// The mark of a stack.
+pub(super) fn mark_of((stack, repairs): Stack) -> Mark {
+    let sign = match stack {
+        StackKind::Lwip => Sign::Circle,
+        StackKind::Ipstack => Sign::Triangle,
+        StackKind::Smoltcp => Sign::Square,
+        StackKind::TcpIp => Sign::Cross,
+        StackKind::NetstackSmoltcp => Sign::Nabla,
+        StackKind::LwipPublished => Sign::Left,
+        StackKind::Gvisor => Sign::Right,
+        StackKind::External => Sign::Bar,
+        StackKind::Kernel => Sign::Diamond,
+    };
+    Mark { sign, is_open: repairs != Repairs::ALL }
+}
+
+/// The marks of the programs with a profile of ours that are not a stack. A relative has the same shape, open.
+const PROGRAMS: [(&str, Mark); 13] = [
+    (KERNEL, Mark::filled(Sign::Diamond)),
+    ("socks5", Mark::filled(Sign::Pillar)),
+    ("tun2proxy", Mark::filled(Sign::Star)),
+    ("sing-box-gvisor", Mark::filled(Sign::Saltire)),
+    ("sing-box-gvisor-direct", Mark::open(Sign::Saltire)),
+    ("sing-box-system", Mark::filled(Sign::Hexagon)),
+    ("sing-box-system-direct", Mark::open(Sign::Hexagon)),
+    ("wireguard-go", Mark::filled(Sign::Pentagon)),
+    ("wireguard-kernel", Mark::open(Sign::Pentagon)),
+    ("boringtun", Mark::filled(Sign::Hourglass)),
+    ("gotatun", Mark::open(Sign::Hourglass)),
+    ("slirp4netns", Mark::filled(Sign::Bow)),
+    ("pasta", Mark::filled(Sign::Chevron)),
+];
+
+/// The mark of a program. One that has no profile of ours has an open shape that none of those has, by its name.
+fn mark_of_program(name: &str) -> Mark {
+    let of_ours = PROGRAMS.iter().find(|(program, _)| *program == name).map(|(_, mark)| *mark);
+    let of_stack = || StackKind::ALL.into_iter().find(|stack| stack.name() == name);
+    let of_ours = of_ours.or_else(|| Some(mark_of((of_stack()?, Repairs::ALL))));
+    let free = || Sign::ALL.into_iter().map(Mark::open).filter(|mark| PROGRAMS.iter().all(|(_, other)| other != mark));
+    let number = name.bytes().fold(0, |sum, byte| sum + usize::from(byte));
+    let by_name = || free().cycle().nth(number % free().count().max(1));
+    of_ours.or_else(by_name).unwrap_or(Mark::open(Sign::Bar))
+}
+
+/// The mark of a row, and what it means. Two programs without a profile of ours may have one mark.
+pub(super) fn named_mark(row: &CellSummary) -> (Mark, String) {
+    let cell = &row.cell;
+    let kind = match (cell.forwarder(), cell.stack(), cell.program()) {
+        (Some(forwarder), ..) => published::kind(forwarder).to_owned(),
+        (None, Some(stack), _) => format::name_of((stack, cell.repairs)),
+        (None, None, Some(program)) => program.to_string(),
+        (None, None, None) => KERNEL.to_owned(),
+    };
+    (mark(cell), kind)
+}
+
+/// The meaning of the marks of some rows.
+pub(super) fn legend(rows: &[&CellSummary]) -> Vec<(Mark, String)> {
+    format::unique(rows.iter().map(|row| named_mark(row)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program;
+
+    #[test]
+    fn each_subject_has_a_mark_of_its_own() {
+        let programs: Vec<_> = program::names().map(|name| (name, mark_of_program(name))).collect();
+        let as_it_is = StackKind::ALL.map(|stack| (stack.name(), mark_of((stack, Repairs::NONE))));
+        for (index, (name, mark)) in programs.iter().enumerate() {
+            for (other, its) in &programs[..index] {
+                assert!(mark != its || name == other, "{name} and {other}");
+            }
+            assert!(as_it_is.iter().all(|(_, its)| its != mark), "{name}");
+        }
+        let own = mark_of_program("/home/me/mine.toml");
+        assert!(own.is_open && programs.iter().all(|(_, mark)| *mark != own));
+    }
+}

@@ -1,0 +1,148 @@
+//! Forwarders in the form of the published table.
+
+use std::num::NonZeroU16;
+
+use forwarders::{ForwardConfig, Handoff, Io, Offload};
+
+use crate::cell::{Cell, Forwarder, ROWS};
+use crate::measure::CellSummary;
+use crate::measure::metric::METRICS;
+use crate::plural;
+use crate::report::axis;
+use crate::report::format::{self, UNKNOWN};
+use crate::report::model::{Column, Table};
+use crate::report::series::Series;
+
+/// The columns after the throughput, each with its metric: the published ones, and `Reord.`, which is new.
+const FIGURES: [(&str, &str); 6] = [
+    ("Retr", "retransmits"),
+    ("CPU Avg", "cpu_percent"),
+    ("CPU Max", "max_cpu_percent"),
+    ("Mem Avg", "rss_bytes"),
+    ("Mem Max", "max_rss_bytes"),
+    ("Reord.", "reordered"),
+];
+
+/// The meaning of the figures.
+pub(super) const KEY: &str = "Median Gbps, and its 95 % interval where there are several runs; median \
+    retransmissions and reordered packets; CPU in percent of one processor and memory in MB, 10⁶ bytes, both of the \
+    forwarder: the median of the averages, and the most of any second.";
+
+const YES: &str = "✅";
+const NO: &str = "❌";
+
+/// The rows of a series in the form of the published table.
+pub(super) fn table(one: &Series) -> Table {
+    let mut table = Table::new(format!("Table of {}", one.label));
+    names(&axis::cells(&one.summary.cells), &mut table);
+    let rows = &one.summary.cells;
+    table.push(Column::new("Gbps", true), rows.iter().map(rate));
+    for (title, name) in FIGURES {
+        let metric = METRICS.iter().find(|metric| metric.name == name);
+        table.push(Column::new(title, true), rows.iter().map(|row| format::figure(row, metric?)));
+    }
+    table
+}
+
+/// The rows, with the numbers by which `--row` takes them and the names that they have elsewhere.
+pub(in crate::report) fn list() -> Table {
+    let mut table = Table::new("Rows");
+    table.push(Column::new("row", true), (1..=ROWS.len()).map(|row| row.to_string()));
+    table.push(Column::new("forwarder", false), ROWS.iter().map(ToString::to_string));
+    table
+}
+
+/// The columns that name a forwarder and its load: the published ones, and the settings that differ.
+pub(super) fn names(cells: &[&Cell], table: &mut Table) {
+    let mut push = |title, is_number, value: &dyn Fn(&Cell, Forwarder) -> String| {
+        let values = cells.iter().filter_map(|cell| Some(value(cell, cell.forwarder()?)));
+        table.push(Column::new(title, is_number), values);
+    };
+    let row = |forwarder: Forwarder| forwarder.row().map_or_else(|| UNKNOWN.to_owned(), |row| row.to_string());
+    push("#", true, &|_, forwarder| row(forwarder));
+    push("Mode", false, &|_, forwarder| mode(forwarder));
+    push("Offload", false, &|_, forwarder| match forwarder.offload() {
+        Offload::Off => NO.to_owned(),
+        Offload::On => YES.to_owned(),
+        Offload::Whole => Offload::Whole.name().to_owned(),
+    });
+    push("Channel", false, &|_, forwarder| if forwarder.handoff() == Handoff::Direct { NO } else { YES }.to_owned());
+    for axis in axis::differing(cells).into_iter().filter(|axis| axis.is_work && axis.name != "offload") {
+        // The column "Mode" is the forwarder's.
+        let title = if axis.name == "mode" { "client" } else { axis.title };
+        push(title, axis.is_number, &|cell, _| axis.text(cell));
+    }
+}
+
+/// The median of a row, and how its runs failed.
+fn rate(row: &CellSummary) -> String {
+    let figure = format::median_or_failures(row);
+    match format::failures(row) {
+        failures if failures.is_empty() || row.estimate.is_none() => figure,
+        failures => format!("{figure}, {failures}"),
+    }
+}
+
+/// The published name of a forwarder, without offload and channel, which have columns of their own.
+fn mode(forwarder: Forwarder) -> String {
+    let (io, workers, threads) = match forwarder {
+        Forwarder::Rust(ForwardConfig { io, workers, threads, .. }) => {
+            let name = match io {
+                Io::Sync => "Sync",
+                Io::Async => "Async",
+                Io::Framed => "AsyncFramed",
+            };
+            (name, workers.get(), threads)
+        }
+        Forwarder::Go { .. } => ("Golang", 1, None),
+    };
+    let concurrent = match workers {
+        1 => String::new(),
+        2 => " (Concurrent)".to_owned(),
+        workers => format!(" ({workers} Concurrent)"),
+    };
+    let pool = if forwarder.handoff() == Handoff::Pool { " + BytesPool" } else { "" };
+    let threads = threads.map(NonZeroU16::get).map(|threads| format!(", {}", plural(threads, "thread")));
+    format!("{io}{concurrent}{pool}{}", threads.unwrap_or_default())
+}
+
+/// Its full name: `Sync, offload`.
+pub(super) fn name(forwarder: Forwarder) -> String {
+    let offload = match forwarder.offload() {
+        Offload::Off => "",
+        Offload::On => ", offload",
+        Offload::Whole => ", whole",
+    };
+    let channel = if forwarder.handoff() == Handoff::Channel { ", channel" } else { "" };
+    format!("{}{offload}{channel}", mode(forwarder))
+}
+
+/// The kinds of forwarders that have a mark of their own.
+pub(super) const fn kind(forwarder: Forwarder) -> &'static str {
+    match (forwarder, forwarder.offload()) {
+        (Forwarder::Go { .. }, _) => "Golang",
+        (Forwarder::Rust(_), Offload::Off) => "Rust",
+        (Forwarder::Rust(_), Offload::On) => "Rust, offload",
+        (Forwarder::Rust(_), Offload::Whole) => "Rust, whole",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_listed_by_its_number_and_its_name() {
+        let list = list();
+        assert_eq!(list.rows.len(), ROWS.len());
+        let expected = ["10", "sync, offload on, direct"].map(Into::into);
+        assert_eq!(list.rows.get(9).map(|row| &row[..]), Some(&expected[..]));
+    }
+
+    #[test]
+    fn every_published_figure_is_a_metric() {
+        for (title, name) in FIGURES {
+            assert!(METRICS.iter().any(|metric| metric.name == name), "{title}");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Tables of the main figures: a row for each subject, a column for each question that cells of a preset answer.
+
+use crate::cell::Cell;
+use crate::measure::{CellSummary, Estimate};
+use crate::report::format::{self, UNKNOWN};
+use crate::report::model::{Column, Table};
+use crate::sample::WIDEST_REACH;
+
+/// A column of the table: a question that cells answer.
+pub(super) struct Question {
+    pub(super) title: &'static str,
+    /// The words of its cells, beside those of their subject.
+    pub(super) words: &'static str,
+    /// The value of the column, from the figure by which runs are compared.
+    pub(super) answer: fn(f64) -> f64,
+    pub(super) less_is_better: bool,
+    pub(super) decimals: usize,
+}
+
+/// The first column. The others say in what they differ.
+pub(super) const READ: Question = Question {
+    title: "read Gbps",
+    words: "--mode reader",
+    answer: |figure| figure,
+    less_is_better: false,
+    decimals: 1,
+};
+
+pub(super) const WRITE: Question = Question { title: "write Gbps", words: "--mode writer", ..READ };
+
+pub(super) const REQUESTS: Question = Question { title: "requests/s", words: "--mode rr", decimals: 0, ..READ };
+
+pub(super) const THOUSAND: Question =
+    Question { title: "on 1,000 connections", words: "--mode rr --parallel 1000", ..REQUESTS };
+
+pub(super) const NEW: Question = Question { title: "new connections/s", words: "--mode crr --parallel 50", ..REQUESTS };
+
+pub(super) const MEMORY: Question = Question {
+    title: "KiB a connection",
+    words: "--mode idle --parallel 1000",
+    // The figure is connections in a megabyte.
+    answer: |connections| 1e6 / connections / 1024.0,
+    less_is_better: true,
+    ..READ
+};
+
+impl Question {
+    /// Whether a cell answers it, with offload or without, and with any settings of its stack.
+    pub(super) fn asks(&self, cell: &Cell) -> bool {
+        let Ok(asked) = Cell::parse(self.words) else { return false };
+        let Cell { runtime, worker_threads, shards, queues, .. } = asked;
+        let asked = asked.with_subject_of(cell);
+        let asked = Cell { runtime, worker_threads, shards, queues, offload: cell.offload, ..asked };
+        asked.checked().is_ok_and(|asked| asked == *cell)
+    }
+
+    /// Whether its cells lose packets.
+    pub(super) fn loses(&self) -> bool {
+        self.words.contains("--loss")
+    }
+}
+
+/// Whether a cell that answers a question is of a row.
+type Has<'a> = dyn Fn(&Question, &Cell) -> bool + 'a;
+
+/// A row of the table.
+pub(super) struct Row<'a> {
+    pub(super) name: String,
+    /// Whether a cell is of its subject.
+    pub(super) has: Box<Has<'a>>,
+    /// Whether it may be the best of a column. Others are for comparison.
+    pub(super) is_rival: bool,
+}
+
+/// How a figure is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Figures {
+    Medians,
+    /// With their intervals.
+    Intervals,
+}
+
+/// The table. The first cell that answers a question for a row counts. A question without an answer has no column.
+pub(super) fn table(
+    title: &'static str,
+    head: &str,
+    rows: &[Row],
+    questions: &[Question],
+    cells: &[&CellSummary],
+    figures: Figures,
+) -> Table {
+    let mut table = Table::new(title);
+    table.push(Column::new(head, false), rows.iter().map(|row| row.name.clone()));
+    for question in questions {
+        let is_answer = |row: &Row, one: &&CellSummary| (row.has)(question, &one.cell) && question.asks(&one.cell);
+        let answer = |row: &Row| cells.iter().copied().find(|one| is_answer(row, one));
+        let answers: Vec<_> = rows.iter().map(answer).collect();
+        if answers.iter().all(Option::is_none) {
+            continue;
+        }
+        // The kernel's figure, which is for comparison.
+        let kernel = rows.iter().zip(&answers).find(|(row, _)| !row.is_rival).and_then(|(_, answer)| *answer);
+        let texts = rows.iter().zip(&answers).map(|(row, answer)| {
+            let kernel = kernel.filter(|_| row.is_rival && figures == Figures::Medians);
+            answer.map_or(UNKNOWN.to_owned(), |answer| text(question, answer, kernel, figures))
+        });
+        // A subject that fails in any run cannot be the best.
+        let rivals = rows.iter().zip(&answers).map(|(row, answer)| {
+            let answer = answer.filter(|answer| row.is_rival && answer.failures.is_empty())?;
+            Some((answer, answer.estimate?.median))
+        });
+        let rivals: Vec<_> = rivals.collect();
+        // More is better, also where the answer is less: of memory, the figure is connections in a megabyte.
+        let best = rivals.iter().flatten().copied().reduce(|best, one| if one.1 > best.1 { one } else { best });
+        let is_best = |rival: &Option<(&CellSummary, f64)>| {
+            rival.zip(best).is_some_and(|((rival, _), (best, _))| rival.ties_with(best))
+        };
+        let mut column = Column::new(question.title, true);
+        column.bold = rivals.iter().map(is_best).collect();
+        let texts: Vec<_> = texts.collect();
+        table.push(column, texts);
+    }
+    table
+}
+
+/// The sentence about the bold figures.
+pub(super) fn about_bold(subject: &str) -> String {
+    format!(
+        "In each column the best {subject} that never failed is bold, and each other one that is not told apart from it by the \
+         runs of the same rounds."
+    )
+}
+
+/// The answer of a cell: its figure, with the interval if that is asked for or wide; in parentheses, how many times the
+/// `kernel`'s it is and how runs failed.
+pub(super) fn text(question: &Question, row: &CellSummary, kernel: Option<&CellSummary>, figures: Figures) -> String {
+    let Some(estimate) = row.estimate else { return format::no_figure(row) };
+    // The answer may be the reciprocal of the figure, so that its ends change places and its reach is another one.
+    let [one, other, median] = [estimate.low, estimate.high, estimate.median].map(question.answer);
+    let answer = Estimate { median, low: one.min(other), high: one.max(other) };
+    let figure = |figure| written(figure, question.decimals);
+    let mut text = figure(median);
+    if figures == Figures::Intervals {
+        // A single run has no interval, and one from 0 connections has no end.
+        if row.speeds.len() > 1 && answer.high.is_finite() {
+            text = format!("{text} ({} to {})", figure(answer.low), figure(answer.high));
+        }
+    } else if answer.half_width() > WIDEST_REACH {
+        text = format!("{text} ±{:.0} %", answer.half_width() * 100.0);
+    }
+    let times = kernel.and_then(|kernel| row.times(kernel));
+    let times = times.map(|times| if question.less_is_better { times.recip() } else { times });
+    let notes: Vec<_> = times
+        .map(times_written)
+        .into_iter()
+        .chain(Some(format::failures(row)).filter(|text| !text.is_empty()))
+        .collect();
+    if notes.is_empty() { text } else { format!("{text} ({})", notes.join("; ")) }
+}
+
+/// A multiple in two digits or three.
+fn times_written(times: f64) -> String {
+    match times {
+        times if times < 0.095 => format!("{times:.3}"),
+        times if times < 10.0 => format!("{times:.2}"),
+        times => written(times, 0),
+    }
+}
+
+/// A number with this many decimals, and commas between its thousands.
+fn written(figure: f64, decimals: usize) -> String {
+    let text = format!("{figure:.decimals$}");
+    let whole = text.find('.').unwrap_or(text.len());
+    let is_place = |index: usize| index > 0 && index < whole && (whole - index).is_multiple_of(3);
+    let mut grouped = String::new();
+    for (index, digit) in text.char_indices() {
+        grouped.extend(is_place(index).then_some(','));
+        grouped.push(digit);
+    }
+    grouped
+}

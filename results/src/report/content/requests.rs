@@ -1,0 +1,262 @@
+//! Charts of requests: their latency. And charts of speeds by the number of connections.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU16;
+use std::ops::Range;
+
+use super::charts;
+use crate::cell::properties::{PROPERTIES, Property};
+use crate::cell::{Cell, Subject};
+use crate::measure::{self, CellSummary};
+use crate::report::axis;
+use crate::report::model::{Axis, Block, Chart, Mark, Plot, Scale, Shape, Strokes};
+use crate::report::series::{Kind, Series};
+use crate::sample::Latency;
+
+/// Points of a curve for each factor of ten of the share of slower requests.
+const POINTS_A_DECADE: u32 = 10;
+
+/// The number of such factors: the curves end at 99.99 %.
+const DECADES: u32 = 4;
+
+/// A quantile is uncertain if fewer requests are slower than it.
+const FEWEST_BEYOND: f64 = 10.0;
+
+/// The factor by which a logarithmic scale goes beyond its values. It is enough to have a tick on the scale.
+const FACTOR: f64 = 2.0;
+
+/// The latencies of each work: a chart with a curve for each stack.
+pub(super) fn latencies(one: &Series) -> Vec<Block> {
+    let note = "Latency in µs by percentile, of the requests of all runs together: at 99, one request in a hundred took \
+        longer. Low is good, and so is a curve that stays flat to the right. Both scales are logarithmic. A curve ends \
+        where fewer than ten requests took longer.";
+    if !matches!(one.kind(), Kind::Requests | Kind::Rated) {
+        return Vec::new();
+    }
+    with_note(charts(&one.main_rows(), |cell| cell, "Latency by percentile", |rows| curves(one, rows)), note)
+}
+
+/// The speed of each work by its number of connections, with a line for each stack.
+pub(super) fn by_connections(one: &Series) -> Vec<Block> {
+    if !has_speeds(one) {
+        return Vec::new();
+    }
+    let unit = one.unit();
+    let note = format!(
+        "Median {unit} by the number of connections, on a logarithmic scale. High is good, and so is a line that does \
+         not fall to the right."
+    );
+    let label = format!("{unit} by connections");
+    let plot = |rows: &[&CellSummary]| {
+        let strokes = lines(rows, |cell| cell.parallel.get())?;
+        let range = factors_around(&strokes, |(connections, _)| connections)?;
+        Some(charts::small(Axis { name: "", range, scale: Scale::Logarithmic }, strokes))
+    };
+    with_note(charts(&one.main_rows(), |cell| Cell { parallel: NonZeroU16::MIN, ..cell }, &label, plot), &note)
+}
+
+/// Whether the figure of a series is bytes or requests a second.
+pub(super) fn has_speeds(one: &Series) -> bool {
+    matches!(one.kind(), Kind::Streams | Kind::Datagrams | Kind::Requests)
+}
+
+/// A curve for each row that has latencies; `None` if none has.
+fn curves(one: &Series, rows: &[&CellSummary]) -> Option<Plot> {
+    let curves = rows.iter().flat_map(|row| {
+        let runs = one.samples.iter().filter(|sample| sample.is_ok() && sample.cell == row.cell);
+        line(charts::mark(&row.cell), curve(&measure::latency(runs)), POINTS_A_DECADE as usize)
+    });
+    let strokes: Vec<_> = curves.collect();
+    let y = Axis { name: "µs", range: factors_around(&strokes, |(_, latency)| latency)?, scale: Scale::Logarithmic };
+    // A little more than the last percentile, which gives its label room.
+    let end = 1.0 - 10_f64.powf(-0.2 - f64::from(DECADES));
+    let x = Axis { name: "", range: 0.0..end, scale: Scale::Percentiles };
+    Some(Plot::Plane { is_small: true, x, y, strokes, baseline: None })
+}
+
+/// A line for each subject, from few to many; `None` if all rows have the same number.
+pub(super) fn lines(rows: &[&CellSummary], number: fn(&Cell) -> u16) -> Option<Vec<Strokes>> {
+    let numbers: BTreeSet<_> = rows.iter().filter(|row| row.estimate.is_some()).map(|row| number(&row.cell)).collect();
+    let lines = charts::legend(rows).into_iter().flat_map(|subject| {
+        let rows = rows.iter().filter(|row| charts::named_mark(row) == subject);
+        let points = rows.filter_map(|row| Some((f64::from(number(&row.cell)), row.estimate?.median)));
+        line(subject.0, points.collect(), 1)
+    });
+    (numbers.len() > 1).then(|| lines.collect())
+}
+
+pub(super) fn with_note(charts: Vec<Chart>, note: &str) -> Vec<Block> {
+    if charts.is_empty() { Vec::new() } else { vec![Block::Gallery(charts), Block::Text(note.to_owned())] }
+}
+
+/// A small chart for each work that has a plot. `alike` removes from a cell the property in which the rows of a chart
+/// may differ, apart from the subject.
+pub(super) fn charts(
+    rows: &[&CellSummary],
+    alike: fn(Cell) -> Cell,
+    label: &str,
+    plot: impl Fn(&[&CellSummary]) -> Option<Plot>,
+) -> Vec<Chart> {
+    let works = works(rows, alike);
+    let cells: Vec<_> = works.iter().map(|(work, _)| work).collect();
+    let differing: Vec<_> = axis::differing(&cells).into_iter().map(|axis| axis.name).collect();
+    let charts = works.iter().filter_map(|(work, rows)| {
+        let axes = PROPERTIES.iter().filter(|axis| axis.name == "mode" || differing.contains(&axis.name));
+        let caption = axis::phrase(work, axes.filter(|axis| axis.name != "netstack"));
+        Some(Chart {
+            label: format!("{label}: {caption}"),
+            plot: plot(rows)?,
+            captions: vec![caption],
+            legend: charts::legend(rows),
+        })
+    });
+    charts.collect()
+}
+
+/// The rows of each work and runtime: those of the stacks, and those of the kernel for comparison.
+fn works<'a>(rows: &[&'a CellSummary], alike: fn(Cell) -> Cell) -> Vec<(Cell, Vec<&'a CellSummary>)> {
+    let has_stacks = rows.iter().any(|row| row.cell.is_contender());
+    let mut works: Vec<(Cell, Vec<_>)> = Vec::new();
+    for row in rows.iter().filter(|row| row.cell.is_contender() || !has_stacks) {
+        let work = alike(row.cell.clone());
+        if works.iter().any(|(other, _)| is_rival(other, &work)) {
+            continue;
+        }
+        let mut rivals = rows.to_vec();
+        rivals.retain(|row| is_rival(&work, &alike(row.cell.clone())));
+        // Both would have the kernel's mark.
+        if rivals.iter().any(|row| row.cell.subject() == Subject::Kernel) {
+            rivals.retain(|row| row.cell.subject() != Subject::Loopback);
+        }
+        works.push((work, rivals));
+    }
+    works
+}
+
+/// Whether two cells fit into one chart: they differ only in the subject, or one is the kernel's, which lacks some of the
+/// properties.
+pub(super) fn is_rival(one: &Cell, other: &Cell) -> bool {
+    let is_subject = |name| matches!(name, "layer" | "netstack" | "program" | "forwarder");
+    let agrees = |property: &Property| {
+        !(property.is_of(one) && property.is_of(other)) || property.machine_value(one) == property.machine_value(other)
+    };
+    let is_alike = one.subject().name() == other.subject().name() || one.stack().is_none() || other.stack().is_none();
+    is_alike && PROPERTIES.iter().all(|property| is_subject(property.name) || agrees(property))
+}
+
+/// The quantiles of a cell up to the last one that is certain.
+fn curve(latency: &Latency) -> Vec<(f64, f64)> {
+    let slower = (0..=DECADES * POINTS_A_DECADE).map(|step| 10_f64.powf(-f64::from(step) / f64::from(POINTS_A_DECADE)));
+    let certain = slower.take_while(|slower| slower * latency.count() as f64 >= FEWEST_BEYOND);
+    let points = certain.map(|slower| 1.0 - slower).filter_map(|share| Some((share, latency.quantile_us(share)?)));
+    // A logarithmic scale has no 0.
+    points.filter(|(_, latency)| *latency > 0.0).collect()
+}
+
+/// A line through points, with a mark on every `every`-th point and on the last.
+fn line(mark: Mark, points: Vec<(f64, f64)>, every: usize) -> [Strokes; 2] {
+    let marked = points.iter().step_by(every).chain(points.last()).copied().collect();
+    [Strokes { mark, shape: Shape::Line, points }, Strokes { mark, shape: Shape::Marks, points: marked }]
+}
+
+/// A range of a logarithmic scale around one value of each point; `None` without points.
+fn factors_around(strokes: &[Strokes], value: fn((f64, f64)) -> f64) -> Option<Range<f64>> {
+    let values = || strokes.iter().flat_map(|strokes| &strokes.points).map(|point| value(*point));
+    Some(values().reduce(f64::min)? / FACTOR..values().reduce(f64::max)? * FACTOR)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::float_cmp, reason = "a test may panic, and its figures are exact")]
+
+    use std::time::Duration;
+
+    use netstacks::StackKind;
+
+    use super::*;
+    use crate::cell::{Mode, Requests, Workload};
+    use crate::measure::fixture::{cell, sample};
+    use crate::report::model::Sign;
+    use crate::sample::{RequestFacts, Sample};
+
+    fn rr(subject: Subject, parallel: u16) -> Cell {
+        let workload = Workload::Rr(Requests::default());
+        Cell { subject, workload, parallel, ..cell(StackKind::Smoltcp, Mode::Reader) }
+    }
+
+    /// A run of two seconds that answered a request in each number of microseconds up to `answered`.
+    fn run(cell: &Cell, answered: u64) -> Sample {
+        let mut latency = Latency::new();
+        (1..=answered).for_each(|microseconds| latency.record(Duration::from_micros(microseconds)));
+        let mut run = sample(cell, 0.0);
+        run.measured.requests = Some(RequestFacts { answered, latency, ..RequestFacts::default() });
+        run
+    }
+
+    fn loopback(cell: &Cell) -> Cell {
+        Cell { subject: Subject::Loopback, offload: None, mtu: None, window_bytes: None, ..cell.clone() }
+    }
+
+    /// The charts of a gallery: their captions and their lines.
+    fn lines(blocks: Vec<Block>) -> Vec<(String, Vec<Strokes>)> {
+        let gallery = blocks.into_iter().find_map(|block| match block {
+            Block::Gallery(charts) => Some(charts),
+            _ => None,
+        });
+        let chart = |chart: Chart| {
+            let Plot::Plane { mut strokes, .. } = chart.plot else { unreachable!() };
+            strokes.retain(|strokes| strokes.shape == Shape::Line);
+            (chart.captions[0].clone(), strokes)
+        };
+        gallery.unwrap_or_default().into_iter().map(chart).collect()
+    }
+
+    #[test]
+    fn a_curve_has_the_quantiles_and_ends_where_few_requests_are_slower() {
+        let stack = rr(Subject::Path(StackKind::Smoltcp), 1);
+        let runs = [run(&stack, 1000), run(&stack, 1000), run(&loopback(&stack), 500)];
+        let charts = lines(latencies(&Series::split("runs", &runs, &[])[0]));
+        let [(_, strokes)] = &charts[..] else { unreachable!("{} charts", charts.len()) };
+        assert_eq!(strokes.iter().map(|line| line.mark.sign).collect::<Vec<_>>(), [Sign::Diamond, Sign::Square]);
+        let points = &strokes[1].points;
+        let all = measure::latency(&runs[..2]);
+        assert!(points.iter().all(|(share, latency)| all.quantile_us(*share) == Some(*latency)));
+        let near = |wanted: f64| points.iter().find(|(share, _)| (share - wanted).abs() < 1e-9).unwrap().1;
+        assert!((near(0.9) / 900.0 - 1.0).abs() < 0.002 && (near(0.99) / 990.0 - 1.0).abs() < 0.002);
+        // Of 2000 requests ten are slower at 99.5 %.
+        let last = points.last().unwrap().0;
+        assert!((0.99..0.995 + 1e-9).contains(&last), "{last}");
+    }
+
+    #[test]
+    fn a_line_has_the_medians_by_the_number_of_connections() {
+        let path = |parallel| rr(Subject::Path(StackKind::Lwip), parallel);
+        let other = Cell { mtu: Some(9000), ..path(1) };
+        let runs = [
+            run(&path(1), 100),
+            run(&path(1), 300),
+            run(&path(50), 4000),
+            run(&loopback(&path(1)), 600),
+            run(&other, 100),
+        ];
+        let charts = lines(by_connections(&Series::split("runs", &runs, &[])[0]));
+        let [(caption, strokes)] = &charts[..] else { unreachable!("{} charts", charts.len()) };
+        assert_eq!(caption, "rr, MTU 1500");
+        let points = |sign| &strokes.iter().find(|line| line.mark.sign == sign).unwrap().points;
+        assert_eq!(*points(Sign::Circle), [(1.0, 100.0), (50.0, 2000.0)]);
+        assert_eq!(*points(Sign::Diamond), [(1.0, 300.0)]);
+    }
+
+    /// The marks of programs without a profile of ours are few.
+    #[test]
+    fn two_programs_with_one_mark_have_a_line_each() {
+        let [one, other] = ["mine-1.2", "mine-2.1"].map(|name| Subject::Program(name.parse().unwrap()));
+        let runs: Vec<_> = [(one, 1, 100), (one, 100, 400), (other, 1, 900), (other, 100, 800)]
+            .map(|(subject, parallel, answered)| run(&rr(subject, parallel), answered))
+            .into();
+        assert_eq!(charts::mark(&runs[0].cell), charts::mark(&runs[2].cell));
+        let charts = lines(by_connections(&Series::split("runs", &runs, &[])[0]));
+        let [(_, strokes)] = &charts[..] else { unreachable!("{} charts", charts.len()) };
+        assert_eq!(strokes.iter().map(|line| line.points.len()).collect::<Vec<_>>(), [2, 2]);
+    }
+}

@@ -1,0 +1,79 @@
+//! One page that needs no other file: it has no script and no font, and makes no request.
+
+mod table;
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+
+use askama::Template;
+
+use self::table::View;
+use super::model::{Block, Document, Section};
+use super::plot::Width;
+
+#[derive(Template)]
+#[template(path = "page.html")]
+struct Page<'a> {
+    document: &'a Document,
+    parts: Vec<Part<'a>>,
+}
+
+/// A section with what the contents say of it.
+struct Part<'a> {
+    /// The name by which links find it.
+    anchor: String,
+    heading: String,
+    /// The series that it is about, if there are several.
+    of: Option<String>,
+    section: &'a Section,
+}
+
+/// Blocks of a section.
+#[derive(Template)]
+#[template(path = "blocks.html")]
+struct Blocks<'a> {
+    blocks: &'a [Block],
+}
+
+/// Writes the page.
+pub(super) fn html(document: &Document, out: &mut impl Write) -> io::Result<()> {
+    Page { document, parts: parts(&document.sections) }.write_into(out).map_err(io::Error::other)
+}
+
+fn blocks(blocks: &[Block]) -> askama::Result<String> {
+    Blocks { blocks }.render()
+}
+
+/// The series of one file have its name and their kinds, but a heading needs only the kind.
+fn parts(sections: &[Section]) -> Vec<Part<'_>> {
+    let of_series = || sections.iter().filter(|section| section.kind == "overview").filter_map(|one| one.of.as_deref());
+    let file = |of: &'_ str| of.split(", ").next().unwrap_or_default().to_owned();
+    let files: BTreeSet<_> = of_series().map(file).collect();
+    let words =
+        |of: &str| match files.first().filter(|_| files.len() == 1).and_then(|file| of.strip_prefix(file.as_str())) {
+            Some("") => "streams".to_owned(),
+            Some(kind) => kind.trim_start_matches(", ").to_owned(),
+            None => of.to_owned(),
+        };
+    let part = |section: &'_ Section| -> (String, Option<String>) {
+        let of = section.of.as_deref().map(words);
+        (of.as_ref().map_or_else(|| section.title.to_owned(), |of| format!("{}: {of}", section.title)), of)
+    };
+    let mut used = BTreeSet::new();
+    let parts = sections.iter().map(|section| {
+        let (heading, of) = part(section);
+        // Names of files in other letters may have the same anchor.
+        let mut anchor = anchor(&heading);
+        while !used.insert(anchor.clone()) {
+            anchor.push_str("-2");
+        }
+        Part { anchor, heading, of, section }
+    });
+    parts.collect()
+}
+
+/// A heading in small letters and digits, with hyphens between its words.
+fn anchor(heading: &str) -> String {
+    let words = heading.split(|character: char| !character.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("-")
+}

@@ -1,0 +1,137 @@
+//! A report before it has a format: headings, sentences, tables and charts.
+
+mod chart;
+
+use comfy_table::{CellAlignment, TableStyle};
+
+pub(super) use self::chart::{
+    Axis, Bar, Chart, Group, Guide, Mark, Panel, Plot, Reference, Scale, Shape, Sign, Strokes,
+};
+use super::format::UNKNOWN;
+
+/// A report.
+pub(super) struct Document {
+    pub(super) title: &'static str,
+    /// The main chart.
+    pub(super) picture: Chart,
+    pub(super) sections: Vec<Section>,
+    /// A row for each cell of each series, with all figures unrounded, for other programs.
+    pub(super) records: Table,
+    /// The same figures for programs that track them from commit to commit.
+    pub(super) benchmarks: Vec<Benchmark>,
+}
+
+/// Figures under a name that is the same in every file.
+pub(super) struct Benchmark {
+    pub(super) name: String,
+    pub(super) measures: Vec<Measure>,
+}
+
+/// One of them, unrounded.
+pub(super) struct Measure {
+    /// With its unit at the end.
+    pub(super) name: &'static str,
+    pub(super) unit: &'static str,
+    pub(super) value: f64,
+    pub(super) interval: Option<[f64; 2]>,
+    /// `None` if neither is.
+    pub(super) more_is_better: Option<bool>,
+}
+
+/// A part of a report, with a heading.
+pub(super) struct Section {
+    /// Its kind, for a style sheet.
+    pub(super) kind: &'static str,
+    pub(super) title: &'static str,
+    /// The series that it is about, if there are several.
+    pub(super) of: Option<String>,
+    pub(super) blocks: Vec<Block>,
+}
+
+/// A piece of a section.
+pub(super) enum Block {
+    /// A paragraph.
+    Text(String),
+    /// Lines with a title.
+    List(&'static str, Vec<String>),
+    Table(Table),
+    Chart(Chart),
+    /// Many small charts.
+    Gallery(Vec<Chart>),
+    /// Command lines.
+    Code(Vec<String>),
+    /// Blocks that a reader unfolds, under their title. Only a page has them.
+    Details(String, Vec<Block>),
+}
+
+/// A table.
+pub(super) struct Table {
+    pub(super) name: String,
+    pub(super) columns: Vec<Column>,
+    pub(super) rows: Vec<Vec<String>>,
+}
+
+/// A column's head.
+pub(super) struct Column {
+    pub(super) title: String,
+    /// Whether it holds numbers, which are aligned to the right.
+    pub(super) is_number: bool,
+    pub(super) need: Need,
+    /// How good the value of each row is, which a page shows as a colour; empty for none.
+    pub(super) percent_of_best: Vec<u8>,
+    /// Whether the value of each row stands out; empty for none.
+    pub(super) bold: Vec<bool>,
+}
+
+/// Whether a column is shown if there is little room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Need {
+    Always,
+    /// As long as there is room.
+    Wanted,
+    /// If there is room after those that are wanted.
+    Extra,
+}
+
+impl Column {
+    pub(super) fn new(title: impl Into<String>, is_number: bool) -> Self {
+        Self { title: title.into(), is_number, need: Need::Always, percent_of_best: Vec::new(), bold: Vec::new() }
+    }
+
+    pub(super) fn if_room(self, need: Need) -> Self {
+        Self { need, ..self }
+    }
+}
+
+impl Table {
+    /// A table without rows.
+    pub(super) fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), columns: Vec::new(), rows: Vec::new() }
+    }
+
+    /// Appends a column, with a value for each row; [`UNKNOWN`] for `None`.
+    pub(super) fn push<T: Into<Option<String>>>(&mut self, column: Column, values: impl IntoIterator<Item = T>) {
+        self.columns.push(column);
+        for (index, value) in values.into_iter().enumerate() {
+            let value = value.into().unwrap_or_else(|| UNKNOWN.to_owned());
+            match self.rows.get_mut(index) {
+                Some(row) => row.push(value),
+                None => self.rows.push(vec![value]),
+            }
+        }
+    }
+
+    /// Its lines as text, with numbers aligned to the right. `written` formats a text, which may be bold.
+    pub(super) fn lines(&self, style: TableStyle, written: fn(&str, bool) -> String) -> Vec<String> {
+        let mut table = comfy_table::Table::new();
+        table.load_style(style).set_header(self.columns.iter().map(|column| written(&column.title, false)));
+        for (index, row) in self.rows.iter().enumerate() {
+            let is_bold = |column: &Column| column.bold.get(index).copied().unwrap_or_default();
+            table.add_row(row.iter().zip(&self.columns).map(|(value, column)| written(value, is_bold(column))));
+        }
+        for (column, Column { is_number, .. }) in table.column_iter_mut().zip(&self.columns) {
+            column.set_cell_alignment(if *is_number { CellAlignment::Right } else { CellAlignment::Left });
+        }
+        table.lines().map(|line| line.trim_end().to_owned()).collect()
+    }
+}

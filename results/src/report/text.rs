@@ -1,0 +1,406 @@
+//! A single run: one line for a script, and its details for a person.
+
+use std::io::{self, Write};
+
+use bytesize::ByteSize;
+use netstacks::Repairs;
+
+use super::axis;
+use super::format::with_sides;
+use crate::cell::properties::PROPERTIES;
+use crate::cell::{Layer, Protocol, Verify};
+use crate::measure::metric::METRICS;
+use crate::plural;
+use crate::sample::{IdleFacts, Interval, MAX_LOST_SHARE, Sample, gbps};
+
+/// Writes the line to `out` if the run succeeded, and everything else to `err`.
+///
+/// # Errors
+///
+/// Errors of `out`. Errors of `err` are ignored.
+pub fn text(sample: &Sample, out: &mut impl Write, err: &mut impl Write) -> io::Result<()> {
+    if sample.is_ok() {
+        let cell = &sample.cell;
+        let name = match (cell.forwarder(), cell.mode) {
+            (Some(forwarder), _) => format!("forwarder: {forwarder};"),
+            (None, Some(mode)) => format!("client io mode: {mode},"),
+            (None, None) => "client io mode: none,".to_owned(),
+        };
+        match (sample.requests_per_second(), &sample.measured.idle) {
+            (Some(rate), _) => writeln!(out, "{name} transactions: {rate:.1} /s, {}", latencies(sample))?,
+            (None, Some(idle)) => writeln!(out, "{name} {}", memory(sample, idle))?,
+            (None, None) => writeln!(out, "{name} throughput: {:.3} Gbps{}", sample.gbps(), lost(sample))?,
+        }
+    }
+    out.flush()?;
+    // The figure is written. If nothing reads the details, that is no error.
+    let _unread = details(sample, err);
+    Ok(())
+}
+
+/// The main quantiles of its latencies.
+fn latencies(sample: &Sample) -> String {
+    let quantiles =
+        METRICS.iter().filter(|metric| matches!(metric.name, "latency_p50_us" | "latency_p99_us" | "latency_p999_us"));
+    let values = quantiles.map(|metric| {
+        let value = metric.of_run(sample).map_or_else(|| "unknown".to_owned(), |value| metric.write_with_unit(value));
+        format!("{}: {value}", metric.title)
+    });
+    format!("latency {}", values.collect::<Vec<_>>().join(", "))
+}
+
+/// The share of the datagrams that were lost, and whether a search accepts less.
+fn lost(sample: &Sample) -> String {
+    let share = sample.measured.datagrams.and_then(|datagrams| datagrams.lost_share());
+    let more = sample.lost_more().map(|_| format!(", more than the {} % of a search", MAX_LOST_SHARE * 100.0));
+    share.map(|share| format!(", lost: {:.3} %{}", share * 100.0, more.unwrap_or_default())).unwrap_or_default()
+}
+
+/// The memory of connections, or of flows: of each one, and the share that was released after all had ended.
+fn memory(sample: &Sample, idle: &IdleFacts) -> String {
+    let each =
+        idle.bytes_per_connection().map_or_else(|| "unknown".to_owned(), |bytes| format!("{:.1} KiB", bytes / 1024.0));
+    let released =
+        idle.released_share().map_or_else(|| "unknown".to_owned(), |share| format!("{:.0} %", share * 100.0));
+    let after = idle.release.as_secs_f64();
+    format!("{}s: {}, memory: {each} each, released: {released} after {after} s", held(sample), idle.connections)
+}
+
+/// The noun for the connections or flows that a run held open.
+fn held(sample: &Sample) -> &'static str {
+    sample.cell.workload().unit()
+}
+
+/// Writes a line for each part of the run.
+fn details(sample: &Sample, err: &mut impl Write) -> io::Result<()> {
+    let mut lines: Vec<(&str, String)> = Vec::new();
+    lines.extend(device(sample).map(|device| ("device", device)));
+    lines.extend(subject(sample));
+    lines.extend(repairs(sample).map(|repairs| ("repairs", repairs)));
+    lines.extend(client(sample).map(|client| ("client", client)));
+    lines.extend(connection(sample).map(|connection| ("tcp", connection)));
+    lines.push(("delivered", delivered(sample)));
+    lines.extend(each_way(sample).map(|rates| ("each way", rates)));
+    lines.extend(figures(sample));
+    lines.extend(intervals(sample).map(|interval| ("interval", interval)));
+    lines.extend(sample.warnings().iter().map(|warning| ("warning", warning.to_string())));
+    for (name, text) in lines {
+        // Warnings are not aligned with the other lines.
+        let width = if name == "warning" { 0 } else { 10 };
+        writeln!(err, "{:<width$} {text}", format!("{name}:"))?;
+    }
+    Ok(())
+}
+
+fn device(sample: &Sample) -> Option<String> {
+    let device = sample.measured.device.as_ref()?;
+    let queue = device.tx_queue_len.map(|len| format!(", queue of {}", plural(len, "packet"))).unwrap_or_default();
+    let offload = if device.offload { "on" } else { "off" };
+    Some(format!("{}, MTU {}, offload {offload}{queue}", device.name, device.mtu))
+}
+
+/// The stack or the forwarder.
+fn subject(sample: &Sample) -> Option<(&'static str, String)> {
+    let (cell, effective) = (&sample.cell, sample.measured.effective.as_ref());
+    if let Some(forwarder) = cell.forwarder() {
+        let row = forwarder.row().map(|row| format!(" (row {row} of the table)")).unwrap_or_default();
+        return Some(("forwarder", format!("{forwarder}{row}")));
+    }
+    if let (Some(program), Some(facts)) = (cell.program(), sample.measured.program.as_deref()) {
+        let version = facts.version.as_deref().map(|version| format!(", {version}")).unwrap_or_default();
+        return Some(("subject", format!("{program}{version}")));
+    }
+    let (stack, effective) = (cell.stack()?, effective?);
+    let shards = if effective.shards == 1 { String::new() } else { format!(" in {} shards", effective.shards) };
+    let [window_in, window_out] =
+        [effective.receive_buffer_bytes, effective.send_buffer_bytes].map(|bytes| bytes as u64);
+    Some((
+        "stack",
+        format!(
+            "{stack} {} on {}{shards}, window {} in, {} out, congestion control {}",
+            effective.stack_version,
+            cell.runtime,
+            ByteSize(window_in),
+            ByteSize(window_out),
+            effective.congestion
+        ),
+    ))
+}
+
+/// The repairs that were active, if some were switched off.
+fn repairs(sample: &Sample) -> Option<String> {
+    let active = sample.measured.effective.as_ref()?.repairs.join(", ");
+    let chosen = Some(sample.cell.repairs).filter(|repairs| *repairs != Repairs::ALL)?;
+    Some(if active.is_empty() { chosen.to_string() } else { format!("{chosen}; active: {active}") })
+}
+
+/// The load of the clients. The device alone has none.
+fn client(sample: &Sample) -> Option<String> {
+    let names = [
+        "mode",
+        "generator",
+        "parallel",
+        "pin",
+        "protocol",
+        "datagram_bytes",
+        "bitrate",
+        "background",
+        "think_ns",
+        "blackholes",
+        "ipv6",
+    ];
+    let load = axis::phrase(&sample.cell, PROPERTIES.iter().filter(|axis| names.contains(&axis.name)));
+    let is_udp = sample.cell.workload().protocol() == Some(Protocol::Udp);
+    match sample.cell.layer {
+        Layer::Device => None,
+        Layer::Stack => Some(format!("{load}, scripted")),
+        _ if is_udp && sample.measured.congestion.is_none() => Some(load),
+        _ => Some(format!("{load}, congestion control {}", sample.measured.congestion.as_deref().unwrap_or("unknown"))),
+    }
+}
+
+/// The kernel's statistics of the client's connection.
+fn connection(sample: &Sample) -> Option<String> {
+    let tcp = sample.measured.tcp?;
+    let time = |time_us: Option<u64>| time_us.map_or_else(|| "unknown".to_owned(), microseconds);
+    let size = |bytes: Option<u64>| bytes.map_or_else(|| "unknown".to_owned(), |bytes| ByteSize(bytes).to_string());
+    Some(format!(
+        "round trip {}, at least {}; window {} out, {} in, congestion window {}",
+        time(tcp.rtt_us),
+        time(tcp.min_rtt_us),
+        size(tcp.send_window_bytes),
+        size(tcp.receive_window_bytes),
+        size(tcp.congestion_window_bytes)
+    ))
+}
+
+/// The payload, and how much of it is known to be right.
+fn delivered(sample: &Sample) -> String {
+    let measured = &sample.measured;
+    let what = match (&measured.requests, &measured.idle) {
+        (Some(requests), _) => plural(requests.answered, "response"),
+        (None, Some(idle)) => format!("{} held open", plural(idle.connections, held(sample))),
+        (None, None) => plural(measured.bytes, "byte"),
+    };
+    let verified = match measured.verified {
+        _ if !sample.is_ok() => "",
+        Verify::Sample => ", the warm-up verified",
+        Verify::Full => ", all verified",
+        Verify::Off => ", only counted",
+    };
+    format!("{what} in {:.6} s{verified}", measured.elapsed.as_secs_f64())
+}
+
+/// The rate of each direction, if there were two.
+fn each_way(sample: &Sample) -> Option<String> {
+    let measured = &sample.measured;
+    let read = measured.bytes_back?;
+    let [written, read] = [measured.bytes.saturating_sub(read), read].map(|bytes| gbps(bytes, measured.elapsed));
+    Some(format!("{written:.3} Gbps written by the clients, {read:.3} Gbps read"))
+}
+
+/// The known figures that have a line in this report.
+fn figures(sample: &Sample) -> impl Iterator<Item = (&'static str, String)> {
+    let mut lines: Vec<(&str, Vec<String>)> = Vec::new();
+    for metric in METRICS.iter().filter(|metric| (metric.exists)(&sample.cell)) {
+        let (Some((line, words)), Some(value)) = (metric.in_text, metric.of_run(sample)) else { continue };
+        let words = with_sides(words, &[&sample.cell]).replace("{}", &metric.write_with_unit(value));
+        match lines.last_mut().filter(|(last, _)| *last == line) {
+            Some((_, figures)) => figures.push(words),
+            None => lines.push((line, vec![words])),
+        }
+    }
+    lines.into_iter().map(|(line, figures)| (line, figures.join(", ")))
+}
+
+/// The parts of the timed window, if it has bulk bytes.
+fn intervals(sample: &Sample) -> impl Iterator<Item = String> {
+    let has_bytes = sample.cell.workload().is_bulk();
+    sample.measured.parts().filter(move |_| has_bytes).map(|(begin, length, part)| {
+        let (from, to) = (begin.as_secs_f64(), part.end.as_secs_f64());
+        let rate = gbps(part.bytes, length);
+        format!("{from:.2}–{to:.2} s  {rate:.2} Gbps{}", load(part))
+    })
+}
+
+/// The load of a forwarder or proxy in an interval, as far as it is known.
+fn load(part: &Interval) -> String {
+    let cpu = part.cpu_seconds.map(|seconds| format!(", {seconds:.3} s of CPU time"));
+    let memory = part.rss_bytes.map(|bytes| format!(", {:.2} MB", bytes as f64 / 1e6));
+    [cpu, memory].into_iter().flatten().collect()
+}
+
+/// A time in microseconds, or from a thousand on in milliseconds.
+fn microseconds(time_us: u64) -> String {
+    if time_us < 1000 { format!("{time_us} µs") } else { format!("{:.2} ms", time_us as f64 / 1000.0) }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::num::{NonZeroU16, NonZeroU64};
+    use std::time::Duration;
+
+    use netstacks::{Effective, StackKind};
+
+    use super::*;
+    use crate::cell::{Cell, Datagrams, Generator, Mode, ROWS, Subject, Workload};
+    use crate::measure::fixture::{cell, forwarder, sample};
+    use crate::sample::{CpuTime, DatagramFacts, DeviceFacts, Measurements, Packets, Status, TcpFacts};
+
+    /// The output for a run of a gigabyte in a second: standard output, and standard error.
+    fn printed(cell: &Cell, change: fn(&mut Measurements)) -> String {
+        let mut sample = sample(cell, 8.0);
+        let measured = &mut sample.measured;
+        measured.bytes = 1_000_000_000;
+        measured.elapsed = Duration::from_secs(1);
+        measured.verified = Verify::Full;
+        measured.cpu = CpuTime { client_seconds: Some(0.25), subject_seconds: Some(0.75) };
+        measured.packets = Packets { rx: 700, rx_bytes: 28_000, tx: 15_900, tx_bytes: 1_000_636_000 };
+        measured.retransmits = Some(0);
+        measured.device =
+            Some(DeviceFacts { name: "tun8".to_owned(), mtu: 1500, offload: true, tx_queue_len: Some(500) });
+        change(measured);
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        text(&sample, &mut out, &mut err).unwrap();
+        let [out, err] = [out, err].map(|bytes| String::from_utf8(bytes).unwrap());
+        format!("{out}--- stderr\n{err}")
+    }
+
+    fn of(subject: Subject, workload: Workload) -> Cell {
+        Cell { subject, workload, ..cell(StackKind::Smoltcp, Mode::Reader) }
+    }
+
+    #[test]
+    fn the_kernel_against_itself() {
+        let cell = Cell { parallel: 2, ..of(Subject::Loopback, Workload::Stream(Mode::Reader)) };
+        insta::assert_snapshot!(printed(&cell, |measured| {
+            measured.congestion = Some("cubic".to_owned());
+            measured.device = None;
+            measured.tcp = Some(TcpFacts {
+                rtt_us: Some(12_345),
+                min_rtt_us: Some(67),
+                congestion_window_bytes: Some(4 << 20),
+                send_window_bytes: Some(65_536),
+                receive_window_bytes: None,
+            });
+        }));
+    }
+
+    #[test]
+    fn the_device_alone_with_intervals() {
+        insta::assert_snapshot!(printed(&of(Subject::Device, Workload::Packets), |measured| {
+            measured.device_drops = Some(0);
+            measured.intervals = [(502_000, 100_000_000), (1_000_000, 1_500_000_000), (1_004_000, 0)]
+                .map(|(end_us, bytes)| Interval { end: Duration::from_micros(end_us), bytes, ..Interval::default() })
+                .to_vec();
+        }));
+    }
+
+    #[test]
+    fn a_stack_alone() {
+        let cell = of(Subject::Stack(StackKind::Smoltcp), Workload::Stream(Mode::Writer));
+        insta::assert_snapshot!(printed(&cell, |measured| measured.cpu.client_seconds = None));
+    }
+
+    #[test]
+    fn repairs_are_named_if_some_are_off() {
+        for repairs in [Repairs::ALL, Repairs::NONE] {
+            let cell = Cell { repairs, ..of(Subject::Stack(StackKind::Smoltcp), Workload::Stream(Mode::Writer)) };
+            let printed = printed(&cell, |measured| {
+                measured.effective = Some(Effective {
+                    stack_version: "1".into(),
+                    shards: 1,
+                    receive_buffer_bytes: 1,
+                    send_buffer_bytes: 1,
+                    window_scale: None,
+                    largest_packet_bytes: 1,
+                    congestion: "none".into(),
+                    checksum_verified: false,
+                    checksum_computed: false,
+                    repairs: vec!["one".into(), "two".into()],
+                });
+            });
+            let is_named = printed.contains("\nrepairs:   none; active: one, two\n");
+            assert_eq!((is_named, printed.contains("repairs")), (repairs == Repairs::NONE, repairs == Repairs::NONE));
+        }
+    }
+
+    #[test]
+    fn the_line_says_if_more_was_lost_than_a_search_accepts() {
+        let len = NonZeroU16::new(1472).unwrap();
+        let datagrams = of(Subject::Loopback, Workload::Datagrams(Datagrams { mode: Mode::Reader, len }));
+        let line = |cell: &Cell, change: fn(&mut Measurements)| printed(cell, change).lines().next().map(str::to_owned);
+        let lost = |measured: &mut Measurements| {
+            measured.datagrams = Some(DatagramFacts { sent: 1000, arrived: 998, ..DatagramFacts::default() });
+        };
+        let next_to_none = |measured: &mut Measurements| {
+            measured.datagrams = Some(DatagramFacts { sent: 1000, arrived: 999, ..DatagramFacts::default() });
+        };
+        let searched = line(&datagrams, lost).unwrap();
+        assert!(searched.ends_with(" Gbps, lost: 0.200 %, more than the 0.1 % of a search"), "{searched}");
+        assert!(line(&datagrams, next_to_none).unwrap().ends_with(" Gbps, lost: 0.100 %"));
+        let told = Cell { bitrate: NonZeroU64::new(1_000_000), ..datagrams };
+        assert!(line(&told, lost).unwrap().ends_with(" Gbps, lost: 0.200 %"));
+    }
+
+    #[test]
+    fn the_line_says_after_which_time_memory_was_released() {
+        let idle = |measured: &mut Measurements| {
+            let facts = IdleFacts { connections: 11, release: Duration::from_secs(1), ..IdleFacts::default() };
+            let rss = [Some(1 << 20), Some(2 << 20), Some(2 << 20), Some(2 << 20)];
+            let [rss_before_bytes, rss_open_bytes, rss_idle_bytes, rss_closed_bytes] = rss;
+            measured.idle =
+                Some(IdleFacts { rss_before_bytes, rss_open_bytes, rss_idle_bytes, rss_closed_bytes, ..facts });
+        };
+        let printed = printed(&of(Subject::Path(StackKind::Smoltcp), Workload::Idle), idle);
+        let line = "client io mode: idle, connections: 11, memory: 102.4 KiB each, released: 0 % after 1 s\n";
+        assert!(printed.starts_with(line), "{printed}");
+    }
+
+    #[test]
+    fn a_proxy() {
+        let cell = of(Subject::Proxy(StackKind::Smoltcp), Workload::Stream(Mode::Writer));
+        insta::assert_snapshot!(printed(&cell, loaded));
+    }
+
+    #[test]
+    fn a_forwarder_one_way() {
+        insta::assert_snapshot!(printed(&forwarder(ROWS[9]), loaded));
+    }
+
+    #[test]
+    fn a_forwarder_both_ways_by_iperf3() {
+        let workload = Workload::Stream(Mode::Both);
+        let cell = Cell { workload, generator: Generator::Iperf3, parallel: 4, ipv6: true, ..forwarder(ROWS[16]) };
+        insta::assert_snapshot!(printed(&cell, |measured| {
+            loaded(measured);
+            measured.bytes_back = Some(400_000_000);
+            (measured.verified, measured.reordered) = (Verify::Off, None);
+        }));
+    }
+
+    #[test]
+    fn a_run_that_failed_before_it_began() {
+        let cell = Cell { workload: Workload::Stream(Mode::Reader), ..forwarder(ROWS[11]) };
+        insta::assert_snapshot!(printed(&cell, |measured| {
+            *measured = Measurements::failed(Status::DeviceLost, "the forwarder ended");
+        }));
+    }
+
+    /// The measurements of a run with another process.
+    fn loaded(measured: &mut Measurements) {
+        measured.congestion = Some("cubic".to_owned());
+        measured.peak_rss_bytes = Some(7_200_000);
+        (measured.retransmits, measured.reordered, measured.device_drops) = (Some(3), Some(12), Some(0));
+        let interval = |(end_ms, bytes, cpu, rss): (u64, u64, f64, u64)| Interval {
+            end: Duration::from_millis(end_ms),
+            bytes,
+            cpu_seconds: Some(cpu),
+            rss_bytes: Some(rss),
+        };
+        let parts = [(600, 500_000_000, 0.47, 6_500_000), (1000, 500_000_000, 0.28, 7_100_000)];
+        measured.intervals = parts.map(interval).to_vec();
+    }
+}

@@ -1,0 +1,354 @@
+//! The measurements of one run, and the lines of the files that hold them.
+//!
+//! A [`Sample`] holds the [`Cell`] that was run, how the run ended and what it cost. It is a JSON object on a
+//! line ([`line()`]), the same from `--json` and in every file ([`SampleFile`]).
+
+mod environment;
+mod facts;
+mod file;
+mod latency;
+mod line;
+mod load;
+mod score;
+mod warning;
+
+use std::fmt;
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use netstacks::Effective;
+use platform::{FaultCounts, PacketCounts, Switches};
+use serde::{Deserialize, Serialize};
+
+pub use self::environment::{Environment, Origin, Program, field_text, fields};
+pub use self::facts::{
+    AdoptedFacts, BlackHoleFacts, DatagramFacts, IdleFacts, ProcessFacts, ProgramFacts, RequestFacts,
+};
+pub use self::file::{Appender, FileError, SampleFile};
+pub use self::latency::Latency;
+pub use self::line::{Head, SCHEMA, line, line_of_its_own, parse_line, score_line};
+pub use self::load::Load;
+pub use self::score::Score;
+/// A search for the highest rate of datagrams accepts a rate if it loses a smaller share than this.
+pub const MAX_LOST_SHARE: f64 = 0.001;
+
+pub use self::warning::{FEWEST_RUNS, SHORTEST_WINDOW, WIDEST_REACH, Warning};
+use crate::cell::{Cell, Mode, Subject, Verify};
+use crate::is_default;
+use crate::units::nanoseconds;
+
+/// One run. A value that the system does not report is `None`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    /// What was run.
+    pub cell: Cell,
+    /// The result.
+    pub measured: Measurements,
+    /// The machine and the program.
+    pub environment: Arc<Environment>,
+}
+
+/// A build of this program whose runs are in a file of `matrix --against`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Build {
+    /// The build that wrote the file
+    This,
+    /// The build that --against named
+    Against,
+}
+
+impl Build {
+    /// Whether it made a sample.
+    pub fn made(self, sample: &Sample) -> bool {
+        sample.measured.against == (self == Self::Against)
+    }
+}
+
+/// How a run ended, and what it cost.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Measurements {
+    /// How it ended.
+    pub status: Status,
+    /// Where and why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// The client's congestion control.
+    pub congestion: Option<String>,
+    /// Payload bytes delivered before the timed window.
+    pub warmup_bytes: u64,
+    /// Payload bytes that arrived in the timed window.
+    pub bytes: u64,
+    /// The part of them that clients read, where others wrote at the same time ([`Mode::Both`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_back: Option<u64>,
+    /// The timed window: from the client's go to the last byte's arrival (reader), or to the
+    /// acknowledgement of the last byte by the server application (writer).
+    #[serde(rename = "elapsed_ns", with = "nanoseconds")]
+    pub elapsed: Duration,
+    /// How much of the payload was really checked.
+    pub verified: Verify,
+    /// CPU time in the timed window.
+    pub cpu: CpuTime,
+    /// Context switches in the timed window.
+    #[serde(default)]
+    pub switches: SwitchFacts,
+    /// The share of all processors' time that the host of this virtual machine took in the timed window (steal):
+    /// 0 to 1.
+    pub stolen_share: Option<f64>,
+    /// For how long this process was stopped or not scheduled at all in the timed window, in seconds.
+    pub stopped_seconds: Option<f64>,
+    /// The largest resident set of the process of the subject, in bytes.
+    pub peak_rss_bytes: Option<u64>,
+    /// Segments that the kernel retransmitted in the timed window.
+    pub retransmits: Option<u64>,
+    /// Packets that a forwarder wrote in the timed window after a later one of their flow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reordered: Option<u64>,
+    /// Packets that the device dropped in the timed window, both ways.
+    pub device_drops: Option<u64>,
+    /// What the link did to packets in the timed window, if it has conditions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<FaultCounts>,
+    /// The queues of the device, if the stack has several shards.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_facts: Option<QueueFacts>,
+    /// Packets that crossed the device in the timed window.
+    pub packets: Packets,
+    /// The client's connection at the end of the timed window; with several streams the first.
+    pub tcp: Option<TcpFacts>,
+    /// What arrived in each part of the timed window, where that was asked for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub intervals: Vec<Interval>,
+    /// Payload bytes that arrived in each third of the timed window, if it was long enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thirds: Option<[u64; 3]>,
+    /// From the end of the outage until something arrived again, in seconds; `None` if nothing did, or without an outage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovery_seconds: Option<f64>,
+    /// The requests of the timed window, if the load was of requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<RequestFacts>,
+    /// Payload bytes of the stream beside the requests, both ways, in the timed window.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub background_bytes: Option<u64>,
+    /// The datagrams of the timed window, if the load was over UDP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub datagrams: Option<DatagramFacts>,
+    /// The memory of the connections, if they were only held open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle: Option<IdleFacts>,
+    /// The program, if the run was of one as it is.
+    #[serde(rename = "program_facts", default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<Box<ProgramFacts>>,
+    /// When the run began, in milliseconds since 1970 (UTC).
+    pub started_unix_ms: Option<u64>,
+    /// The device, once it was open.
+    pub device: Option<DeviceFacts>,
+    /// What the stack really used.
+    pub effective: Option<Effective>,
+    /// The round of a matrix, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round: Option<u32>,
+    /// Whether the other build of `matrix --against` made the run.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub against: bool,
+}
+
+/// CPU time, user and system, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CpuTime {
+    /// Of the load: the client's threads; with a forwarder or a proxy, clients and servers.
+    pub client_seconds: Option<f64>,
+    /// Of the subject, and of the kernel's work on its behalf: all other threads of the process, or the process of
+    /// the forwarder or proxy.
+    pub subject_seconds: Option<f64>,
+}
+
+/// Context switches of the threads of both sides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwitchFacts {
+    /// Of the threads of [`CpuTime::client_seconds`].
+    pub client: Option<Switches>,
+    /// Of the threads of [`CpuTime::subject_seconds`]. Of another process, only threads that have not ended count.
+    pub subject: Option<Switches>,
+}
+
+/// Packets that crossed the link; a super-packet counts as one. With a forwarder they are the packets in the
+/// payload's direction, or with [`Mode::Both`] all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Packets {
+    /// From the device to the stack, or those that the forwarder read.
+    pub rx: u64,
+    /// From the stack to the device, or those that the forwarder wrote.
+    pub tx: u64,
+    /// Bytes of the former, with IP headers.
+    pub rx_bytes: u64,
+    /// Bytes of the latter, with IP headers.
+    pub tx_bytes: u64,
+}
+
+impl From<PacketCounts> for Packets {
+    fn from(counts: PacketCounts) -> Self {
+        let PacketCounts { rx_packets, rx_bytes, tx_packets, tx_bytes } = counts;
+        Self { rx: rx_packets, tx: tx_packets, rx_bytes, tx_bytes }
+    }
+}
+
+/// The queues of a device between several shards of a stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueFacts {
+    /// How many there are: one for each shard, or one in all.
+    pub queues: u16,
+    /// Packets that a shard got and passed on to another, whose flow they were of, in the timed window.
+    pub passed_on: u64,
+}
+
+impl QueueFacts {
+    /// The packets since `earlier`.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self { passed_on: self.passed_on.saturating_sub(earlier.passed_on), ..self }
+    }
+}
+
+/// The kernel's statistics of the client's connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TcpFacts {
+    /// Smoothed round-trip time, in microseconds.
+    pub rtt_us: Option<u64>,
+    /// Smallest round-trip time so far, in microseconds.
+    pub min_rtt_us: Option<u64>,
+    /// Congestion window, in bytes.
+    pub congestion_window_bytes: Option<u64>,
+    /// Window that the stack advertises, in bytes.
+    pub send_window_bytes: Option<u64>,
+    /// Window that the kernel advertises, in bytes.
+    pub receive_window_bytes: Option<u64>,
+}
+
+/// A part of the timed window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// Its end, from the beginning of the timed window.
+    #[serde(rename = "end_ns", with = "nanoseconds")]
+    pub end: Duration,
+    /// Payload bytes that arrived in it.
+    pub bytes: u64,
+    /// CPU time in it of the forwarder or proxy, user and system, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_seconds: Option<f64>,
+    /// Its resident set at the end, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rss_bytes: Option<u64>,
+}
+
+/// The device of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceFacts {
+    /// The interface's name.
+    pub name: String,
+    /// Its MTU, in bytes.
+    pub mtu: usize,
+    /// Whether super-packets and partial checksums cross it.
+    pub offload: bool,
+    /// How many packets may wait for the stack, where the system has such a queue.
+    pub tx_queue_len: Option<u32>,
+}
+
+/// How a run ended. A failure is a result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Status {
+    /// Everything was delivered.
+    #[default]
+    Ok,
+    /// Time ran out, and nothing had arrived for a while.
+    Stalled,
+    /// The connection was reset or refused.
+    Reset,
+    /// Fewer bytes arrived than were sent.
+    Short,
+    /// Other bytes arrived than were sent.
+    Corrupt,
+    /// Time ran out while bytes were still arriving.
+    Timeout,
+    /// A task of the stack or the server panicked, or the process crashed.
+    Panicked,
+    /// The device or the stack on it failed.
+    DeviceLost,
+    /// In a matrix: the run was not tried, because two of its cell had timed out or stalled, and none had succeeded.
+    GivenUp,
+    /// In a matrix: the run could not begin although nothing that it needs is missing.
+    NotStarted,
+    /// In a matrix: the run could not begin because this system lacks something that it needs.
+    Unavailable,
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A file has the same names.
+        self.serialize(f)
+    }
+}
+
+impl Measurements {
+    /// The intervals, each with its start and its length.
+    pub fn parts(&self) -> impl Iterator<Item = (Duration, Duration, &Interval)> {
+        let mut begin = Duration::ZERO;
+        self.intervals.iter().map(move |interval| {
+            let start = mem::replace(&mut begin, interval.end);
+            (start, interval.end.saturating_sub(start), interval)
+        })
+    }
+
+    /// The measurements of a run that failed before its timed window.
+    pub fn failed(status: Status, detail: impl Into<String>) -> Self {
+        Self { status, detail: Some(detail.into()), ..Self::default() }
+    }
+}
+
+impl Sample {
+    /// Whether it has a figure: a failed run has none.
+    pub fn is_ok(&self) -> bool {
+        self.measured.status == Status::Ok
+    }
+
+    /// Delivered payload per time, in 10⁹ bits a second; 0 if no time has passed.
+    pub fn gbps(&self) -> f64 {
+        gbps(self.measured.bytes, self.measured.elapsed)
+    }
+
+    /// Answered requests a second; `None` if the load was not of requests.
+    pub fn requests_per_second(&self) -> Option<f64> {
+        let answered = self.measured.requests.as_ref()?.answered;
+        let seconds = self.measured.elapsed.as_secs_f64();
+        Some(if seconds > 0.0 { answered as f64 / seconds } else { 0.0 })
+    }
+
+    /// Idle connections, or flows, in a megabyte (10⁶ bytes) of memory; `None` for other loads, or if the memory is unknown.
+    pub fn connections_per_mb(&self) -> Option<f64> {
+        self.measured.idle?.bytes_per_connection().map(|bytes| 1e6 / bytes)
+    }
+
+    /// Mean size of the packets in the direction of the payload, or in both if it has both, in bytes, with IP headers: it
+    /// shows at once whether super-packets crossed the device. `None` without packets.
+    pub fn bytes_per_packet(&self) -> Option<f64> {
+        let Packets { rx, tx, rx_bytes, tx_bytes } = self.measured.packets;
+        let (bytes, count) = match (self.cell.subject(), self.cell.mode?) {
+            (Subject::Forward(_), _) | (_, Mode::Reader) => (tx_bytes, tx),
+            (_, Mode::Writer) => (rx_bytes, rx),
+            (_, Mode::Both | Mode::Rr | Mode::Crr | Mode::Idle) => {
+                (rx_bytes.checked_add(tx_bytes)?, rx.checked_add(tx)?)
+            }
+        };
+        (count > 0 && bytes > 0).then(|| bytes as f64 / count as f64)
+    }
+}
+
+/// Payload per time, in 10⁹ bits a second; 0 if no time has passed.
+pub fn gbps(bytes: u64, elapsed: Duration) -> f64 {
+    let elapsed_ns = elapsed.as_nanos();
+    if elapsed_ns == 0 { 0.0 } else { bytes as f64 * 8.0 / elapsed_ns as f64 }
+}

@@ -1,0 +1,175 @@
+//! The results of requests, datagrams, idle connections and programs.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use platform::Switches;
+use serde::{Deserialize, Serialize};
+
+use super::latency::Latency;
+use crate::program::Role;
+use crate::units::nanoseconds;
+
+/// The requests of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RequestFacts {
+    /// How many were answered in the timed window.
+    pub answered: u64,
+    /// How many failed, by reason. A run in which any failed has failed.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub errors: BTreeMap<String, u64>,
+    /// The time of each request of the window, from when it was due to the last byte of its response, even if the
+    /// response came after the window.
+    pub latency: Latency,
+    /// The connects to a silent address beside them, if there were any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blackholes: Option<BlackHoleFacts>,
+}
+
+/// Connects to an address that stays silent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BlackHoleFacts {
+    /// How many were open at the end of the timed window: in their handshake, or connected to the subject.
+    pub open: u64,
+    /// How many ended in the timed window, by a refusal or a time-out of the subject. Each is tried again.
+    pub ended: u64,
+}
+
+/// A program that was run as it is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProgramFacts {
+    /// What it does; unknown of older files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<Role>,
+    /// What it says its version is.
+    pub version: Option<String>,
+    /// From its start to the first answer through it, in seconds.
+    pub start_seconds: f64,
+    /// The device as the program made it; none if it made none.
+    pub device: Option<AdoptedFacts>,
+    /// Its processes when they were ready, without a load.
+    pub at_rest: ProcessFacts,
+    /// The share of one processor that they took then.
+    pub rest_cpu_share: Option<f64>,
+    /// Its processes at the end of the timed window.
+    pub under_load: ProcessFacts,
+    /// Its processes after all connections were closed.
+    pub afterwards: ProcessFacts,
+    /// CPU time of the SOCKS5 server, or of the far end of a tunnel, in the timed window, in seconds.
+    pub far_seconds: Option<f64>,
+    /// The processes at the far end of a tunnel at the end of the timed window.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub far: Option<ProcessFacts>,
+    /// The same processes without a load, when the program was ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub far_at_rest: Option<ProcessFacts>,
+    /// The share of one processor that they took then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub far_rest_cpu_share: Option<f64>,
+    /// Whether it had to be killed, because it did not end when it was asked to.
+    pub was_killed: bool,
+    /// Processes that it left behind.
+    pub left_behind: u64,
+}
+
+/// The device of a program as the program made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdoptedFacts {
+    /// Its MTU, in bytes.
+    pub mtu: u32,
+    /// Whether its link was up.
+    pub is_up: bool,
+    /// Its address, if it had one.
+    pub address: Option<IpAddr>,
+    /// Whether its packets have a virtio header, without which nothing can be offloaded.
+    pub vnet_header: Option<bool>,
+    /// Its queues.
+    pub queues: Option<u32>,
+}
+
+/// The processes of a program at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessFacts {
+    /// How many there are.
+    pub processes: u64,
+    /// Their memory; pages that processes share are divided among them (PSS).
+    pub pss_bytes: Option<u64>,
+    /// Their threads.
+    pub threads: u64,
+    /// Their open files.
+    pub open_files: Option<u64>,
+    /// The context switches of their threads since these started.
+    #[serde(flatten)]
+    pub switches: Switches,
+}
+
+/// The datagrams of a run: those of the payload, or requests and their responses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatagramFacts {
+    /// Datagrams, or requests, that were sent.
+    pub sent: u64,
+    /// How many of them arrived, or were answered in time; each counts once.
+    pub arrived: u64,
+    /// Datagrams that arrived after one that was sent later (RFC 4737, 3.3).
+    pub reordered: u64,
+    /// Datagrams, or responses, that arrived again.
+    pub duplicated: u64,
+    /// The highest rate that a search found, in datagrams a second. There is none if the sender is slower than the
+    /// path: then it sent all that it could send.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub found_per_second: Option<u64>,
+}
+
+impl DatagramFacts {
+    /// How many were sent and did not arrive.
+    pub const fn lost(&self) -> u64 {
+        self.sent.saturating_sub(self.arrived)
+    }
+
+    /// The share of the sent datagrams that were lost; `None` if none were sent.
+    pub fn lost_share(&self) -> Option<f64> {
+        (self.sent > 0).then(|| self.lost() as f64 / self.sent as f64)
+    }
+}
+
+/// The memory of connections, or of flows of datagrams: the resident set of the subject's process, in bytes. `None` where
+/// the system does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdleFacts {
+    /// How many connections there were; of flows of datagrams, how many were answered.
+    pub connections: u64,
+    /// With the first of them alone.
+    pub rss_before_bytes: Option<u64>,
+    /// With all of them, after a byte or a datagram each way.
+    pub rss_open_bytes: Option<u64>,
+    /// The same at the end of the timed window.
+    pub rss_idle_bytes: Option<u64>,
+    /// A while after all were closed.
+    pub rss_closed_bytes: Option<u64>,
+    /// How long after: a flow of datagrams has no end, and lives until the time-out of the subject.
+    #[serde(rename = "release_ns", with = "nanoseconds")]
+    pub release: Duration,
+    /// How often threads of the subject's process slept in the timed window, including the client's threads.
+    pub wakeups: Option<u64>,
+}
+
+impl IdleFacts {
+    /// Memory of each connection, without the first one.
+    pub fn bytes_per_connection(&self) -> Option<f64> {
+        let others = self.connections.checked_sub(1).filter(|others| *others > 0)?;
+        Some(self.taken()? as f64 / others as f64)
+    }
+
+    /// The share of this memory that was released after all connections were closed.
+    pub fn released_share(&self) -> Option<f64> {
+        let released = self.rss_idle_bytes?.saturating_sub(self.rss_closed_bytes?);
+        Some((released as f64 / self.taken()? as f64).min(1.0))
+    }
+
+    /// Memory of all connections but the first. It is unknown if the resident set did not grow: they used memory that the
+    /// process had before.
+    fn taken(&self) -> Option<u64> {
+        self.rss_idle_bytes?.checked_sub(self.rss_before_bytes?).filter(|taken| *taken > 0)
+    }
+}

@@ -1,0 +1,403 @@
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
+
+mod forward;
+
+use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
+use std::time::Duration;
+
+use clap::Parser;
+use netstacks::{Effective, Repairs, StackCongestion, StackKind};
+use platform::{FaultCounts, Switches};
+use rand::RngExt;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use serde_json::json;
+
+use super::super::{
+    CpuTime, DatagramFacts, DeviceFacts, Interval, Latency, Packets, Program, QueueFacts, RequestFacts, Status,
+    SwitchFacts, TcpFacts,
+};
+use super::*;
+use crate::cell::{Conditions, Datagrams, Generator, Mode, Requests, RuntimeKind, Subject, Verify, Workload};
+
+pub(in crate::sample) fn environment() -> Environment {
+    Environment {
+        machine: platform::Environment {
+            system: "linux".to_owned(),
+            architecture: "x86_64".to_owned(),
+            kernel: Some("6.1.0".to_owned()),
+            cpu: Some("Fast® \"9000\"".to_owned()),
+            cpus: Some(2),
+            governor: None,
+            virtual_machine: Some(false),
+            machine: None,
+        },
+        program: Program { version: Some("1.2.3".to_owned()), ..Program::default() },
+    }
+}
+
+/// A cell of a stack in which every field has a value that a stack has.
+fn stack_cell() -> Cell {
+    Cell {
+        subject: Subject::Path(StackKind::Smoltcp),
+        workload: Workload::Stream(Mode::Writer),
+        conditions: Conditions::default(),
+        runtime: Some(RuntimeKind::MultiThread(std::num::NonZeroUsize::new(3))),
+        offload: Some(true),
+        mtu: Some(1500),
+        parallel: 4,
+        shards: NonZeroU16::MIN,
+        queues: None,
+        client_threads: None,
+        pin: None,
+        bitrate: None,
+        background: None,
+        ipv6: true,
+        window_bytes: Some(4 << 20),
+        buffer_bytes: 999,
+        repairs: Repairs::ALL,
+        stack_congestion: StackCongestion::None,
+        queue_packets: None,
+        generator: Generator::Own,
+    }
+}
+
+/// A sample in which every field has a value that a stack has.
+pub(in crate::sample) fn sample() -> Sample {
+    Sample {
+        cell: stack_cell(),
+        measured: Measurements {
+            status: Status::Ok,
+            detail: Some("it went\nwell".to_owned()),
+            congestion: Some("cubic".to_owned()),
+            warmup_bytes: 64_000_000,
+            bytes: 1_000_000_007,
+            bytes_back: None,
+            elapsed: Duration::from_nanos(179_321_123),
+            verified: Verify::Full,
+            cpu: CpuTime { client_seconds: Some(0.171), subject_seconds: Some(0.1 + 0.2) },
+            switches: SwitchFacts {
+                client: Some(Switches { waits: 12_345, preemptions: 6 }),
+                subject: Some(Switches { waits: 23_456, preemptions: 78 }),
+            },
+            stolen_share: Some(0.012),
+            stopped_seconds: Some(0.0),
+            peak_rss_bytes: Some(21_434_368),
+            retransmits: Some(7),
+            reordered: None,
+            device_drops: Some(8),
+            queue_facts: Some(QueueFacts { queues: 2, passed_on: 9 }),
+            packets: Packets { rx: 700_001, rx_bytes: 1_036_400_123, tx: 15_600, tx_bytes: 811_200 },
+            tcp: Some(TcpFacts { rtt_us: Some(33), send_window_bytes: Some(1 << 22), ..TcpFacts::default() }),
+            thirds: Some([300_000_000, 400_000_000, 300_000_007]),
+            recovery_seconds: None,
+            intervals: vec![
+                Interval { end: Duration::from_millis(100), bytes: 500_000_000, ..Interval::default() },
+                Interval { end: Duration::from_nanos(179_321_123), bytes: 500_000_007, ..Interval::default() },
+            ],
+            link: None,
+            requests: None,
+            background_bytes: None,
+            datagrams: None,
+            idle: None,
+            program: None,
+            started_unix_ms: Some(1_700_000_000_123),
+            device: Some(DeviceFacts { name: "utun8".to_owned(), mtu: 1500, offload: true, tx_queue_len: Some(4308) }),
+            effective: Some(Effective {
+                stack_version: "1.2.3".into(),
+                shards: 1,
+                receive_buffer_bytes: 4 << 20,
+                send_buffer_bytes: 4 << 20,
+                window_scale: Some(7),
+                largest_packet_bytes: 1500,
+                congestion: "none".into(),
+                checksum_verified: false,
+                checksum_computed: true,
+                repairs: Vec::new(),
+            }),
+            round: Some(3),
+            against: false,
+        },
+        environment: Arc::new(environment()),
+    }
+}
+
+/// The scenario of a stack and a mode.
+pub(in crate::sample) fn scenario(mode: Mode) -> Scenario {
+    let arguments = ["x".to_owned(), "--layer=loopback".to_owned(), format!("--mode={mode}")];
+    Scenario::try_from(crate::cli::Cli::try_parse_from(arguments).unwrap().run).unwrap()
+}
+
+pub(in crate::sample) fn head() -> Head {
+    let environment = environment();
+    let plan = vec![scenario(Mode::Writer), scenario(Mode::Reader)];
+    Head { id: environment.id(), environment, arguments: vec!["matrix".to_owned()], seed: 42, plan }
+}
+
+/// A sample of a run that failed before its timed window.
+fn failed() -> Sample {
+    let measured = Measurements::failed(Status::Unavailable, "open /dev/net/tun: no such file");
+    Sample { measured, ..sample() }
+}
+
+/// A sample of a layer that has neither stack, offload nor mode.
+fn bare() -> Sample {
+    let cell = Cell {
+        subject: Subject::Device,
+        workload: Workload::Packets,
+        runtime: Some(RuntimeKind::CurrentThread),
+        offload: None,
+        mtu: None,
+        window_bytes: None,
+        ..stack_cell()
+    };
+    Sample { cell, ..failed() }
+}
+
+/// A sample of requests over a link with conditions.
+fn requests() -> Sample {
+    let requests = Requests { depth: NonZeroU16::new(4).unwrap(), rate: NonZeroU32::new(5000), ..Requests::default() };
+    let conditions = Conditions { delay: Duration::from_micros(2500), loss_ppm: 1, ..Conditions::default() };
+    let mut sample = sample();
+    let (repairs, stack_congestion) = ("-late-fin".parse().unwrap(), StackCongestion::Cubic);
+    sample.cell = Cell { workload: Workload::Rr(requests), conditions, repairs, stack_congestion, ..sample.cell };
+    let mut latency = Latency::new();
+    (1..500).for_each(|index| latency.record(Duration::from_micros(index * index)));
+    let errors = [("reset".to_owned(), 3)].into();
+    sample.measured.requests = Some(RequestFacts { answered: 499, errors, latency, blackholes: None });
+    sample.measured.link = Some(FaultCounts { lost: 3, duplicated: 2, ..FaultCounts::default() });
+    sample
+}
+
+/// Samples over UDP: bulk bytes, and requests beside a stream.
+fn over_udp() -> [Sample; 2] {
+    let [mut bulk, mut asked] = [sample(), requests()];
+    let datagrams = DatagramFacts { sent: 12, arrived: 9, reordered: 1, duplicated: 2, found_per_second: Some(5) };
+    let len = NonZeroU16::new(1200).unwrap();
+    bulk.cell.workload() = Workload::Datagrams(Datagrams { mode: Mode::Reader, len });
+    bulk.measured.datagrams = Some(datagrams);
+    asked.cell.workload() = Workload::UdpRr(Requests::default());
+    asked.cell.background = Some(Mode::Both);
+    asked.cell.bitrate = NonZeroU64::new(1_000_000);
+    asked.measured.datagrams = Some(DatagramFacts { found_per_second: None, ..datagrams });
+    asked.measured.background_bytes = Some(77);
+    [bulk, asked]
+}
+
+/// The object of a sample, to be changed.
+fn object() -> Value {
+    serde_json::from_str(&line_of_its_own(&sample())).unwrap()
+}
+
+fn refusal(value: &Value) -> String {
+    parse_line(&value.to_string()).unwrap_err()
+}
+
+#[test]
+fn a_sample_survives_writing_and_reading() {
+    let all = [sample(), failed(), bare(), requests()];
+    for sample in all.into_iter().chain(over_udp()) {
+        let line = line_of_its_own(&sample);
+        assert!(!line.contains('\n'), "{line}");
+        assert_eq!(parse_line(&line).unwrap(), sample);
+    }
+}
+
+#[test]
+fn figures_survive_to_the_last_digit() {
+    let mut random = ChaCha8Rng::seed_from_u64(1);
+    for _ in 0..2000 {
+        let mut sample = sample();
+        sample.measured.intervals.clear();
+        sample.measured.cpu.client_seconds = Some(random.random_range(0.0..100.0));
+        sample.measured.cpu.subject_seconds = Some(random.random::<f64>() * 1e-6);
+        sample.measured.bytes = random.random_range(0..=1_000_000_000_000_000);
+        sample.measured.elapsed = Duration::from_nanos(random.random_range(0..=86_400_000_000_000));
+        assert_eq!(parse_line(&line_of_its_own(&sample)).unwrap(), sample);
+    }
+}
+
+#[test]
+fn a_line_of_a_file_names_its_environment() {
+    let line = line(&sample());
+    let Line::Sample { cell, measured, id, environment } = parse(&line).unwrap() else { panic!("{line}") };
+    assert_eq!((*cell, *measured), (sample().cell, sample().measured));
+    assert_eq!((id, environment), (sample().environment.id(), None));
+    assert_eq!(parse_line(&line).unwrap_err(), "does not say what environment it is of");
+}
+
+#[test]
+fn a_head_survives_writing_and_reading() {
+    let line = head().line();
+    assert!(line.starts_with(Head::BEGIN) && !line.contains('\n'), "{line}");
+    let Line::Head(head) = parse(&line).unwrap() else { panic!("{line}") };
+    assert_eq!(*head, self::head());
+    assert_eq!(parse_line(&line).unwrap_err(), "is no sample");
+}
+
+#[test]
+fn a_head_that_was_changed_is_refused() {
+    let mut value: Value = serde_json::from_str(&head().line()).unwrap();
+    value["cpu"] = json!("Slow");
+    let Err(reason) = parse(&value.to_string()) else { panic!("it was taken") };
+    assert!(reason.contains("changed by hand") && reason.contains(&environment().id()), "{reason}");
+}
+
+#[test]
+fn a_head_with_a_field_of_a_later_program_is_read() {
+    let mut value: Value = serde_json::from_str(&head().line()).unwrap();
+    value["page_size"] = json!(4096);
+    let mut fields = value.as_object().unwrap().clone();
+    fields.retain(|name, _| !NO_ENVIRONMENT.contains(&name.as_str()));
+    let id = environment::id(&fields);
+    assert_ne!(id, environment().id());
+    value["id"] = json!(id);
+    let Ok(Line::Head(head)) = parse(&value.to_string()) else { panic!("{value} was refused") };
+    assert_eq!((head.id, head.environment), (id, environment()));
+    // Unknown fields must not be changed either.
+    value["page_size"] = json!(16384);
+    let Err(reason) = parse(&value.to_string()) else { panic!("it was taken") };
+    assert!(reason.contains("changed by hand"), "{reason}");
+}
+
+#[test]
+fn a_line_of_another_kind_is_refused_with_the_reason() {
+    let whole = line_of_its_own(&sample());
+    for (text, reason) in [
+        ("", "not JSON"),
+        ("44.6 Gbps", "not JSON"),
+        (&whole[..whole.len() / 2], "not JSON"),
+        (&format!("{whole}{whole}"), "not JSON"),
+        ("[1, 2]", "not a JSON object"),
+        ("{}", "no \"kind\""),
+        ("{\"kind\":5,\"schema\":2}", "no \"kind\""),
+        ("{\"kind\":\"sample\"}", "no \"schema\""),
+        ("{\"kind\":\"sample\",\"schema\":1}", "schema 1, and this program knows 2"),
+        ("{\"kind\":\"forwarding\",\"schema\":2}", "kind \"forwarding\""),
+        ("{\"kind\":\"environment\",\"schema\":2}", "missing field `id`"),
+        ("{\"kind\":\"sample\",\"schema\":2}", "no \"gbps\""),
+    ] {
+        let Err(error) = parse(text) else { panic!("{text:?} was taken") };
+        assert!(error.contains(reason), "{text:?}: {error}");
+    }
+}
+
+#[test]
+fn a_figure_that_was_changed_is_refused() {
+    for (field, value) in [("gbps", json!(44.7)), ("bytes", json!(1)), ("elapsed_ns", json!(1))] {
+        let mut object = object();
+        object[field] = value;
+        let reason = refusal(&object);
+        assert!(reason.starts_with("gbps is ") && reason.ends_with("it was changed by hand"), "{field}: {reason}");
+    }
+}
+
+#[test]
+fn impossible_times_are_refused() {
+    for seconds in [-0.001, 1e308] {
+        for name in ["client_seconds", "subject_seconds"] {
+            let mut object = object();
+            object["cpu"][name] = json!(seconds);
+            let reason = refusal(&object);
+            assert!(reason.starts_with(&format!("cpu.{name} is ")) && reason.ends_with("no time"), "{reason}");
+        }
+    }
+}
+
+/// A chart with a logarithmic axis has no place for it.
+#[test]
+fn no_connections_are_refused() {
+    let mut object = object();
+    object["parallel"] = json!(0);
+    assert!(refusal(&object).contains("\"parallel\" is 0"));
+}
+
+#[test]
+fn intervals_that_do_not_add_up_are_refused() {
+    for bytes in [json!(7), json!(u64::MAX)] {
+        let mut object = object();
+        object["intervals"][0]["bytes"] = bytes;
+        let reason = refusal(&object);
+        assert!(reason.starts_with("the intervals do not add up to the 1000000007 bytes"), "{reason}");
+    }
+}
+
+#[test]
+fn a_cell_that_its_layer_cannot_have_is_refused() {
+    for (layer, field, value, reason) in [
+        ("path", "netstack", Value::Null, "no \"netstack\", which the layer path has"),
+        ("path", "mode", Value::Null, "no \"mode\", which the layer path has"),
+        ("stack", "mode", Value::Null, "no \"mode\", which the layer stack has"),
+        ("loopback", "conditions", json!({}), "there is a \"netstack\", and the layer loopback has none"),
+        ("forward", "netstack", Value::Null, "no \"forwarder\", which the layer forward has"),
+        ("device", "netstack", Value::Null, "there is a \"mode\", and the layer device has none"),
+    ] {
+        let mut object = object();
+        object["layer"] = json!(layer);
+        object[field] = value;
+        assert_eq!(refusal(&object), reason);
+    }
+    let mut object = object();
+    object["layer"] = json!("loopback");
+    for field in ["netstack", "mode"] {
+        object[field] = Value::Null;
+    }
+    assert_eq!(refusal(&object), "no \"mode\", which the layer loopback has");
+}
+
+#[test]
+fn a_field_that_is_missing_or_wrong_is_named() {
+    for field in ["netstack", "mode", "status", "bytes", "elapsed_ns", "cpu", "packets", "verified"] {
+        let mut object = object();
+        object[field] = json!("strange");
+        assert!(refusal(&object).contains("strange"), "{field}: {}", refusal(&object));
+    }
+    for field in ["status", "bytes", "elapsed_ns", "cpu", "packets", "verified", "buffer_bytes", "layer"] {
+        let mut object = object();
+        object.as_object_mut().unwrap().remove(field);
+        assert!(refusal(&object).contains(&format!("`{field}`")), "{field}: {}", refusal(&object));
+    }
+}
+
+#[test]
+fn a_runtime_that_is_missing_or_wrong_is_refused() {
+    for value in [Value::Null, json!("strange")] {
+        let mut object = object();
+        object["runtime"] = value;
+        assert_eq!(refusal(&object), "no \"runtime\", which the layer path has");
+    }
+}
+
+#[test]
+fn a_sample_without_an_environment_is_refused() {
+    for value in [Value::Null, json!({}), json!({"id": 5}), json!("128186be880c5a9a")] {
+        let mut object = object();
+        object["environment"] = value;
+        assert_eq!(refusal(&object), "no \"environment\" with an \"id\"");
+    }
+}
+
+/// A line of any kind.
+#[derive(JsonSchema)]
+#[schemars(untagged, title = "A line of a file of samples")]
+#[allow(dead_code, reason = "its schema alone is used")]
+enum Any<'a> {
+    Head(Tagged<&'a Head>),
+    Sample(Tagged<Written<'a, Reference<'a>>>),
+    Score(Tagged<&'a Score>),
+}
+
+#[test]
+fn the_committed_schema_is_that_of_the_types() {
+    let of_types = format!("{:#}\n", schemars::schema_for!(Any<'_>).to_value());
+    if std::env::var_os("UPDATE_SCHEMA").is_some() {
+        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/sample.schema.json"), &of_types).unwrap();
+        return;
+    }
+    // Compared as JSON: git may have changed the ends of the lines.
+    let [of_types, committed] = [&of_types, schema()].map(|text| serde_json::from_str::<Value>(text).unwrap());
+    assert!(
+        of_types == committed,
+        "update it: UPDATE_SCHEMA=1 cargo test -p rust-tun-perf-frontend the_committed_schema"
+    );
+}

@@ -1,0 +1,123 @@
+//! The result of a case of conformance.
+
+use conformance::known::{Known, When};
+use conformance::{Case, Layer, MTU, Outcome, Ran, Run};
+use netstacks::{Repairs, StackKind};
+use serde::{Deserialize, Serialize};
+
+use crate::is_default;
+
+const fn usual_mtu() -> u16 {
+    MTU
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_usual(mtu: &u16) -> bool {
+    *mtu == MTU
+}
+
+const fn single() -> u16 {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_single(shards: &u16) -> bool {
+    *shards == 1
+}
+
+/// The result of a case on a stack, with what was expected of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Score {
+    /// The stack.
+    pub netstack: StackKind,
+    /// Where the case was run.
+    pub layer: Layer,
+    /// Instances of the stack; 1 if it is left out.
+    #[serde(default = "single", skip_serializing_if = "is_single")]
+    pub shards: u16,
+    /// Whether the link took super-packets and partial checksums.
+    pub offload: bool,
+    /// The link's MTU, in bytes; 1500 if it is left out.
+    #[serde(default = "usual_mtu", skip_serializing_if = "is_usual")]
+    pub mtu: u16,
+    /// What the adapter did in the stack's place.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub repairs: Repairs,
+    /// The case's name.
+    pub case: String,
+    /// What it is about.
+    pub subject: String,
+    /// The situation.
+    pub title: String,
+    /// The RFC and its section.
+    pub rfc: String,
+    /// What a stack is expected to do.
+    pub expects: String,
+    /// The result.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// Why the case is known to fail, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known: Option<String>,
+    /// The repairs that mend a known failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repair: Option<Repairs>,
+    /// Whether the known failure is a fault of the adapter, and not of the stack.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub of_adapter: bool,
+}
+
+impl Score {
+    /// The score of a case that was run.
+    pub fn new(case: &Case, run: &Run, ran: &Ran, known: &Known) -> Self {
+        let Run { stack: netstack, layer, shards, offload, mtu, repairs, .. } = *run;
+        let has_failed = matches!(ran.outcome, Outcome::Fail(_));
+        let failure = known.failure(case.id, offload, repairs);
+        let failure = failure.filter(|failure| has_failed || failure.when == When::Always);
+        Self {
+            netstack,
+            layer,
+            shards,
+            offload,
+            mtu,
+            repairs,
+            case: case.id.to_owned(),
+            subject: case.subject.to_owned(),
+            title: case.title.to_owned(),
+            rfc: case.rfc.to_owned(),
+            expects: case.expects.to_owned(),
+            outcome: ran.outcome.clone(),
+            repair: failure.as_ref().and_then(|failure| failure.repair),
+            of_adapter: failure.as_ref().is_some_and(|failure| failure.of_adapter),
+            known: failure.map(|failure| failure.reason),
+        }
+    }
+
+    /// What was seen, or why the case does not apply or was not run; empty if it passed.
+    pub fn seen(&self) -> &str {
+        match &self.outcome {
+            Outcome::Pass => "",
+            Outcome::Fail(text) | Outcome::NotApplicable(text) | Outcome::Unavailable(text) => text,
+        }
+    }
+
+    /// Whether the case failed, known or not.
+    pub const fn has_failed(&self) -> bool {
+        matches!(self.outcome, Outcome::Fail(_))
+    }
+
+    /// Whether the result is the known one: a known failure failed, and every other case did not.
+    pub fn is_as_known(&self) -> bool {
+        match self.outcome {
+            Outcome::Pass => self.known.is_none(),
+            Outcome::Fail(_) => self.known.is_some(),
+            Outcome::NotApplicable(_) => true,
+            Outcome::Unavailable(_) => false,
+        }
+    }
+
+    /// Whether the case was not run, because the stack's program does not start.
+    pub const fn is_unavailable(&self) -> bool {
+        matches!(self.outcome, Outcome::Unavailable(_))
+    }
+}

@@ -1,0 +1,424 @@
+//! Warnings: what the reader of a figure should know.
+
+use std::mem;
+use std::time::Duration;
+
+use super::MAX_LOST_SHARE;
+use super::{Interval, ProgramFacts, Sample, Status};
+use crate::cell::{Cell, Forwarder, MAX_QUEUE, Protocol};
+use crate::plural;
+use crate::program::is_baseline;
+
+/// Something about a sample, or about all samples of a cell, that its figure does not show. Each is a line
+/// of advice.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Warning {
+    /// The program was built without optimisation.
+    #[error("this is a debug build; build with --release")]
+    DebugBuild,
+    /// The timed window was shorter than [`SHORTEST_WINDOW`].
+    #[error("the timed window was only {:.3} s; deliver for longer, with --time 2", .0.as_secs_f64())]
+    ShortWindow(Duration),
+    /// The kernel retransmitted segments, on the way to this kind of subject: a stack or a program.
+    #[error("the kernel retransmitted {}; packets were lost or reordered, or the {} paused", plural(.0, "segment"), .1)]
+    Retransmits(u64, &'static str),
+    /// The kernel retransmitted segments, with a forwarder on the path, or with the kernel alone in place of a program.
+    #[error("the kernel retransmitted {}; packets were lost or reordered on the way", plural(.0, "segment"))]
+    SentAgain(u64),
+    /// The device dropped packets.
+    #[error("the device dropped {}; lower --window, or lengthen its queue with --queue", plural(.0, "packet"))]
+    DeviceDrops(u64),
+    /// A device with a queue of this length dropped packets, and there is no stack with a window.
+    #[error(
+        "the device dropped {}; its queue of {} is short; try --queue {}",
+        plural(.0, "packet"), plural(.1, "packet"), .1.saturating_mul(LONGER_QUEUE).min(MAX_QUEUE)
+    )]
+    ShortQueue(u64, u32),
+    /// Packets were dropped between the networks of a run without a device.
+    #[error("{} {} dropped between the networks", plural(.0, "packet"), if *.0 == 1 { "was" } else { "were" })]
+    LinkDrops(u64),
+    /// The devices of a forwarder dropped packets, or it could not write them.
+    #[error(
+        "{} {} dropped on the way; lengthen the devices' queues, with --queue",
+        plural(.0, "packet"), if *.0 == 1 { "was" } else { "were" }
+    )]
+    QueueDrops(u64),
+    /// This share of the datagrams was lost at a rate that had lost next to none before.
+    #[error(
+        "{:.2} % of the datagrams were lost, although next to none was when the rate was found; keep the machine idle",
+        .0 * 100.0
+    )]
+    LostMore(f64),
+    /// So many datagrams, or responses, arrived again, and the link has no such condition.
+    #[error("{} arrived again, and the link repeats none", plural(.0, "datagram"))]
+    Repeated(u64),
+    /// The host took this share of the processors' time, more than 5 %.
+    #[error("the host took {:.0} % of the processors' time; run again when the host is idle", .0 * 100.0)]
+    Stolen(f64),
+    /// The process was stopped, or not scheduled, for this many seconds of the timed window.
+    #[error("the process was stopped for {0:.1} s of the timed window; run again without interruption")]
+    Stopped(f64),
+    /// The client ran with a congestion control other than cubic.
+    #[error("the client ran with {0} instead of cubic; compare only with runs of the same")]
+    CongestionControl(String),
+    /// The processor saves power.
+    #[error("the frequency governor is {0}; set it to performance for steady figures")]
+    Governor(String),
+    /// The machine is a virtual machine.
+    #[error("this is a virtual machine, whose host may be shared; compare ratios measured side by side")]
+    VirtualMachine,
+    /// More shards than processors: the numbers of both.
+    #[error("{} share {}", plural(.0, "shard"), plural(.1, "processor"))]
+    MoreShards(u16, usize),
+    /// The stack has a smaller window than was asked for: requested and actual, in bytes.
+    #[error("the stack has a window of at most {1} bytes instead of {0}")]
+    SmallerWindow(usize, usize),
+    /// Super-packets could cross the link, but the packets with the payload are no larger than its MTU: their mean
+    /// size in bytes.
+    #[error("offload is on, but packets of {0:.0} bytes are no super-packets; offload has no effect here")]
+    NoSuperPackets(f64),
+    /// A program took this share of a processor without a load, more than 20 %.
+    #[error("the program took {:.0} % of a processor at rest", .0 * 100.0)]
+    BusyAtRest(f64),
+    /// After the load, a program had this many more open files than before it.
+    #[error("after all connections were closed the program had {} more open than before", plural(.0, "file"))]
+    FilesLeft(u64),
+    /// A program did not end when it was asked to.
+    #[error("the program did not end by SIGTERM within 2 seconds, and was killed")]
+    Killed,
+    /// A program left processes behind.
+    #[error("the program left {} behind", if *.0 == 1 { "a process".to_owned() } else { format!("{} processes", .0) })]
+    LeftBehind(u64),
+    /// The rate fell within the run: the share of it that was lost from the first third to the last.
+    #[error("the rate fell by {:.0} % within the run; let the machine cool, or deliver for longer", .0 * 100.0)]
+    Decay(f64),
+    /// The run finished, but it was slower by the end: the share of the rate that was lost from the first third of the
+    /// timed window to the last, more than a half.
+    #[error(
+        "slower by the end: the rate of the last third of the timed window was {:.0} % of the first third's; deliver for \
+            longer to see where it ends",
+        (1.0 - .0) * 100.0
+    )]
+    SlowerByTheEnd(f64),
+    /// Nothing arrived between the end of the outage and the end of the run.
+    #[error("nothing arrived after the outage; deliver for longer, with --time, to see whether it recovers")]
+    NotRecovered,
+    /// Of a cell: only this many runs did not fail, fewer than [`FEWEST_RUNS`].
+    #[error(
+        "{} {} little about the spread; make at least {FEWEST_RUNS}, with --runs",
+        plural(.0, "run"), if *.0 == 1 { "says" } else { "say" }
+    )]
+    FewRuns(usize),
+    /// Of a cell: the interval reaches further from the median than [`WIDEST_REACH`], as a share of the median.
+    #[error("the interval is the median ±{:.0} %; keep the machine idle, or make more runs (matrix --until)", .0 * 100.0)]
+    HighSpread(f64),
+    /// Of a cell: this many runs lie far from the others.
+    #[error(
+        "{} far from the others; check what else the machine did",
+        if *.0 == 1 { "one run lies".to_owned() } else { format!("{} runs lie", .0) }
+    )]
+    Outliers(usize),
+    /// A warning of several runs, the number of these runs, and the number of all. Its amount, if it has one, is the
+    /// median of theirs.
+    #[error("in {1} of {2} runs: {0}")]
+    InRuns(Box<Self>, usize, usize),
+}
+
+/// If the host takes a larger share of the processors' time, the run gets a warning.
+const MOST_STOLEN: f64 = 0.05;
+
+/// If the process is stopped for a larger share of the timed window, the run gets a warning.
+const MOST_STOPPED: f64 = 0.05;
+
+/// A timed window below this is mostly noise.
+pub const SHORTEST_WINDOW: Duration = Duration::from_secs(1);
+
+/// With fewer runs no interval holds the true median in 95 % of all cases: 5 runs all lie on one side of it in one
+/// case of 16.
+pub const FEWEST_RUNS: usize = 6;
+
+/// An interval that reaches further from its median, as a share of it, says so in every table.
+pub const WIDEST_REACH: f64 = 0.1;
+
+/// A program that takes a larger share of a processor without a load is busy.
+const MOST_AT_REST: f64 = 0.2;
+
+/// A program may open this many files for good at its first connections: pools, logs, timers.
+const MOST_FILES_LEFT: u64 = 32;
+
+/// A smaller fall of the rate within a run may be chance.
+const LEAST_DECAY: f64 = 0.15;
+
+/// How many times as long a queue is proposed for one that was too short.
+const LONGER_QUEUE: u32 = 10;
+
+/// A third of a run needs this many intervals for its rate to mean something.
+const FEWEST_INTERVALS: usize = 2;
+
+/// Above this MTU not even two segments fit into the largest packet that IP can have, 65,535 bytes.
+const LARGEST_MTU_TO_SEGMENT: u16 = 65_535 / 2;
+
+impl Warning {
+    /// The warning about a frequency governor.
+    pub fn of_governor(name: &str) -> Option<Self> {
+        matches!(name, "powersave" | "conservative").then(|| Self::Governor(name.to_owned()))
+    }
+
+    /// Whether it is about the machine or its settings, and so about all samples.
+    pub fn is_of_environment(&self) -> bool {
+        match self {
+            Self::DebugBuild | Self::CongestionControl(_) | Self::Governor(_) | Self::VirtualMachine => true,
+            Self::InRuns(warning, ..) => warning.is_of_environment(),
+            _ => false,
+        }
+    }
+
+    /// Of a cell of so many runs: in how many of them it was, if it is that they were slower by the end.
+    pub fn slower_runs(&self, runs: usize) -> Option<usize> {
+        match self {
+            Self::SlowerByTheEnd(_) => Some(runs),
+            Self::InRuns(warning, count, _) => warning.slower_runs(*count),
+            _ => None,
+        }
+    }
+
+    /// Its amount, if that differs from run to run.
+    pub fn amount(&self) -> Option<f64> {
+        match self {
+            Self::ShortWindow(time) => Some(time.as_secs_f64()),
+            Self::Retransmits(count, _)
+            | Self::SentAgain(count)
+            | Self::DeviceDrops(count)
+            | Self::ShortQueue(count, _)
+            | Self::LinkDrops(count)
+            | Self::QueueDrops(count)
+            | Self::Repeated(count)
+            | Self::FilesLeft(count)
+            | Self::LeftBehind(count) => Some(*count as f64),
+            Self::NoSuperPackets(amount)
+            | Self::BusyAtRest(amount)
+            | Self::Decay(amount)
+            | Self::SlowerByTheEnd(amount)
+            | Self::LostMore(amount)
+            | Self::Stolen(amount)
+            | Self::Stopped(amount) => Some(*amount),
+            _ => None,
+        }
+    }
+
+    /// Whether both are the same advice, whatever the amount.
+    pub fn is_like(&self, other: &Self) -> bool {
+        self == other || self.amount().is_some() && mem::discriminant(self) == mem::discriminant(other)
+    }
+}
+
+impl Sample {
+    /// The warnings about its figure.
+    pub fn warnings(&self) -> Vec<Warning> {
+        let mut warnings = Vec::new();
+        let (measured, environment) = (&self.measured, &self.environment);
+        if environment.program.build.as_deref() == Some("debug") {
+            warnings.push(Warning::DebugBuild);
+        }
+        if measured.status == Status::Ok && measured.elapsed < SHORTEST_WINDOW {
+            warnings.push(Warning::ShortWindow(measured.elapsed));
+        }
+        warnings.extend(measured.stolen_share.filter(|share| *share > MOST_STOLEN).map(Warning::Stolen));
+        let most_stopped = measured.elapsed.as_secs_f64() * MOST_STOPPED;
+        warnings.extend(measured.stopped_seconds.filter(|stopped| *stopped > most_stopped).map(Warning::Stopped));
+        let retransmits = measured.retransmits.filter(|count| *count > 0);
+        warnings.extend(retransmits.map(|count| sent_again(&self.cell, count)));
+        // Lost datagrams are a figure of their own.
+        let is_udp = self.cell.workload().protocol() == Some(Protocol::Udp);
+        let has_outage = self.cell.impairments.outage.is_some();
+        let drops = measured.device_drops.filter(|count| *count > 0 && !is_udp && !has_outage);
+        warnings.extend(drops.map(|count| dropped(self, count)));
+        warnings.extend(self.lost_more().map(Warning::LostMore));
+        let repeated = measured.datagrams.map(|datagrams| datagrams.duplicated);
+        let repeats_none = self.cell.impairments.duplicate_ppm == 0;
+        warnings.extend(repeated.filter(|count| *count > 0 && repeats_none).map(Warning::Repeated));
+        if let Some(name) = measured.congestion.as_deref().filter(|name| *name != "cubic") {
+            warnings.push(Warning::CongestionControl(name.to_owned()));
+        }
+        warnings.extend(environment.machine.governor.as_deref().and_then(Warning::of_governor));
+        if environment.machine.virtual_machine == Some(true) {
+            warnings.push(Warning::VirtualMachine);
+        }
+        let processors = environment.machine.cpus.filter(|count| usize::from(self.cell.shards.get()) > *count);
+        warnings.extend(processors.map(|count| Warning::MoreShards(self.cell.shards.get(), count)));
+        warnings.extend(smaller_window(self));
+        warnings.extend(no_super_packets(self).map(Warning::NoSuperPackets));
+        let not_recovered = has_outage && self.is_ok() && measured.recovery_seconds.is_none();
+        warnings.extend(not_recovered.then_some(Warning::NotRecovered));
+        let slower = slower_by_the_end(self).map(Warning::SlowerByTheEnd);
+        warnings.extend(slower.or_else(|| decay(&measured.intervals).map(Warning::Decay)));
+        warnings.extend(measured.program.as_deref().into_iter().flat_map(of_program));
+        warnings
+    }
+
+    /// The share of datagrams that was lost, if that is more than a search accepts.
+    pub fn lost_more(&self) -> Option<f64> {
+        let searched = self.cell.workload().datagram_bytes().is_some() && self.cell.bitrate.is_none();
+        self.measured.datagrams?.lost_share().filter(|share| searched && *share > MAX_LOST_SHARE)
+    }
+}
+
+/// The warning about segments that the kernel retransmitted: it names what may have paused.
+fn sent_again(cell: &Cell, count: u64) -> Warning {
+    match cell.program() {
+        Some(program) if !is_baseline(program) => Warning::Retransmits(count, "program"),
+        None if cell.forwarder().is_none() => Warning::Retransmits(count, "stack"),
+        _ => Warning::SentAgain(count),
+    }
+}
+
+/// The warning about packets that a device dropped: its advice is one that the cell takes.
+fn dropped(sample: &Sample, count: u64) -> Warning {
+    let (cell, device) = (&sample.cell, sample.measured.device.as_ref());
+    let queue = device.and_then(|device| device.tx_queue_len);
+    match (cell.forwarder(), cell.window) {
+        (Some(_), _) => Warning::QueueDrops(count),
+        (None, Some(_)) => Warning::DeviceDrops(count),
+        (None, None) => queue.map_or(Warning::LinkDrops(count), |queue| Warning::ShortQueue(count, queue)),
+    }
+}
+
+/// The warnings about a program.
+fn of_program(facts: &ProgramFacts) -> impl Iterator<Item = Warning> {
+    let files = facts.afterwards.open_files.zip(facts.at_rest.open_files);
+    let at_rest = [facts.rest_cpu_share, facts.far_rest_cpu_share].into_iter().flatten().reduce(f64::max);
+    let left = files.map(|(after, before)| after.saturating_sub(before)).filter(|left| *left > MOST_FILES_LEFT);
+    [
+        at_rest.filter(|share| *share > MOST_AT_REST).map(Warning::BusyAtRest),
+        left.map(Warning::FilesLeft),
+        facts.was_killed.then_some(Warning::Killed),
+        (facts.left_behind > 0).then_some(Warning::LeftBehind(facts.left_behind)),
+    ]
+    .into_iter()
+    .flatten()
+}
+
+/// A warning if the window of the stack is smaller than was asked for.
+fn smaller_window(sample: &Sample) -> Option<Warning> {
+    let asked = usize::try_from(sample.cell.window?).ok()?;
+    let effective = sample.measured.effective.as_ref()?;
+    let got = effective.receive_buffer_bytes.min(effective.send_buffer_bytes);
+    // A scaled window is a multiple of its unit (RFC 7323, 2.3).
+    let unit = 1_usize.checked_shl(effective.window_scale.unwrap_or(0).into()).unwrap_or(usize::MAX);
+    (got.saturating_add(unit) <= asked).then_some(Warning::SmallerWindow(asked, got))
+}
+
+/// The mean size of the packets, if they could be super-packets and are not.
+fn no_super_packets(sample: &Sample) -> Option<f64> {
+    let (cell, mtu) = (&sample.cell, sample.cell.mtu);
+    if !cell.workload().is_stream() {
+        return None;
+    }
+    let counts_whole = cell.forwarder().is_none_or(Forwarder::counts_whole);
+    let could_be = cell.offloads() && counts_whole && mtu <= LARGEST_MTU_TO_SEGMENT;
+    sample.bytes_per_packet().filter(|bytes| could_be && *bytes <= f64::from(mtu))
+}
+
+/// The share of the rate that was lost from the first third of the timed window to the last, if that is more than a half.
+fn slower_by_the_end(sample: &Sample) -> Option<f64> {
+    let [first, _, last] = sample.measured.thirds.filter(|_| sample.cell.impairments.outage.is_none())?;
+    (last < first / 2).then(|| 1.0 - last as f64 / first as f64)
+}
+
+/// The share of the rate that was lost from the first third of a run to the last.
+fn decay(intervals: &[Interval]) -> Option<f64> {
+    let third = intervals.len() / 3;
+    if third < FEWEST_INTERVALS {
+        return None;
+    }
+    let bytes = |part: &[Interval]| part.iter().map(|interval| interval.bytes as f64).sum::<f64>();
+    let (first, last) = (&intervals[..third], &intervals[intervals.len() - third..]);
+    let end = |index: usize| intervals[index].end.as_secs_f64();
+    let before = bytes(first) / end(third - 1);
+    let after = bytes(last) / (end(intervals.len() - 1) - end(intervals.len() - third - 1));
+    Some(1.0 - after / before).filter(|lost| *lost > LEAST_DECAY && lost.is_finite())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use netstacks::StackKind;
+
+    use super::*;
+    use crate::cell::{Mode, Subject};
+    use crate::measure::fixture::{cell, sample};
+    use crate::sample::DeviceFacts;
+
+    fn intervals(megabytes: &[u64]) -> Vec<Interval> {
+        let ends = (1..).map(|index| Duration::from_millis(100 * index));
+        megabytes
+            .iter()
+            .zip(ends)
+            .map(|(count, end)| Interval { end, bytes: count * 1_000_000, ..Interval::default() })
+            .collect()
+    }
+
+    #[test]
+    fn decay_is_between_the_first_third_and_the_last() {
+        let lost = decay(&intervals(&[100, 100, 1, 1, 60, 60]));
+        assert!(lost.is_some_and(|lost| (lost - 0.4).abs() < 1e-9), "{lost:?}");
+        assert_eq!(decay(&intervals(&[100, 100, 100, 90, 90, 90])), None);
+        assert_eq!(decay(&intervals(&[60, 60, 60, 100, 100, 100])), None);
+        // Too few intervals, or impossible ones.
+        assert_eq!(decay(&intervals(&[100, 80, 60, 40, 20])), None);
+        assert_eq!(decay(&intervals(&[0; 6])), None);
+        assert_eq!(decay(&[Interval { bytes: 1, ..Interval::default() }; 6]), None);
+        let most = intervals(&[1; 6]).into_iter().map(|interval| Interval { bytes: u64::MAX, ..interval });
+        assert_eq!(decay(&most.collect::<Vec<_>>()), None);
+    }
+
+    #[test]
+    fn a_last_third_under_half_of_the_first_is_a_warning_of_a_run_that_finished() {
+        let slower = |thirds| {
+            let mut run = sample(&cell(StackKind::Lwip, Mode::Writer), 1.0);
+            run.measured.thirds = thirds;
+            run.warnings().into_iter().find_map(|warning| warning.slower_runs(1).and(warning.amount()))
+        };
+        assert_eq!(slower(Some([100, 70, 40])), Some(0.6));
+        assert_eq!([None, Some([100, 70, 50]), Some([0, 5, 0]), Some([40, 70, 100])].map(slower), [None; 4]);
+    }
+
+    #[test]
+    fn the_advice_on_a_short_queue_is_an_option_that_the_run_takes() {
+        let dropping = |subject, queue: Option<u32>| {
+            let mut run = sample(&Cell { subject, ..cell(StackKind::Lwip, Mode::Reader) }, 1.0);
+            run.measured.device_drops = Some(7);
+            let device =
+                |queue| DeviceFacts { name: String::new(), mtu: 1500, offload: true, tx_queue_len: Some(queue) };
+            run.measured.device = queue.map(device);
+            let warnings = run.warnings().into_iter().map(|warning| warning.to_string());
+            warnings.filter(|text| text.contains("dropped")).collect::<Vec<_>>()
+        };
+        let program = Subject::Program("mine".parse().unwrap());
+        let short = "the device dropped 7 packets; its queue of 500 packets is short; try --queue 5000";
+        assert_eq!([program, Subject::Kernel].map(|subject| dropping(subject, Some(500))), [[short], [short]]);
+        assert!(dropping(program, Some(200_000))[0].ends_with("try --queue 262144"));
+        assert_eq!(dropping(program, None), ["7 packets were dropped between the networks"]);
+        assert!(dropping(Subject::Path(StackKind::Lwip), Some(500))[0].contains("lower --window"));
+    }
+
+    #[test]
+    fn a_pause_is_that_of_the_subject() {
+        let subject = |subject| Cell { subject, ..cell(StackKind::Lwip, Mode::Reader) };
+        let warning = |of| sent_again(&subject(of), 2).to_string();
+        let program = |name: &str| Subject::Program(name.parse().unwrap());
+        assert!(warning(program("mine")).ends_with("or the program paused"));
+        assert!(warning(program("kernel")).ends_with("lost or reordered on the way"));
+        assert!(warning(Subject::Path(StackKind::Lwip)).ends_with("or the stack paused"));
+    }
+
+    #[test]
+    fn amounts_may_differ_and_names_may_not() {
+        assert!(Warning::Retransmits(1, "stack").is_like(&Warning::Retransmits(7, "stack")));
+        assert!(!Warning::Retransmits(1, "stack").is_like(&Warning::DeviceDrops(1)));
+        assert!(Warning::Governor("a".to_owned()).is_like(&Warning::Governor("a".to_owned())));
+        assert!(!Warning::Governor("a".to_owned()).is_like(&Warning::Governor("b".to_owned())));
+        assert!(Warning::InRuns(Box::new(Warning::VirtualMachine), 1, 2).is_of_environment());
+    }
+}

@@ -1,0 +1,85 @@
+//! The command `proxy`.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::num::NonZeroU16;
+use std::time::Duration;
+
+use clap::Args;
+use netstacks::StackKind;
+use platform::Offload;
+
+use crate::units;
+
+/// A transparent TUN proxy on a userspace stack.
+#[derive(Clone, Debug, Args)]
+pub struct Proxy {
+    /// The interface for outgoing connections and datagrams
+    #[arg(short, long, value_name = "IFACE",
+        value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub interface: String,
+
+    /// The stack
+    #[arg(short, long, value_enum, default_value_t = StackKind::Smoltcp)]
+    pub netstack: StackKind,
+
+    /// Instances of the stack side by side, to 256; not for lwip, which has one in a process
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub shards: u16,
+
+    /// Queues of the device: one for each shard, or 1, which one shard reads and passes on the packets of the others
+    /// [default: one for each shard where the device can have several]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub queues: Option<u16>,
+
+    /// Whether super-packets with partial checksums cross the device
+    #[arg(long, value_enum, default_value_t = Offload::Auto)]
+    pub offload: Offload,
+
+    /// Name of the device
+    #[arg(long, value_name = "NAME", default_value = "utun8")]
+    pub tun_name: String,
+
+    /// The kernel's address on the device
+    #[arg(long, value_name = "ADDRESS", default_value_t = Ipv4Addr::new(198, 18, 0, 1).into())]
+    pub tun_addr: IpAddr,
+
+    /// The address on the other side of the device
+    #[arg(long, value_name = "ADDRESS", default_value_t = Ipv4Addr::new(198, 18, 0, 2).into())]
+    pub tun_dest: IpAddr,
+
+    /// Prefix length of the device's network, in bits [default: 30, of IPv6 64]
+    #[arg(long, value_name = "BITS", value_parser = clap::value_parser!(u8).range(1..=128))]
+    pub tun_prefix: Option<u8>,
+
+    /// MTU of the device, 1280 or more, as IPv6 needs
+    #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(1280..))]
+    pub mtu: u16,
+
+    /// Size of the receive buffer and of the send buffer of each connection at the stack
+    #[arg(long, value_name = "SIZE", default_value = "512KiB", value_parser = units::size)]
+    pub window: u64,
+
+    /// Most connections at a time, and most UDP flows at a time
+    #[arg(long, value_name = "N", default_value = "1024")]
+    pub max_flows: NonZeroU16,
+
+    /// Most memory of all connections and UDP flows, counted with their full buffers; new ones beyond it are refused
+    #[arg(long, value_name = "SIZE", value_parser = units::size)]
+    pub max_memory: Option<u64>,
+
+    /// Time after which an attempt to connect to a server fails
+    #[arg(long, value_name = "TIME", default_value = "60", value_parser = units::patience)]
+    pub connect_timeout: Duration,
+
+    /// Time after which an idle connection is reset
+    #[arg(long, value_name = "TIME", default_value = "7440", value_parser = units::patience)]
+    pub tcp_idle: Duration,
+
+    /// Time after which an idle UDP flow is forgotten
+    #[arg(long, value_name = "TIME", default_value = "300", value_parser = units::patience)]
+    pub udp_idle: Duration,
+
+    /// Run on one thread
+    #[arg(short, long)]
+    pub current_thread: bool,
+}

@@ -1,0 +1,303 @@
+//! The cells of a matrix, and the order in which they are run.
+
+mod presets;
+mod time;
+
+pub use self::time::about;
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+
+use self::presets::Defaults;
+use super::PlanError;
+use super::run::DEFAULT_TIME;
+use super::scenario::Scenario;
+use crate::cell::properties::{PROPERTIES, Property};
+use crate::cell::{Cell, ROWS, Subject};
+use crate::cli::{Forward, Matrix, Rounds, Word, Words, compiled_in};
+use crate::measure::Method;
+use crate::plural;
+use crate::program::Program;
+
+/// Rounds of a matrix.
+const DEFAULT_RUNS: u32 = 10;
+
+/// The most rounds of a matrix that ends once its figures are known well enough.
+const MOST_RUNS: u32 = 10_000;
+
+/// Rounds of a table of forwarders.
+const DEFAULT_FORWARD_RUNS: u32 = 3;
+
+/// The scenarios of a matrix, and how often each is run.
+#[derive(Clone, Debug, Default)]
+pub struct MatrixPlan {
+    /// One for each cell, in the order of the lists.
+    pub scenarios: Vec<Scenario>,
+    /// Combinations that were left out, and why.
+    pub skipped: Vec<String>,
+    /// Rounds, or the most of them.
+    pub runs: u32,
+    /// Rounds end before that once the interval of each cell's median is within this share of it.
+    pub until: Option<f64>,
+    /// No round begins that would end later than this.
+    pub at_most: Option<Duration>,
+    /// The file for the samples.
+    pub out: Option<PathBuf>,
+    /// Another build of this program, which runs the cells too.
+    pub against: Option<PathBuf>,
+    /// Seed of the order of each round, if the user gave one.
+    pub seed: Option<u64>,
+    /// Whether a cell is not tried again if two of its runs have timed out or stalled, and none has succeeded.
+    pub gives_up: bool,
+}
+
+impl MatrixPlan {
+    /// The order of a round: the indices of its `runs`, shuffled. Each round has its own order, and equal seeds give
+    /// equal orders.
+    pub fn order(runs: usize, seed: u64, round: u32) -> Vec<usize> {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        random.set_stream(round.into());
+        let mut order: Vec<usize> = (0..runs).collect();
+        order.shuffle(&mut random);
+        order
+    }
+
+    /// The user's seed, or one from the clock.
+    pub fn seed(&self) -> u64 {
+        self.seed.unwrap_or_else(|| {
+            // Seconds: short enough to be typed again.
+            SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
+        })
+    }
+}
+
+impl TryFrom<Matrix> for MatrixPlan {
+    type Error = PlanError;
+
+    fn try_from(matrix: Matrix) -> Result<Self, PlanError> {
+        if matrix.baseline && matrix.words.has("program") {
+            let reason = "it has the layers of stacks; to compare programs with the kernel, add kernel to --program";
+            return Err(PlanError::new("--baseline", reason));
+        }
+        check_names(&matrix.words)?;
+        let (preset, lines) = match matrix.preset {
+            Some(preset) => presets::lines(preset, &matrix.words)?,
+            None => (Defaults::default(), vec![matrix.words.clone()]),
+        };
+        let Matrix { runs, until, at_most, rounds: Rounds { out, against, seed }, .. } = matrix;
+        let until = until.map(|percent| percent / 100.0);
+        let gives_up = matrix.give_up || preset.gives_up;
+        let mut plan = Self { until, at_most, out, against, seed, gives_up, ..Self::default() };
+        // If every cell has an error, only the first error is reported, with its option.
+        let mut first_error = None;
+        for line in lines {
+            let line = with_defaults(line, matrix.baseline);
+            for words in product(&line, matrix.preset.is_some().then_some(&matrix.words))? {
+                first_error = plan.add(words).err().or(first_error);
+            }
+        }
+        match first_error {
+            Some(error) if plan.scenarios.is_empty() => return Err(error),
+            _ => {}
+        }
+        let default = if until.is_some() { MOST_RUNS } else { preset.runs.unwrap_or(DEFAULT_RUNS) };
+        plan.runs = rounds(runs, default, &plan)?;
+        Ok(plan)
+    }
+}
+
+impl MatrixPlan {
+    /// Adds the run of some words, unless its cell is there or this machine has no network for it.
+    ///
+    /// # Errors
+    ///
+    /// The run is not possible; it is left out.
+    fn add(&mut self, words: Vec<Word>) -> Result<(), PlanError> {
+        let words: Vec<_> = words.iter().map(Word::to_string).collect();
+        match Scenario::of_words(words.clone()) {
+            Ok(scenario) if self.scenarios.iter().any(|other| other.planned() == scenario.planned()) => Ok(()),
+            Ok(scenario) => {
+                match left_out(&scenario.cell, scenario.isolated, platform::netns_supported()) {
+                    None => self.scenarios.push(scenario),
+                    Some(reason) if !self.skipped.contains(&reason) => self.skipped.push(reason),
+                    Some(_) => {}
+                }
+                Ok(())
+            }
+            Err(error) => {
+                let line = format!("{}: {error}", words.join(" "));
+                if !self.skipped.contains(&line) {
+                    self.skipped.push(line);
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+impl TryFrom<Forward> for MatrixPlan {
+    type Error = PlanError;
+
+    fn try_from(forward: Forward) -> Result<Self, PlanError> {
+        let mut scenarios = Vec::new();
+        for (row, words) in (1..).zip(ROWS) {
+            if forward.all || forward.row.contains(&row) {
+                let row = words.split_whitespace().map(ToOwned::to_owned);
+                scenarios.push(Scenario::of_words(row.chain(words_of(&forward)).collect())?);
+            }
+        }
+        let Forward { rounds: Rounds { out, against, seed }, runs, .. } = forward;
+        let mut plan = Self { scenarios, out, against, seed, ..Self::default() };
+        plan.runs = rounds(runs, DEFAULT_FORWARD_RUNS, &plan)?;
+        Ok(plan)
+    }
+}
+
+/// The run of one forwarder.
+pub(super) fn forwarder(forward: &Forward) -> Result<Scenario, PlanError> {
+    let rust = (!forward.words.has("forwarder")).then(|| "--forwarder=rust".to_owned());
+    let profile = forward.profile.as_ref().map(|path| format!("--profile={}", path.display()));
+    Scenario::of_words(words_of(forward).chain(rust).chain(profile).collect())
+}
+
+/// The words of the load of `forward`.
+fn words_of(forward: &Forward) -> impl Iterator<Item = String> {
+    let mode = match (forward.reverse, forward.bidir) {
+        (_, true) => Some("--mode=both"),
+        (true, false) => Some("--mode=reader"),
+        (false, false) => None,
+    };
+    let words = forward.words.0.iter().flat_map(|(option, texts)| texts.iter().map(|text| Word::new(option, text)));
+    words.map(|word| word.to_string()).chain(mode.map(ToOwned::to_owned))
+}
+
+/// Every combination of the values of a line, as the words of its run. A word is left out of the cells that do not take it.
+///
+/// # Errors
+///
+/// Names an option that no cell takes. Only those that the user `asked` for count; all of the line, if that is not given.
+fn product(line: &Words, asked: Option<&Words>) -> Result<Vec<Vec<Word>>, PlanError> {
+    let mut all = vec![Vec::new()];
+    for option in PROPERTIES.iter().map(Property::long).filter(|option| line.has(option)) {
+        let values = line.values(&option);
+        let with = |words: &Vec<Word>, value: &String| {
+            let mut words = words.clone();
+            words.push(Word::new(&option, value));
+            words
+        };
+        all = all.iter().flat_map(|words| values.iter().map(|value| with(words, value)).collect::<Vec<_>>()).collect();
+    }
+    let mut taken = HashSet::new();
+    let mut combinations: Vec<Vec<Word>> = Vec::new();
+    for mut words in all {
+        drop_foreign(&mut words)?;
+        taken.extend(words.iter().map(|word| word.option.clone()));
+        if !combinations.contains(&words) {
+            combinations.push(words);
+        }
+    }
+    let is_foreign = |property: &&Property| {
+        let is_asked = asked.is_none_or(|asked| asked.has(&property.long()));
+        is_asked && line.has(&property.long()) && !taken.contains(&property.long())
+    };
+    if let Some(property) = PROPERTIES.iter().find(is_foreign) {
+        return Err(PlanError::new(format!("--{}", property.long()), property.others));
+    }
+    for words in &mut combinations {
+        words.extend(line.settings());
+    }
+    Ok(combinations)
+}
+
+/// Drops the words of properties that their cell does not have.
+fn drop_foreign(words: &mut Vec<Word>) -> Result<(), PlanError> {
+    loop {
+        let line: Vec<_> = words.iter().map(Word::to_string).collect();
+        let cell = Cell::of_words(&line).map_err(|error| super::of_parser(&error))?;
+        let foreign = PROPERTIES.iter().filter(|property| !property.is_of(&cell)).map(Property::long);
+        let Some(at) = foreign.into_iter().find_map(|long| words.iter().position(|word| word.option == long)) else {
+            return Ok(());
+        };
+        words.remove(at);
+    }
+}
+
+/// The number of rounds. With `--against`, too few rounds for a verdict are refused here, before the first run.
+fn rounds(asked: Option<u32>, default: u32, plan: &MatrixPlan) -> Result<u32, PlanError> {
+    let cells = plan.scenarios.len();
+    let needed = if plan.against.is_some() { Method::WithinRounds.runs_needed(cells) as u32 } else { 1 };
+    match asked {
+        Some(runs) if runs < needed => Err(PlanError::new(
+            "--runs",
+            format!("a verdict on {} needs {needed} with --against, not {runs}", plural(cells, "cell")),
+        )),
+        runs => Ok(runs.unwrap_or(default.max(needed))),
+    }
+}
+
+/// Names a subject that a matrix leaves out, and says why. A run is `isolated` if the system has namespaces (`supported`) and the
+/// user wants one.
+fn left_out(cell: &Cell, isolated: bool, supported: bool) -> Option<String> {
+    let networks = if supported { "leave out --netns host" } else { "this system has no namespaces" };
+    match cell.subject() {
+        _ if isolated => None,
+        Subject::Device => {
+            Some(format!("the layer device: it makes a router of its network, so it needs one of its own; {networks}"))
+        }
+        subject @ (Subject::Program(_) | Subject::Kernel) => {
+            Some(format!("the {}: it needs networks of its own; {networks}", subject.name()))
+        }
+        _ => None,
+    }
+}
+
+/// Refuses two programs with one name: they would share a row.
+fn check_names(words: &Words) -> Result<(), PlanError> {
+    let mut known: HashMap<_, Program> = HashMap::new();
+    for typed in words.values("program") {
+        let program: Program = typed.parse().map_err(|reason| PlanError::new("--program", format!("{typed}: {reason}")))?;
+        match known.get(&program.name) {
+            Some(other) if other.profile() != program.profile() => {
+                let remedy = "give one of them another in a profile; see docs/your-program.md";
+                return Err(PlanError::new("--program", format!("two programs have the name {}; {remedy}", program.name)));
+            }
+            _ => drop(known.insert(program.name, program)),
+        }
+    }
+    Ok(())
+}
+
+/// The words of a line, with the defaults of those that were left out.
+fn with_defaults(mut line: Words, baseline: bool) -> Words {
+    if baseline {
+        let layers = if line.has("layer") { line.values("layer") } else { vec!["path".to_owned()] };
+        line.0.retain(|(option, _)| option != "layer");
+        line.or("layer", format!("loopback,device,stack,{}", layers.join(",")));
+    }
+    if line.has("current-thread") {
+        line.0.retain(|(option, _)| option != "current-thread");
+        line.or("runtime", "current-thread");
+    }
+    if !line.has("program") {
+        line.or("netstack", compiled_in().join(","));
+    }
+    line.or("runtime", "current-thread,multi-thread");
+    line.or("mode", "reader,writer");
+    line.or("offload", "all");
+    let on = if platform::offload_supported() { "on" } else { "off" };
+    for (_, texts) in line.0.iter_mut().filter(|(option, _)| option == "offload") {
+        texts.iter_mut().for_each(|text| *text = text.replace("auto", on));
+    }
+    if !line.has("bytes") {
+        line.or("time", DEFAULT_TIME.as_secs_f64().to_string());
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+//! The proxy as a program.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use netstacks::{NotCompiledIn, Repairs, StackConfig, StackCongestion, StackKind};
+use platform::{FaultPlan, Network, TunConfig, network_of};
+
+use super::PlanError;
+use super::devices;
+use crate::cell::Runtime;
+use crate::cli;
+use crate::plural;
+
+/// Packets that can wait for the stack: a few full windows, in packets without offload.
+const TX_QUEUE_LEN: u32 = 16 << 10;
+
+/// The settings of a proxy.
+#[derive(Clone, Debug)]
+pub struct ProxyConfig {
+    /// The interface that the sockets are bound to.
+    pub interface: String,
+    /// Receive buffer and send buffer of each connection at the stack, in bytes. Clients are near, so a small
+    /// one is enough.
+    pub window: usize,
+    /// What the adapter does in the stack's place.
+    pub repairs: Repairs,
+    /// Congestion control of the stack, if it has a choice.
+    pub stack_congestion: StackCongestion,
+    /// Receive buffer and send buffer of each UDP socket, in bytes, beyond the limit of the system if the proxy may; `None`
+    /// for the system's default.
+    pub datagram_buffer: Option<usize>,
+    /// Most connections at a time, and most UDP flows at a time. Only half as many connections may be unfinished: the
+    /// server has not replied, or the handshake of the client is not complete. Beyond that the oldest unfinished one
+    /// gives way to a new one, and of UDP flows the one that has been unused for longest, those without an answer first.
+    pub max_flows: usize,
+    /// Most memory of all connections and UDP flows, in bytes; `None` for no limit. Each is counted with the most that
+    /// it can take, although most take little: a connection with its receive and its send buffer at the stack and two
+    /// buffers of 256 KiB, a UDP flow with the two buffers of its socket. New ones beyond the limit are refused, unless an
+    /// unfinished connection or a flow without an answer can give way. The kernel's buffers of TCP sockets are not
+    /// counted.
+    pub max_memory: Option<usize>,
+    /// How long to wait for the reply of a server.
+    pub connect_timeout: Duration,
+    /// A connection that carries no byte for this time is reset.
+    pub tcp_idle: Duration,
+    /// A UDP flow that carries no datagram for this time is forgotten.
+    pub udp_idle: Duration,
+    /// Congestion control of the sockets; `None` for the system's default.
+    pub congestion: Option<String>,
+    /// What the link between device and stack does to packets.
+    pub faults: FaultPlan,
+    /// Receives the text of each error that no message can report to the client.
+    pub report: fn(&str),
+}
+
+impl ProxyConfig {
+    /// The defaults, with sockets bound to this interface.
+    pub fn new(interface: impl Into<String>) -> Self {
+        Self {
+            interface: interface.into(),
+            window: 512 << 10,
+            repairs: Repairs::ALL,
+            stack_congestion: StackCongestion::default(),
+            datagram_buffer: None,
+            max_flows: 1024,
+            max_memory: None,
+            connect_timeout: Duration::from_mins(1),
+            // RFC 5382, 5: at least two hours and four minutes.
+            tcp_idle: Duration::from_mins(124),
+            // RFC 4787, 4.3 recommends five minutes.
+            udp_idle: Duration::from_mins(5),
+            congestion: None,
+            faults: FaultPlan::default(),
+            report: |_| {},
+        }
+    }
+}
+
+/// A proxy that runs until the user ends it.
+#[derive(Clone, Debug)]
+pub struct ProxyPlan {
+    /// The settings of the proxy.
+    pub config: ProxyConfig,
+    /// Its device.
+    pub device: TunConfig,
+    /// Its stack.
+    pub stack: StackKind,
+    /// How many instances of it there are.
+    pub shards: usize,
+    /// The queues of the device; `None` for one for each instance where it can have several.
+    pub queues: Option<usize>,
+    /// Its runtime.
+    pub runtime: Runtime,
+}
+
+impl TryFrom<cli::Proxy> for ProxyPlan {
+    type Error = PlanError;
+
+    fn try_from(proxy: cli::Proxy) -> Result<Self, PlanError> {
+        let stack = proxy.netstack;
+        if !stack.compiled_in() {
+            return Err(PlanError::new("--netstack", NotCompiledIn(stack).to_string()));
+        }
+        if proxy.shards > 1 && !stack.can_shard() {
+            return Err(PlanError::new("--shards", format!("{stack} has one instance a process")));
+        }
+        if let Some(queues) = proxy.queues.filter(|queues| *queues > 1 && *queues != proxy.shards) {
+            let reason = format!("{queues} queues for {}; there is one for each, or 1", plural(proxy.shards, "shard"));
+            return Err(PlanError::new("--queues", reason));
+        }
+        let bytes = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
+        let runtime = if proxy.current_thread { Runtime::CurrentThread } else { Runtime::MultiThread };
+        Ok(Self {
+            device: TunConfig {
+                name: devices::name("--tun-name", &proxy.tun_name)?,
+                network: network(&proxy)?,
+                mtu: proxy.mtu,
+                tx_queue_len: TX_QUEUE_LEN,
+                offload: proxy.offload,
+                fd: None,
+            },
+            config: ProxyConfig {
+                window: bytes(proxy.window).clamp(StackConfig::MIN_WINDOW, StackConfig::MAX_WINDOW),
+                max_flows: proxy.max_flows.get().into(),
+                max_memory: proxy.max_memory.map(bytes),
+                connect_timeout: proxy.connect_timeout,
+                tcp_idle: proxy.tcp_idle,
+                udp_idle: proxy.udp_idle,
+                ..ProxyConfig::new(proxy.interface)
+            },
+            stack,
+            shards: proxy.shards.into(),
+            queues: proxy.queues.map(usize::from),
+            runtime,
+        })
+    }
+}
+
+/// The network of the device.
+fn network(proxy: &cli::Proxy) -> Result<Network, PlanError> {
+    let (usual, ones): (_, IpAddr) = match proxy.tun_addr {
+        IpAddr::V4(_) => (30, [0xff; 4].into()),
+        IpAddr::V6(_) => (64, [0xff; 16].into()),
+    };
+    let mask = network_of(ones, proxy.tun_prefix.unwrap_or(usual));
+    Network::new(proxy.tun_addr, proxy.tun_dest, mask)
+        .map_err(|error| PlanError::new("--tun-addr, --tun-dest, --tun-prefix", error.to_string()))
+}
