@@ -332,7 +332,7 @@ pub struct Report {
 pub struct Conform {
     /// The stacks [default: all that this build has; gvisor, external and kernel only if named]
     #[arg(short, long, value_name = "LIST", value_parser = stacks)]
-    pub netstack: Option<Vec<StackKind>>,
+    pub netstack: Option<List<StackKind>>,
 
     /// The cases, by name; --list has them
     #[arg(long, value_name = "LIST", default_value = "all", value_delimiter = ',')]
@@ -371,7 +371,7 @@ pub struct Conform {
     /// What our adapters do in the stacks' place: all, none, names of repairs, or -NAME for all but these; all,none are
     /// two values, names are one. Repeat the option for more [default: all; none with --issue]
     #[arg(long, value_name = "REPAIRS", value_parser = repairs, allow_hyphen_values = true)]
-    pub repairs: Vec<Vec<Repairs>>,
+    pub repairs: Vec<List<Repairs>>,
 
     /// Print one JSON object for each result, as in a file, instead of the table
     #[arg(long)]
@@ -409,14 +409,18 @@ fn two_programs(text: &str) -> Result<[ProgramName; 2], String> {
     Ok([old.parse()?, new.parse()?])
 }
 
+/// Values that were typed with commas between them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct List<T>(pub Vec<T>);
+
 /// A list of stacks.
-fn stacks(text: &str) -> Result<Vec<StackKind>, String> {
-    words::values("netstack", text).iter().map(|name| StackKind::from_str(name, false)).collect()
+fn stacks(text: &str) -> Result<List<StackKind>, String> {
+    words::values("netstack", text).iter().map(|name| StackKind::from_str(name, false)).collect::<Result<_, _>>().map(List)
 }
 
 /// The values of `--repairs`: `all` and `none`, separated by commas, or one value of names.
-fn repairs(text: &str) -> Result<Vec<Repairs>, String> {
-    words::values("repairs", text).iter().map(|text| text.parse()).collect()
+fn repairs(text: &str) -> Result<List<Repairs>, String> {
+    words::values("repairs", text).iter().map(|text| text.parse()).collect::<Result<_, _>>().map(List)
 }
 
 /// The command line. A run shows no options of forwarders, and `forward` those alone that a forwarder has.

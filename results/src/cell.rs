@@ -91,7 +91,7 @@ pub struct Cell {
 
     /// Close the client's side of each idle connection; the server leaves its side open
     #[arg(long, value_name = "SWITCH", num_args = 0..=1, default_value = "off", default_missing_value = "on",
-        value_parser = units::switch, hide_short_help = true, action = clap::ArgAction::Set)]
+        value_parser = units::switch(), hide_short_help = true, action = clap::ArgAction::Set)]
     pub half_closed: bool,
 
     /// What the link does to packets
@@ -139,7 +139,7 @@ pub struct Cell {
 
     /// IPv6 instead of IPv4, which needs an MTU of at least 1280; all for both
     #[arg(long, value_name = "SWITCH", num_args = 0..=1, default_value = "off", default_missing_value = "on",
-        value_parser = units::switch, action = clap::ArgAction::Set)]
+        value_parser = units::switch(), action = clap::ArgAction::Set)]
     pub ipv6: bool,
 
     /// Payload of a datagram, with --protocol udp [default: what fills the MTU]

@@ -4,6 +4,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use bytesize::ByteSize;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use crate::cell::Outage;
 
@@ -43,12 +44,8 @@ pub fn delay(text: &str) -> Result<Duration, String> {
 }
 
 /// A switch: `on` or `off`.
-pub fn switch(text: &str) -> Result<bool, String> {
-    match text {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err("must be on or off".to_owned()),
-    }
+pub fn switch() -> impl TypedValueParser<Value = bool> {
+    PossibleValuesParser::new(["on", "off"]).map(|text| text == "on")
 }
 
 /// An outage: when it begins, and how long it lasts.

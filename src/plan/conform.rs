@@ -63,7 +63,7 @@ impl TryFrom<Conform> for ConformPlan {
         }
         // A named stack that this build lacks is refused below.
         let here = || StackKind::ALL.into_iter().filter(|stack| stack.compiled_in()).collect();
-        let stacks: Vec<_> = conform.netstack.unwrap_or_else(here);
+        let stacks: Vec<_> = conform.netstack.map_or_else(here, |list| list.0);
         let has_link = |stack: &&StackKind| StackKind::ALL.contains(stack);
         if let Some(stack) = stacks.iter().find(|stack| !has_link(stack) && conform.layer == Some(Layer::Stack)) {
             return Err(PlanError::new("--layer", format!("{stack} has no link in memory; leave it out")));
@@ -78,7 +78,7 @@ impl TryFrom<Conform> for ConformPlan {
             let reason = format!("{stack} has one instance; name others with --netstack");
             return Err(PlanError::new("--shards", reason));
         }
-        let mut repairs: Vec<_> = conform.repairs.concat();
+        let mut repairs: Vec<_> = conform.repairs.into_iter().flat_map(|list| list.0).collect();
         repairs.dedup();
         let plan = Self {
             stacks,

@@ -95,11 +95,21 @@ impl TryFrom<Matrix> for MatrixPlan {
         let mut plan = Self { until, at_most, out, against, seed, gives_up, ..Self::default() };
         // If every cell has an error, only the first error is reported, with its option.
         let mut first_error = None;
+        let mut taken = HashSet::new();
         for line in lines {
             let line = with_defaults(line, matrix.baseline);
-            for words in product(&line, matrix.preset.is_some().then_some(&matrix.words))? {
-                first_error = plan.add(words).err().or(first_error);
+            for mut words in product(&line)? {
+                taken.extend(words.iter().map(|word| word.option.clone()));
+                words.extend(line.settings());
+                first_error = first_error.or(plan.add(&words).err());
             }
+        }
+        let is_foreign = |property: &&Property| {
+            let option = property.long();
+            matrix.words.has(&option) && !taken.contains(&option)
+        };
+        if let Some(property) = PROPERTIES.iter().find(is_foreign) {
+            return Err(PlanError::new(format!("--{}", property.long()), property.others));
         }
         match first_error {
             Some(error) if plan.scenarios.is_empty() => return Err(error),
@@ -117,7 +127,7 @@ impl MatrixPlan {
     /// # Errors
     ///
     /// The run is not possible; it is left out.
-    fn add(&mut self, words: Vec<Word>) -> Result<(), PlanError> {
+    fn add(&mut self, words: &[Word]) -> Result<(), PlanError> {
         let words: Vec<_> = words.iter().map(Word::to_string).collect();
         match Scenario::of_words(words.clone()) {
             Ok(scenario) if self.scenarios.iter().any(|other| other.planned() == scenario.planned()) => Ok(()),
@@ -180,8 +190,8 @@ fn words_of(forward: &Forward) -> impl Iterator<Item = String> {
 ///
 /// # Errors
 ///
-/// Names an option that no cell takes. Only those that the user `asked` for count; all of the line, if that is not given.
-fn product(line: &Words, asked: Option<&Words>) -> Result<Vec<Vec<Word>>, PlanError> {
+/// A value is none of its option.
+fn product(line: &Words) -> Result<Vec<Vec<Word>>, PlanError> {
     let mut all = vec![Vec::new()];
     for option in PROPERTIES.iter().map(Property::long).filter(|option| line.has(option)) {
         let values = line.values(&option);
@@ -192,24 +202,12 @@ fn product(line: &Words, asked: Option<&Words>) -> Result<Vec<Vec<Word>>, PlanEr
         };
         all = all.iter().flat_map(|words| values.iter().map(|value| with(words, value)).collect::<Vec<_>>()).collect();
     }
-    let mut taken = HashSet::new();
     let mut combinations: Vec<Vec<Word>> = Vec::new();
     for mut words in all {
         drop_foreign(&mut words)?;
-        taken.extend(words.iter().map(|word| word.option.clone()));
         if !combinations.contains(&words) {
             combinations.push(words);
         }
-    }
-    let is_foreign = |property: &&Property| {
-        let is_asked = asked.is_none_or(|asked| asked.has(&property.long()));
-        is_asked && line.has(&property.long()) && !taken.contains(&property.long())
-    };
-    if let Some(property) = PROPERTIES.iter().find(is_foreign) {
-        return Err(PlanError::new(format!("--{}", property.long()), property.others));
-    }
-    for words in &mut combinations {
-        words.extend(line.settings());
     }
     Ok(combinations)
 }

@@ -59,7 +59,7 @@ pub struct Impairments {
 
     /// Drop packets that are longer than --path-mtu silently: a black hole; all for both
     #[arg(long, value_name = "SWITCH", num_args = 0..=1, default_value = "off", default_missing_value = "on",
-        value_parser = units::switch, hide_short_help = true, action = clap::ArgAction::Set)]
+        value_parser = units::switch(), hide_short_help = true, action = clap::ArgAction::Set)]
     pub no_icmp: bool,
 
     /// The path carries nothing: from when, after the beginning of the timed window, and for how long, such as 1s,500ms

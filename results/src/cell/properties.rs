@@ -60,7 +60,7 @@ const BLACK_HOLES: &str =
 
 /// All properties, in the order of their columns. Those that decide which of the others a cell has come first.
 pub static PROPERTIES: &[Property] = &[
-    property("layer", "layer", |cell| Some(cell.subject().name().to_owned()))
+    property("layer", "layer", |cell| Some(text(cell.layer)))
         .of(|cell| cell.program.is_none() && cell.forwarder.is_none(), "--program and forward choose it")
         .unnamed()
         .usual("path")
