@@ -12,7 +12,6 @@
 //! The stages share the types in [`scenario`] and [`sample`]. [`proxy`] is an application of the stacks that a run can
 //! measure.
 //!
-//! A test can run cells with a stack of its own: [`run`](run#a-stack-of-your-own) has an example.
 
 mod load;
 pub mod progress;

@@ -18,39 +18,6 @@
 //! | `proxy` | kernel sockets | a proxy's process | kernel sockets in another network |
 //! | `program` | kernel sockets | a program as it is | kernel sockets in another network |
 //! | `forward` | kernel sockets, or iperf3 | a forwarder's process | kernel sockets in another network, or iperf3 |
-//!
-//! # A stack of your own
-//!
-//! A Rust test can run cells with a stack that this program does not know. [`StackExecutor`] takes the stack as a type:
-//! any [`Netstack`] that is generic over its link. The crates `netstacks` and `platform` of its interface are
-//! `rust-tun-perf-netstacks` and `rust-tun-perf-platform`; `docs/new-stack.md` shows the smallest adapter.
-//!
-//! This example uses a link in memory, which needs neither a device nor a permission. The scenario must name a stack of
-//! this build, because the samples have its name:
-//!
-//! ```
-//! use std::time::Duration;
-//!
-//! use netstacks::StackKind;
-//! use rust_tun_perf::run::{Executor, StackExecutor, StackUnderTest};
-//! use rust_tun_perf::sample::Status;
-//! use rust_tun_perf::scenario::{Amount, Mode, Scenario, Subject, Verify};
-//!
-//! /// How fast `S` receives, in 10⁹ bits a second. Tables show the figure under the name of `row`.
-//! fn receives<S: StackUnderTest>(row: StackKind) -> Result<f64, Box<dyn std::error::Error>> {
-//!     let mut scenario = Scenario::new(row, Mode::Writer)?;
-//!     scenario.subject = Subject::Stack(row);
-//!     scenario.amount = Amount::time(Duration::from_millis(100));
-//!     scenario.warmup_bytes = 1_000_000;
-//!     scenario.verify = Verify::Full;
-//!     let sample = StackExecutor::<S>::new().execute(&scenario)?;
-//!     assert_eq!(sample.measured.status, Status::Ok, "{:?}", sample.measured.detail);
-//!     Ok(sample.gbps())
-//! }
-//! # #[cfg(feature = "smoltcp")]
-//! # receives::<netstacks::Smoltcp>(StackKind::Smoltcp)?;
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
 
 mod between;
 mod carrier;
@@ -95,16 +62,13 @@ mod supervise;
 mod thirds;
 mod tun;
 
-use std::fmt;
 use std::io;
-use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use netstacks::{Netstack, StackKind};
-use platform::{Class, Counted, Feature, Interrupts, Link, MemoryLink, TcpStatistics};
+use platform::{Class, Feature, Interrupts, TcpStatistics};
 use socket2::{Domain, Socket, Type};
 
 pub use self::child::child;
@@ -119,11 +83,9 @@ pub use self::protocol::PROTOCOL;
 pub use self::serve::serve;
 
 use self::networks::Networks;
-use self::path::DeviceLink;
 use self::prepared::{Prepared, RunOutput};
 use self::profile::profiled;
 use self::runtime::runtime;
-use self::stack::{StackStarter, Start, StartedStack};
 use self::supervise::Outcome;
 use crate::load::meter::Cost;
 use crate::load::request::Requested;
@@ -149,57 +111,7 @@ pub struct TunExecutor;
 
 impl Executor for TunExecutor {
     fn execute(&self, scenario: &Scenario) -> Result<Sample, RunError> {
-        execute(scenario, self)
-    }
-}
-
-impl<L: Link> StackStarter<L> for TunExecutor {
-    fn start(&self, kind: StackKind, start: Start<L>) -> Result<StartedStack, RunError> {
-        Ok(kind.visit(start)??)
-    }
-}
-
-/// A stack for a [`StackExecutor`]: it runs over every type of link that a run has. A stack that is generic over its
-/// link does.
-pub trait StackUnderTest: Netstack<DeviceLink> + Netstack<Counted<MemoryLink>> {}
-
-impl<S: Netstack<DeviceLink> + Netstack<Counted<MemoryLink>>> StackUnderTest for S {}
-
-/// Runs scenarios like [`TunExecutor`], but with the stack `S` in place of the stack that they name. The samples keep
-/// that name.
-///
-/// `S` runs in the layers `path` and `stack`. The layer `proxy` and the stacks in a process of their own do not use it:
-/// a child process runs the stack that the scenario names.
-pub struct StackExecutor<S>(PhantomData<fn() -> S>);
-
-impl<S: StackUnderTest> StackExecutor<S> {
-    /// An executor for the stack `S`.
-    pub const fn new() -> Self {
-        Self(PhantomData)
-    }
-}
-
-impl<S: StackUnderTest> Default for StackExecutor<S> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl<S> fmt::Debug for StackExecutor<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StackExecutor").finish()
-    }
-}
-
-impl<S: StackUnderTest> Executor for StackExecutor<S> {
-    fn execute(&self, scenario: &Scenario) -> Result<Sample, RunError> {
-        execute(scenario, self)
-    }
-}
-
-impl<L: Link, S: Netstack<L>> StackStarter<L> for StackExecutor<S> {
-    fn start(&self, _kind: StackKind, start: Start<L>) -> Result<StartedStack, RunError> {
-        Ok(netstacks::Visitor::visit::<S>(start)?)
+        execute(scenario)
     }
 }
 
@@ -216,10 +128,7 @@ enum Network {
 }
 
 /// Runs a scenario.
-fn execute(
-    scenario: &Scenario,
-    stack: &(impl StackStarter<DeviceLink> + StackStarter<Counted<MemoryLink>>),
-) -> Result<Sample, RunError> {
+fn execute(scenario: &Scenario) -> Result<Sample, RunError> {
     // A carrier draws its own flame graph.
     let profile = scenario.profile.as_deref().filter(|_| !scenario.subject.is_carrier());
     let title = Cell::planned(scenario).to_string();
@@ -235,7 +144,7 @@ fn execute(
             // First, so that an interrupt leaves no device behind.
             let mut interrupts = Interrupts::catch()
                 .map_err(|source| platform::Error::new(Class::Failed, "catch", "interrupts", source))?;
-            let prepared = prepare(scenario, &network, stack, &mut interrupts).await?;
+            let prepared = prepare(scenario, &network, &mut interrupts).await?;
             prepared.run(scenario, interrupts).await
         });
         // A task may be stuck.
@@ -366,18 +275,13 @@ fn probe(scenario: &Scenario) -> io::Result<()> {
     })
 }
 
-async fn prepare(
-    scenario: &Scenario,
-    network: &Network,
-    stack: &(impl StackStarter<DeviceLink> + StackStarter<Counted<MemoryLink>>),
-    interrupts: &mut Interrupts,
-) -> Result<Prepared, RunError> {
+async fn prepare(scenario: &Scenario, network: &Network, interrupts: &mut Interrupts) -> Result<Prepared, RunError> {
     match (scenario.subject, &scenario.devices, network) {
         (Subject::Path(_), Devices::Tun(tun), Network::With(command, networks)) => {
             external::prepare(scenario, tun, command, networks.as_ref(), interrupts).await
         }
-        (Subject::Path(kind), Devices::Tun(tun), _) => path::prepare(scenario, tun, kind, stack),
-        (Subject::Stack(kind), Devices::Tun(tun), _) => memory::prepare(scenario, &tun.network, kind, stack),
+        (Subject::Path(kind), Devices::Tun(tun), _) => path::prepare(scenario, tun, kind),
+        (Subject::Stack(kind), Devices::Tun(tun), _) => memory::prepare(scenario, &tun.network, kind),
         (Subject::Loopback, _, network) => loopback::prepare(scenario, matches!(network, Network::Own)),
         (Subject::Device, Devices::Tun(tun), _) => device::prepare(scenario, tun),
         (Subject::Forward(forwarder), Devices::Pair { near, far }, Network::Pair(networks, executable)) => {

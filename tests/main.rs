@@ -34,8 +34,6 @@ mod machine;
 mod pairs;
 mod processes;
 
-#[cfg(feature = "smoltcp")]
-mod api;
 mod browser;
 #[cfg(all(target_os = "linux", feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
 mod calls;

@@ -13,7 +13,7 @@ use super::error::RunError;
 use super::path;
 use super::prepared::Prepared;
 use super::server_side::ServerSide;
-use super::stack::{StackStarter, Start, StartedStack};
+use super::stack::{Start, StartedStack};
 use crate::load::engine::Client;
 use crate::load::meter::LinkMeter;
 use crate::load::sockets::memory::MemorySockets;
@@ -30,12 +30,7 @@ const NAME: &str = "memory";
 type Near = Counted<MemoryLink>;
 
 /// Prepares a stack over memory.
-pub(super) fn prepare(
-    scenario: &Scenario,
-    network: &Network,
-    kind: StackKind,
-    stack: &impl StackStarter<Near>,
-) -> Result<Prepared, RunError> {
+pub(super) fn prepare(scenario: &Scenario, network: &Network, kind: StackKind) -> Result<Prepared, RunError> {
     let pair = match scenario.offload {
         Offload::Auto | Offload::On => MemoryLink::offloading_pair,
         Offload::Off => MemoryLink::pair,
@@ -54,10 +49,10 @@ pub(super) fn prepare(
     let traffic: Vec<_> = links.iter().map(|(link, _)| link.traffic()).collect();
     let window = Window::new(load.clients(), LinkMeter::new(traffic, || None));
     let (server, effective, clients) = if scenario.shards_have_threads() {
-        shards(scenario, network, &load, links, |start| stack.start(kind, start))?
+        shards(scenario, network, &load, links, kind)?
     } else {
         let (link, far) = links.into_iter().next().ok_or_else(too_few)?;
-        let StartedStack { server, effective } = stack.start(kind, Start::new(link, scenario, &load))?;
+        let StartedStack { server, effective } = Start::new(link, scenario, &load).start(kind)?;
         (server, effective, clients(network, far, &load)?)
     };
     Ok(Prepared { clients, device, effective: Some(effective), ..Prepared::new(load, window, server) })
@@ -69,7 +64,7 @@ fn shards(
     network: &Network,
     load: &Load,
     links: Vec<(Near, MemoryLink)>,
-    start: impl Fn(Start<Near>) -> Result<StartedStack, RunError>,
+    kind: StackKind,
 ) -> Result<(ServerSide, Effective, Vec<Client>), RunError> {
     let (shards, mut of_one) = (links.len(), None);
     let (mut servers, mut ends) = (Vec::new(), Vec::new());
@@ -78,7 +73,8 @@ fn shards(
             .map_err(|source| platform::Error::new(Class::Failed, "start", "the runtime of a shard", source))?;
         let tasks = worker.enter();
         let streams = share(load.streams().len(), shard, shards).len();
-        let StartedStack { server, effective } = start(Start::new(link, scenario, load).of_shard(streams, shards))?;
+        let StartedStack { server, effective } =
+            Start::new(link, scenario, load).of_shard(streams, shards).start(kind)?;
         drop(tasks);
         servers.push(server);
         of_one = Some(Effective { shards, ..effective });

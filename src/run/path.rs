@@ -2,13 +2,13 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use netstacks::{Spread, StackKind, Steered, steer};
-use platform::{Counted, Faulty, TunDevice};
+use netstacks::{Spread, StackKind, steer};
+use platform::{Counted, Faulty};
 
 use super::conditions::{cut, plan};
 use super::error::RunError;
 use super::prepared::Prepared;
-use super::stack::{FIRST_PORT, StackStarter, Start, StartedStack};
+use super::stack::{FIRST_PORT, Start, StartedStack};
 use super::{kernel_load, tun};
 use crate::load::Load;
 use crate::load::meter::{LinkMeter, Queues};
@@ -19,9 +19,6 @@ use crate::scenario::{Scenario, Tun};
 /// (TIME-WAIT), and the client reuses its own ports. With a prime number of server ports, no pair of ports returns
 /// soon.
 const PORTS: usize = 61;
-
-/// The link between the device and a shard of the stack.
-pub(super) type DeviceLink = Faulty<Steered<Counted<TunDevice>>>;
 
 /// The addresses at a stack to which the clients of a load connect: one for each stream, and then those for requests or
 /// datagrams.
@@ -35,12 +32,7 @@ pub(super) fn targets(stack: IpAddr, load: &Load) -> Vec<SocketAddr> {
 }
 
 /// Prepares a stack on a device.
-pub(super) fn prepare(
-    scenario: &Scenario,
-    tun: &Tun,
-    kind: StackKind,
-    stack: &impl StackStarter<DeviceLink>,
-) -> Result<Prepared, RunError> {
+pub(super) fn prepare(scenario: &Scenario, tun: &Tun, kind: StackKind) -> Result<Prepared, RunError> {
     let (devices, facts) = tun::open_shards(scenario, tun)?;
     let drops = devices[0].drop_counter();
     let receiving = devices.iter().filter(|device| device.receives()).count();
@@ -56,7 +48,7 @@ pub(super) fn prepare(
     let meter = LinkMeter::new(traffic, move || drops.read()).with_faults(first.faults()).with_queues(queues);
     let window = Window::new(load.clients(), meter);
     let start = Start::new(first, scenario, &load).with_shards(links, spread);
-    let StartedStack { server, effective } = stack.start(kind, start)?;
+    let StartedStack { server, effective } = start.start(kind)?;
     let (clients, congestion) = kernel_load::clients(scenario, &load, &targets(tun.network.peer, &load))?;
     Ok(Prepared {
         clients,

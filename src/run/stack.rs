@@ -15,12 +15,6 @@ use crate::scenario::Scenario;
 /// The port of the first stream; the others have the ports above it. Any port would do: the stacks accept all ports.
 pub(super) const FIRST_PORT: u16 = 5201;
 
-/// Starts the stack under test on links of the type `L`.
-pub(super) trait StackStarter<L: Link> {
-    /// Starts it for a scenario that names `kind`.
-    fn start(&self, kind: StackKind, start: Start<L>) -> Result<StartedStack, RunError>;
-}
-
 /// A stack that is to be started, with a server for the load.
 pub(super) struct Start<L> {
     link: L,
@@ -43,6 +37,11 @@ impl<L: Link> Start<L> {
     pub(super) fn new(link: L, scenario: &Scenario, load: &Load) -> Self {
         let (others, spread) = (Vec::new(), Spread::default());
         Self { link, others, spread, config: config(scenario), load: load.clone(), streams: load.streams().len() }
+    }
+
+    /// Starts the stack of this kind.
+    pub(super) fn start(self, kind: StackKind) -> Result<StartedStack, RunError> {
+        Ok(kind.visit(self)??)
     }
 
     /// The same as one of several instances that share nothing. So many of the load's streams come to it, and it has its
