@@ -35,7 +35,7 @@ use self::request::{Exchange, Requested};
 use self::sockets::Sockets;
 use self::stream::{Direction, Finish, Stream};
 use crate::sample::DatagramFacts;
-use crate::scenario::{Protocol, Scenario, is_one};
+use crate::scenario::{Protocol, Scenario};
 
 /// The load of a run, and the number of its client threads.
 #[derive(Clone)]
@@ -88,10 +88,10 @@ impl Load {
     /// The load of a scenario that this program makes.
     pub(crate) fn of(scenario: &Scenario) -> Self {
         let streams = Stream::split(scenario);
-        // More threads than sockets would have nothing to do. Each shard over memory has a thread.
+        // More threads than sockets would have nothing to do.
         let threads = |default: usize, sockets: usize| {
             let asked = scenario.client_threads.map_or(default, usize::from);
-            if scenario.shards_have_threads() { scenario.shards.get().into() } else { asked.min(sockets).max(1) }
+            asked.min(sockets).max(1)
         };
         match (Exchange::of(scenario, &streams), Flows::of(scenario)) {
             (Some(exchange), _) => {
@@ -248,19 +248,8 @@ impl Load {
     }
 }
 
-/// The directions of streams or flows, so many of each, and the number of each among its direction. Over shards they
-/// alternate, so that each shard has all of them.
-pub(crate) fn dealt(directions: &[Direction], count: u64, scenario: &Scenario) -> Vec<(Direction, u64)> {
-    let of = |direction: &Direction| (0..count).map(|index| (*direction, index)).collect::<Vec<_>>();
-    let mut dealt: Vec<_> = directions.iter().flat_map(of).collect();
-    if !is_one(&scenario.shards) {
-        dealt.sort_by_key(|(_, index)| *index);
-    }
-    dealt
-}
-
 /// The part of so many sockets that thread `index` of so many threads has.
-pub(crate) fn share(sockets: usize, index: usize, threads: usize) -> Range<usize> {
+fn share(sockets: usize, index: usize, threads: usize) -> Range<usize> {
     sockets * index / threads..sockets * (index + 1) / threads
 }
 
@@ -284,31 +273,5 @@ fn of_requests(exchange: &Exchange, made: Requested, streams: &[Stream]) -> Deli
         datagrams: made.datagrams,
         requested: Some(made),
         ..Delivered::default()
-    }
-}
-
-#[cfg(all(test, feature = "smoltcp"))]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-    use clap::Parser;
-
-    use super::*;
-    use crate::cli::Cli;
-
-    #[test]
-    fn every_shard_has_both_directions() {
-        for (shards, parallel) in [(2, 2), (2, 3), (3, 4), (5, 5)] {
-            let words = format!("x -m both -n smoltcp --layer stack --shards {shards} --parallel {parallel}");
-            let scenario = Scenario::try_from(Cli::try_parse_from(words.split_whitespace()).unwrap().run).unwrap();
-            let load = Load::of(&scenario);
-            assert_eq!((load.clients(), load.streams().len()), (shards, 2 * parallel));
-            for shard in 0..shards {
-                let mine = &load.streams()[share(2 * parallel, shard, shards)];
-                for direction in [Direction::ToServer, Direction::ToClient] {
-                    assert!(mine.iter().any(|stream| stream.direction == direction), "{words}: {shard}");
-                }
-            }
-        }
     }
 }

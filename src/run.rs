@@ -135,8 +135,7 @@ fn execute(scenario: &Scenario) -> Result<Sample, RunError> {
     profiled(&title, profile, Sample::is_ok, || {
         let started = SystemTime::now();
         let network = enter_network(scenario)?;
-        let pin = scenario.pin.as_ref().filter(|_| !scenario.shards_have_threads());
-        let runtime = probe(scenario).and_then(|()| runtime(runtime_kind(scenario), pin)).map_err(|source| {
+        let runtime = probe(scenario).and_then(|()| runtime(runtime_kind(scenario), scenario.pin.as_ref())).map_err(|source| {
             platform::Error::new(Class::Failed, "start", "the runtime and the clients", source)
                 .remedy("raise the limits on processes and open files (ulimit -u, ulimit -n), or lower --worker-threads and --parallel")
         })?;
@@ -204,14 +203,9 @@ fn enter_network(scenario: &Scenario) -> Result<Network, RunError> {
     }
 }
 
-/// The runtime of the stack and its server. A carrier has its own runtime, so its load gets all processors. Shards with
-/// threads of their own leave only the supervisor to it.
+/// The runtime of the stack and its server. A carrier has its own runtime, so its load gets all processors.
 fn runtime_kind(scenario: &Scenario) -> RuntimeKind {
-    match scenario.runtime {
-        _ if scenario.subject.is_carrier() => RuntimeKind::MultiThread(None),
-        _ if scenario.shards_have_threads() => RuntimeKind::CurrentThread,
-        runtime => runtime,
-    }
+    if scenario.subject.is_carrier() { RuntimeKind::MultiThread(None) } else { scenario.runtime }
 }
 
 /// What a run needs of the system, at least.
@@ -238,7 +232,6 @@ fn needs(scenario: &Scenario) -> Needs {
         (usize::from(scenario.parallel.get() + holes) + streams, asked(1) + 2 + streams)
     };
     let workers = match runtime_kind(scenario) {
-        RuntimeKind::CurrentThread if scenario.shards_have_threads() => scenario.shards.get().into(),
         RuntimeKind::CurrentThread => 0,
         RuntimeKind::MultiThread(Some(workers)) => workers.get(),
         RuntimeKind::MultiThread(None) => processors,

@@ -393,55 +393,6 @@ fn threads_share_the_requests_and_their_rate() {
     }
 }
 
-/// Each instance of a stack has clients of its own, on its thread. Every byte and every answer arrives, also over UDP.
-#[test]
-fn shards_are_one_load() {
-    let stacks = ["smoltcp", "ipstack", "tcp_ip", "netstack-smoltcp"];
-    let loads = [
-        "-m reader --warmup 1MB --bytes 8MB",
-        "-m writer --warmup 1MB --bytes 8MB",
-        "-m rr --time 0.3",
-        "-m crr --time 0.3",
-        "-m rr --protocol udp --time 0.3",
-        "-m writer --protocol udp --bitrate 10M --time 0.3",
-        "-m both --warmup 1MB --bytes 8MB",
-        "-m both --protocol udp --bitrate 10M --time 0.3",
-        "-m rr --rate 600 --time 0.5",
-    ];
-    for [stack, load, shards] in pairwise([&stacks, &loads, &["1", "2", "3"]]) {
-        // It leaves the first request of a scripted client; see above.
-        if stack == "tcp_ip" && load.contains("rr") && !load.contains("udp") {
-            continue;
-        }
-        let arguments = format!(
-            "{load} -n {stack} --layer stack --parallel 12 --window 64KiB --shards {shards} --client-threads 0 --verify full"
-        );
-        let sample = success(&arguments);
-        let shards = if shards == "1" { "null" } else { shards };
-        assert_eq!(sample["shards"].to_string(), shards, "{arguments}\n{sample}");
-        assert_eq!(sample["effective"]["shards"].to_string(), shards, "{arguments}\n{sample}");
-        assert!(count(&sample["packets"]["rx"]) > 10.0, "{arguments}\n{sample}");
-        // Their thread has both, and the costs are told apart.
-        let cpu = ["client_seconds", "subject_seconds"].map(|side| count(&sample["cpu"][side]));
-        assert!(cpu.iter().all(|seconds| *seconds > 0.0), "{arguments}\n{sample}");
-        if load.contains("-m rr") {
-            assert!(count(&sample["requests"]["answered"]) > 10.0, "{arguments}\n{sample}");
-            assert!(sample["requests"]["errors"].is_null(), "{arguments}\n{sample}");
-        }
-        if load.contains("--rate") {
-            assert!((count(&sample["requests"]["answered"]) - 300.0).abs() < 15.0, "{arguments}\n{sample}");
-        }
-    }
-}
-
-/// The two sides of a shard share a thread, and neither wakes the other for nothing.
-#[test]
-fn a_shard_sleeps_while_nothing_is_due() {
-    let sample = success("-m rr --rate 20 --time 1 -n smoltcp --layer stack --client-threads 0");
-    let cpu: f64 = ["client_seconds", "subject_seconds"].map(|side| count(&sample["cpu"][side])).iter().sum();
-    assert!(cpu < 0.1, "{sample}");
-}
-
 /// Over a link in memory, too, streams run beside requests.
 #[test]
 fn streams_run_beside_requests_over_memory() {

@@ -219,7 +219,7 @@ pub enum Preset {
     All,
     /// The same figures of each stack with all repairs, with none, and with each one switched off
     Repairs,
-    /// Streams, requests and datagrams on 1, 2, 4, … shards up to the processors, each with a worker: in memory and over a device
+    /// Streams, requests and datagrams on 1, 2, 4, … shards up to the processors, each with a worker
     Cores,
     /// Programs as they are: streams, requests, connections and start; the kernel, and the programs that are installed
     Programs,

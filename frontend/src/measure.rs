@@ -7,7 +7,6 @@ pub(crate) mod fixture;
 mod loopback;
 pub mod metric;
 mod rank;
-pub mod scaling;
 mod settled;
 #[cfg(test)]
 mod simulation;
@@ -19,6 +18,6 @@ pub use self::compare::{CellChange, Change, CompareError, Comparison, Method, Si
 pub use self::conditions::{Difference, Differences, differences};
 pub use self::rank::SIGNIFICANCE;
 pub use self::settled::{FEWEST_ROUNDS, settled};
-pub(crate) use self::statistics::median;
+pub(crate) use self::statistics::{estimate, median};
 pub use self::summary::{CellSummary, Estimate, Summary, latency};
 pub(crate) use self::warnings::grouped;

@@ -116,14 +116,13 @@ pub struct Scenario {
     pub mtu: u16,
     /// Connections at once; streams in both directions are as many each.
     pub parallel: NonZeroU16,
-    /// Instances of the stack, each with its own link.
+    /// Instances of the stack, which share the device.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub shards: NonZeroU16,
     /// Queues of the device, if the stack has several shards; `None` for one for each shard where the device can have several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queues: Option<NonZeroU16>,
-    /// Threads of the clients; `None` for one, or for as many as there are streams, up to the processors. With 0 they run on
-    /// the thread of their stack, over memory; those of several shards do anyway.
+    /// Threads of the clients; `None` for one, or for as many as there are streams, up to the processors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_threads: Option<u16>,
     /// The processors of the client threads and of the workers; `None` for the system's choice.
@@ -395,12 +394,6 @@ impl Scenario {
             Devices::Tun(tun) => tun.fd,
             Devices::Pair { .. } => None,
         }
-    }
-
-    /// Whether each shard has a thread that runs its stack, the server on it and its clients. So shards over memory share
-    /// nothing.
-    pub fn shards_have_threads(&self) -> bool {
-        self.subject.layer() == Layer::Stack && (!is_one(&self.shards) || self.client_threads == Some(0))
     }
 
     /// Whether the highest rate of its datagrams is searched for.

@@ -30,7 +30,6 @@ use tokio::sync::{Notify, watch};
 
 use self::arrivals::{Arrivals, Arrived};
 pub(crate) use self::trial::Trial;
-use super::dealt;
 use super::error::LoadError;
 use super::pattern::Pattern;
 use super::sockets::Cancel;
@@ -250,7 +249,7 @@ impl Flows {
             let counts_elsewhere = has_process && direction == Direction::ToServer;
             Flow::new(direction, counts_elsewhere.then_some(first.begin))
         };
-        let flows = dealt(directions, scenario.parallel.get().into(), scenario);
+        let of = |direction: &Direction| (0..scenario.parallel.get()).map(|_| flow(*direction)).collect::<Vec<_>>();
         let grace = GRACE + delay + jitter;
         Some(Self {
             len,
@@ -262,7 +261,7 @@ impl Flows {
             greeting: GREETING + 2 * (delay + jitter),
             verify: scenario.verify,
             payload: Pattern::new(SEED, len).slice(0, len).to_vec(),
-            each: flows.into_iter().map(|(direction, _)| flow(direction)).collect(),
+            each: directions.iter().flat_map(of).collect(),
             trial: watch::Sender::new(first),
             is_warm: AtomicBool::new(false),
             wakes: Mutex::default(),

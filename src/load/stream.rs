@@ -28,7 +28,6 @@ use portable_atomic::AtomicU64;
 use serde::Serialize;
 use tokio::sync::Notify;
 
-use super::dealt;
 use super::error::LoadError;
 use super::pattern::Pattern;
 use crate::scenario::{Amount, Mode, Scenario, Verify};
@@ -154,7 +153,7 @@ impl Stream {
             stop: AtomicBool::new(false),
             sender: OnceLock::new(),
         };
-        dealt(directions, streams, scenario).into_iter().map(|(direction, index)| stream(direction, index)).collect()
+        directions.iter().flat_map(|direction| (0..streams).map(|index| stream(*direction, index))).collect()
     }
 
     /// How many bytes may be sent now in the timed window, if `sent` bytes have been sent since its `begin`. If none

@@ -126,7 +126,7 @@ pub(super) fn prepare(
     let driver = driver.inspect(|_| drop(silent)).boxed();
     let listener = KernelListener::new(listeners).map_err(failed)?;
     let datagrams = datagrams_for(datagrams, &load, scenario.window_bytes).map_err(failed)?;
-    let server = ServerSide::spawn(listener, datagrams, driver, (&load, load.streams().len()), stream_of);
+    let server = ServerSide::spawn(listener, datagrams, driver, &load, stream_of);
     let (clients, congestion) = clients(scenario, &load, &targets)?;
     Ok(Prepared { clients, congestion, ..Prepared::new(load, window, server) })
 }

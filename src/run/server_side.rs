@@ -35,18 +35,19 @@ impl ServerSide {
         Self { driver: Some(tokio::spawn(driver)), server: Some(tokio::spawn(server)) }
     }
 
-    /// Starts the driver, and a server for this load, to which so many of its streams come. `stream_of` returns the index of
+    /// Starts the driver, and a server for this load. `stream_of` returns the index of
     /// the stream that a connection carries. A connection without a stream carries requests, if the load has any. Datagrams
     /// come from `source`.
     pub(super) fn spawn<Li: Listener>(
         listener: Li,
         source: impl Datagrams,
         driver: BoxFuture<'static, Failure>,
-        (load, count): (&Load, usize),
+        load: &Load,
         stream_of: impl Fn(&Li::Stream) -> Option<usize> + Send + 'static,
     ) -> Self {
         let server = match load.clone() {
             Load::Streams(streams, _) => {
+                let count = streams.len();
                 let serve = move |connection| {
                     // In the host's network, other programs may connect. Their connections are dropped.
                     let index = stream_of(&connection).filter(|index| *index < streams.len())?;
@@ -82,18 +83,6 @@ impl ServerSide {
             Load::External(_) => future::pending().boxed(),
         };
         Self::new(driver, server)
-    }
-
-    /// Several as one, which is done when all are, and fails when one fails.
-    pub(super) fn all(sides: Vec<Self>) -> Self {
-        let mut sides: JoinSet<_> = sides.into_iter().map(|mut side| async move { side.next().await }).collect();
-        let server = async move {
-            while let Some(ended) = sides.join_next().await {
-                ended.map_err(|error| Failure::of_join("the server", error))??;
-            }
-            Ok(())
-        };
-        Self::new(future::pending().boxed(), server.boxed())
     }
 
     /// Waits until the server is done or either fails. Never returns once both have ended.

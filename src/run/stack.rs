@@ -23,8 +23,6 @@ pub(super) struct Start<L> {
     spread: Spread,
     config: StackConfig,
     load: Load,
-    /// How many of the load's streams come to it.
-    streams: usize,
 }
 
 /// A stack that was started.
@@ -36,18 +34,12 @@ pub(super) struct StartedStack {
 impl<L: Link> Start<L> {
     pub(super) fn new(link: L, scenario: &Scenario, load: &Load) -> Self {
         let (others, spread) = (Vec::new(), Spread::default());
-        Self { link, others, spread, config: config(scenario), load: load.clone(), streams: load.streams().len() }
+        Self { link, others, spread, config: config(scenario), load: load.clone() }
     }
 
     /// Starts the stack of this kind.
     pub(super) fn start(self, kind: StackKind) -> Result<StartedStack, RunError> {
         Ok(kind.visit(self)??)
-    }
-
-    /// The same as one of several instances that share nothing. So many of the load's streams come to it, and it has its
-    /// share of the limits.
-    pub(super) fn of_shard(self, streams: usize, shards: usize) -> Self {
-        Self { config: self.config.divided(shards), streams, ..self }
     }
 
     /// The same with more instances, on these links.
@@ -77,13 +69,13 @@ impl<L: Link> Visitor<L> for Start<L> {
     type Output = Result<StartedStack, StartError>;
 
     fn visit<S: Netstack<L>>(self) -> Self::Output {
-        let Self { link, others, spread, config, load, streams } = self;
+        let Self { link, others, spread, config, load } = self;
         let Started { listener, datagrams, driver, effective } = sharded::<S, _>(&spread, link, others, &config)?;
         let driver = driver.map(Failure::of_driver).boxed();
         // The port that a client connects to names its stream.
         let stream_of =
             |connection: &S::Stream| connection.local_addr().port().checked_sub(FIRST_PORT).map(usize::from);
-        let server = ServerSide::spawn(listener, datagrams, driver, (&load, streams), stream_of);
+        let server = ServerSide::spawn(listener, datagrams, driver, &load, stream_of);
         Ok(StartedStack { server, effective })
     }
 }

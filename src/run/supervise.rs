@@ -1,7 +1,7 @@
 //! Races the parts of a run against each other, the user and the clock, and joins every one of them.
 
+use std::any::Any;
 use std::future;
-use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
@@ -17,7 +17,7 @@ use super::outage::Interruption;
 use super::server_side::ServerSide;
 use super::stopped::{self, Gap, StopWatcher};
 use super::thirds::Readings;
-use crate::load::engine::{Client, Rest};
+use crate::load::engine::Client;
 use crate::load::meter::{Cost, Counters, Snapshot, Usage, difference};
 use crate::load::sockets::Cancel;
 use crate::load::window::Window;
@@ -37,6 +37,9 @@ const FAILURE_SETTLE: Duration = Duration::from_millis(100);
 
 /// A client that is cancelled ends at once. One that does not end in this time is stuck.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The sockets of a client that is done.
+type Connections = Box<dyn Any + Send>;
 
 type Reporter = mpsc::UnboundedSender<Result<(), Failure>>;
 type Reports = mpsc::UnboundedReceiver<Result<(), Failure>>;
@@ -89,8 +92,8 @@ impl Records {
 /// The clients at work.
 #[derive(Default)]
 struct Threads {
-    /// Each returns its connection, which is kept until the other side has ended too.
-    running: Vec<thread::JoinHandle<Option<Box<dyn Rest>>>>,
+    /// Each returns its connections, which are kept until the other side has ended too.
+    running: Vec<thread::JoinHandle<Option<Connections>>>,
     cancel: Vec<Cancel>,
 }
 
@@ -127,9 +130,9 @@ impl Supervisor {
         };
         // Read before the parts are ended, because that takes time.
         let failed_at = matches!(verdict, Ok(Err(_))).then(|| self.window.read());
-        let (connections, stopped) = self.stop(threads, &mut reports).await;
+        let stopped = self.stop(threads, &mut reports).await;
         let ended = server.end().await;
-        drop(connections);
+        let stopped = stopped.map(drop);
         let gaps = watcher.map(StopWatcher::finish);
         let verdict = verdict?.and(ended).and(stopped);
         Ok(self.outcome(verdict, failed_at.as_ref(), records, gaps.as_deref()))
@@ -141,18 +144,14 @@ impl Supervisor {
             let (window, report) = (Arc::clone(&self.window), report.clone());
             let client = move || {
                 // A panic is reported at once, not only when all threads are joined.
-                let (mut connection, result) = match catch_unwind(AssertUnwindSafe(|| deliver(&window))) {
-                    Ok((connection, result)) => {
-                        (Some(connection), result.map_err(|error| Failure::of_transfer(CLIENT, &error)))
+                let (connections, result) = match catch_unwind(AssertUnwindSafe(|| deliver(&window))) {
+                    Ok((connections, result)) => {
+                        (Some(connections), result.map_err(|error| Failure::of_transfer(CLIENT, &error)))
                     }
                     Err(panic) => (None, Err(Failure::of_panic("a client", panic.as_ref()))),
                 };
                 let _unheard = report.send(result);
-                let rest = AssertUnwindSafe(|| connection.iter_mut().for_each(|connection| connection.rest()));
-                if let Err(panic) = catch_unwind(rest) {
-                    let _unheard = report.send(Err(Failure::of_panic("a client", panic.as_ref())));
-                }
-                connection
+                connections
             };
             let thread = thread::Builder::new().name(format!("client-{index}")).spawn(client);
             threads.running.push(thread.map_err(|source| {
@@ -163,26 +162,21 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Ends clients that wait for the window or block on a connection, and joins all threads. A thread that runs a stack may
-    /// be stuck in it; it is left. Returns the connections, and the first failure that comes this late.
-    async fn stop(&self, threads: Threads, reports: &mut Reports) -> (Vec<Box<dyn Rest>>, Result<(), Failure>) {
+    /// Ends clients that wait for the window or block on a connection, and joins all threads, but for one that is stuck.
+    /// Returns the connections.
+    async fn stop(&self, threads: Threads, reports: &mut Reports) -> Result<Vec<Connections>, Failure> {
         self.window.cancel();
         for cancel in threads.cancel {
             cancel();
         }
         // Each thread has a sender of the reports until it ends.
-        let mut late = Ok(());
-        let all = async {
-            while let Some(report) = reports.recv().await {
-                late = mem::replace(&mut late, Ok(())).and(report);
-            }
-        };
+        let all = async { while reports.recv().await.is_some() {} };
         if tokio::time::timeout(SHUTDOWN_TIMEOUT, all).await.is_err() {
             let detail = "a client did not end when it was cancelled".to_owned();
-            return (Vec::new(), late.and(Err(Failure { status: Status::Stalled, detail })));
+            return Err(Failure { status: Status::Stalled, detail });
         }
         // A client catches its own panics.
-        (threads.running.into_iter().filter_map(|thread| thread.join().ok().flatten()).collect(), late)
+        Ok(threads.running.into_iter().filter_map(|thread| thread.join().ok().flatten()).collect())
     }
 
     /// Waits until every client and the server are done, or until something goes wrong.

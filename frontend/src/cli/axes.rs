@@ -58,8 +58,8 @@ pub struct Axes {
         hide_short_help = true)]
     pub worker_threads: Option<List<u16>>,
 
-    /// Instances of the stack side by side, each with its own link and lock, to 256; with --layer stack also with a thread,
-    /// which runs its clients too. Not for lwip, which has one in a process [default: 1]
+    /// Instances of the stack side by side, which share the device, each with its own lock, to 256. Not for lwip, which has one in
+    /// a process [default: 1]
     #[arg(long, value_name = "N", value_parser = of(number(1..=256_u16)), hide_short_help = true)]
     pub shards: Option<List<u16>>,
 
@@ -80,13 +80,12 @@ pub struct Axes {
     #[arg(long, value_name = "N", value_parser = of(number(1..=10_000_u16)))]
     pub parallel: Option<List<u16>>,
 
-    /// Threads of the clients, to 64; 0 for the thread of the stack, with --layer stack [default: 1; streams: one for each,
-    /// up to the processors; several shards: 0]
-    #[arg(long, value_name = "N", value_parser = of(number(0..=64_u16)), hide_short_help = true)]
+    /// Threads of the clients, to 64 [default: 1; streams: one for each, up to the processors]
+    #[arg(long, value_name = "N", value_parser = of(number(1..=64_u16)), hide_short_help = true)]
     pub client_threads: Option<List<u16>>,
 
-    /// Keep client threads and workers on these processors, such as 0,1 or 0-3: clients, and shards with their clients, take
-    /// them from the front in turn, workers of the runtime from the back. Repeat the option for more values. Only on Linux [default: the system chooses]
+    /// Keep client threads and workers on these processors, such as 0,1 or 0-3: clients take them from the
+    /// front in turn, workers of the runtime from the back. Repeat the option for more values. Only on Linux [default: the system chooses]
     #[arg(long, value_name = "CPUS", value_parser = one(str::parse::<Processors>), hide_short_help = true)]
     pub pin: Vec<List<Processors>>,
 

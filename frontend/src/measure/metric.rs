@@ -302,7 +302,7 @@ pub static METRICS: [Metric; 58] = [
         .text("packets", "{} reordered"),
     median("passed_on_share", "passed on", "", passed_on_share)
         .about("share of the packets from the device that a shard passed on to another, whose flow they were of")
-        .of(|cell| cell.shards.get() > 1 && cell.layer() != Layer::Stack)
+        .of(|cell| cell.shards.get() > 1)
         .written(Percent)
         .text("packets", "{} passed on between shards"),
     median("device_drops", "drops", "", |sample| count(sample.measured.device_drops))

@@ -29,7 +29,7 @@ pub(crate) fn median(values: &[f64]) -> Option<f64> {
 
 /// The median of figures of which none can be below 0, and its 95 % interval; `None` without values. One value is its own
 /// interval.
-pub(super) fn estimate(values: &[f64]) -> Option<Estimate> {
+pub(crate) fn estimate(values: &[f64]) -> Option<Estimate> {
     let median = median(values)?;
     if values.len() == 1 {
         return Some(Estimate { median, low: median, high: median });

@@ -92,8 +92,7 @@ impl Kind {
     }
 
     fn has_shards(&self) -> bool {
-        let is_alone = self.layer == Layer::Stack && (self.is_idle() || self.runtime != RuntimeName::MultiThread);
-        self.has_stack() && !is_alone && self.stack.is_none_or(StackKind::can_shard)
+        matches!(self.layer, Layer::Path | Layer::Proxy) && self.stack.is_none_or(StackKind::can_shard)
     }
 
     /// Whether the subject is of this program, and not a program as it is.
@@ -148,10 +147,8 @@ enum Use {
 }
 
 const NO_CLIENT: &str = "the layer device has packets without connections";
-const SHARDS: &str = "only the layers stack, path and proxy have several instances of a stack; with the layer stack each has a thread, \
-    so not with --current-thread, and not in the mode idle; lwip has one instance a process, and gvisor and external are \
-    processes of their own";
-const QUEUES: &str = "only the layers path and proxy have a device that shards share";
+const SHARDS: &str = "only the layers path and proxy have a device that several instances of a stack can share; lwip has one instance \
+    a process, and gvisor and external are processes of their own";
 const OFFLOAD: &str = "a program opens its own device and decides this itself; the layer loopback has no device";
 const NO_DEVICE: &str = "the layer loopback has no device";
 const PROGRAM: &str = "--program chooses it";
@@ -181,7 +178,7 @@ axes! {
         => |run| run.runtime.workers().map(text);
     Free shards "--shards": Kind::has_shards, SHARDS
         => |run| unless(1, run.shards.get());
-    Free queues "--queues": |kind| kind.has_shards() && kind.layer != Layer::Stack, QUEUES => |run| run.queues.map(text);
+    Free queues "--queues": Kind::has_shards, SHARDS => |run| run.queues.map(text);
     Chosen offload "--offload": |kind| kind.layer != Layer::Loopback && kind.is_own(), OFFLOAD
         => |run| match run.offload {
             Offload::Auto => None,

@@ -10,7 +10,7 @@ use super::conditions::{check_outage, conditions};
 use super::devices::{check_mtu, name, network, tun_fd};
 use super::pin::pin;
 use super::profile::{check_program, device_mtu};
-use super::threads::{check_shards, client_threads, queues, runtime, shards};
+use super::threads::{client_threads, queues, runtime, shards};
 use super::{PlanError, axes};
 use crate::cli::list::One;
 use crate::cli::{Axes, Cli, Netns, Run, Settings, Switch};
@@ -110,7 +110,7 @@ impl TryFrom<Run> for Scenario {
         let bitrate = bitrate(&axes, workload, &conditions)?;
         let release = release(&axes, workload, settings.timeout)?;
         let offload = axes.offload.one().unwrap_or_default();
-        let shards = shards(&axes, parallel)?;
+        let shards = shards(&axes);
         let scenario = Self {
             subject,
             workload,
@@ -151,7 +151,6 @@ impl TryFrom<Run> for Scenario {
             profile,
         };
         check_outage(&scenario)?;
-        check_shards(&scenario)?;
         check_process(&scenario)?;
         check_program(&scenario, axes.upstream.one())?;
         Ok(scenario)

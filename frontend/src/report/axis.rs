@@ -69,12 +69,9 @@ pub(super) static AXES: [Axis; 37] = [
         .machine(|cell| (!is_one(&cell.shards)).then(|| cell.shards.to_string()))
         .work(|_| false)
         .said(|_, value| (value != "1").then(|| plural(value, "shard"))),
-    number("queues", "queues", |cell| {
-        let has_several = !is_one(&cell.shards) && cell.subject.has_conditions();
-        has_several.then(|| given(cell.queues))
-    })
-    .work(|_| false)
-    .said(|_, value| Some(plural(value, "queue"))),
+    number("queues", "queues", |cell| (!is_one(&cell.shards)).then(|| given(cell.queues)))
+        .work(|_| false)
+        .said(|_, value| Some(plural(value, "queue"))),
     axis("runtime", "runtime", |cell| cell.runtime.map(|runtime| runtime.to_string())).work(|_| false),
     axis("offload", "offload", |cell| match cell.forwarder() {
         Some(forwarder) => Some(forwarder.offload().name().to_owned()),

@@ -370,10 +370,7 @@ impl fmt::Display for Cell {
                 None => words.extend((self.parallel != 1).then(|| format!("{} streams", self.parallel))),
             },
         }
-        words.extend(self.client_threads.map(|threads| match threads {
-            0 => "clients on the stack's thread".to_owned(),
-            threads => plural(threads, "client thread"),
-        }));
+        words.extend(self.client_threads.map(|threads| plural(threads, "client thread")));
         words.extend(self.pin.as_ref().map(|processors| format!("pinned to {processors}")));
         words.extend(self.workload.datagram_bytes().map(|len| format!("{len}-byte datagrams")));
         words.extend(self.background.map(|mode| match mode {

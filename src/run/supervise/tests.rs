@@ -203,10 +203,7 @@ fn execute(
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let udp_target = socket.local_addr().unwrap();
         let datagrams = kernel_load::datagrams_for(socket, &load, scenario.window_bytes).unwrap();
-        let server =
-            ServerSide::spawn(Loopback { listener, fault }, datagrams, driver, (&load, load.streams().len()), |_| {
-                Some(0)
-            });
+        let server = ServerSide::spawn(Loopback { listener, fault }, datagrams, driver, &load, |_| Some(0));
         let meter = LinkMeter::new([], || Some(0));
         let window = Arc::new(Window::new(load.clients(), meter));
         let is_udp = scenario.workload.protocol() == Some(Protocol::Udp);
@@ -542,37 +539,6 @@ async fn a_client_that_does_not_end_is_left_behind() {
     let supervisor = Supervisor::new(Duration::from_millis(10), None, load, window);
     let outcome = supervisor.supervise(server, vec![client], Interrupts::catch().unwrap()).await.unwrap();
     assert_eq!(outcome.status, Status::Timeout, "{:?}", outcome.detail);
-}
-
-/// The connection of a client that is done, whose stack panics: at once, or when it is cancelled.
-struct PanicsAtRest(Option<std::sync::mpsc::Receiver<()>>);
-
-impl Rest for PanicsAtRest {
-    fn rest(&mut self) {
-        if let Some(cancelled) = &self.0 {
-            cancelled.recv().unwrap();
-        }
-        panic!("a bug at rest");
-    }
-}
-
-#[tokio::test]
-async fn a_panic_of_a_client_that_is_done_is_reported() {
-    for is_late in [false, true] {
-        // The server never ends. If it is late, only the client is awaited.
-        let load = Load::of(&scenario(if is_late { "-m rr" } else { "-m writer" }));
-        assert_eq!(load.ends(), !is_late);
-        let window = Arc::new(Window::new(1, LinkMeter::new([], || Some(0))));
-        let server = ServerSide::new(future::pending().boxed(), future::pending().boxed());
-        let (cancel, cancelled) = std::sync::mpsc::channel();
-        let connection = PanicsAtRest(is_late.then_some(cancelled));
-        let deliver = Box::new(|_: &Window| (Box::new(connection) as Box<dyn Rest>, Ok(())));
-        let client = Client { deliver, cancel: Box::new(move || cancel.send(()).unwrap_or_default()) };
-        let supervisor = Supervisor::new(Duration::from_secs(5), None, load, window);
-        let outcome = supervisor.supervise(server, vec![client], Interrupts::catch().unwrap()).await.unwrap();
-        assert_eq!(outcome.status, Status::Panicked, "{:?}", outcome.detail);
-        assert!(outcome.detail.unwrap().contains("a bug at rest"));
-    }
 }
 
 /// A connection at rest must live, also one that is half-closed.

@@ -116,35 +116,14 @@ fn an_option_without_effect_is_refused() {
         ("-n lwip", "--mode: a run needs it: reader, writer"),
         ("-m rr --program pasta --pin 0", "--pin: its threads are another program's; use taskset"),
         ("-m rr -n external --command true --pin 0", "--pin: its threads"),
-        ("-m rr -n lwip --layer stack --parallel 2 --shards 2", "lwip has one instance a process"),
         ("-m rr -n lwip --shards 2", "lwip has one instance a process"),
-        ("-m rr -n gvisor --parallel 2 --shards 2", "--shards: only the layers stack, path and proxy"),
-        ("-m rr --program pasta --parallel 2 --shards 2", "--shards: only the layers stack, path and proxy"),
-        (
-            "-m rr -n smoltcp --layer stack --parallel 2 --shards 2 --queues 2",
-            "--queues: only the layers path and proxy",
-        ),
+        ("-m rr -n gvisor --parallel 2 --shards 2", "--shards: only the layers path and proxy"),
+        ("-m rr --program pasta --parallel 2 --shards 2", "--shards: only the layers path and proxy"),
+        ("-m rr -n smoltcp --layer stack --parallel 2 --shards 2", "--shards: only the layers path and proxy"),
+        ("-m rr -n smoltcp --layer stack --queues 2", "--queues: only the layers path and proxy"),
         ("-m rr -n smoltcp --shards 4 --queues 2", "--queues: 2 queues for 4 shards; there is one for each, or 1"),
         ("-m rr -n smoltcp --queues 2", "--queues: 2 queues for 1 shard"),
         ("-m rr -n smoltcp --shards 2 --queues 2 --tun-fd 0", "--queues: the device of --tun-fd has one"),
-        ("-m idle -n smoltcp --layer stack --parallel 9 --shards 2", "not in the mode idle"),
-        ("-m rr -n smoltcp --layer stack --parallel 2 --shards 3", "--shards: 3 shards for 2 connections"),
-        // One of them would have no reader.
-        ("-m both -n smoltcp --layer stack --shards 2", "--shards: 2 shards for 1 connection; raise --parallel"),
-        ("-m rr -n smoltcp --layer stack --parallel 2 --shards 2 --current-thread", "so not with --current-thread"),
-        (
-            "-m rr -n smoltcp --layer stack --parallel 9 --shards 2 --client-threads 2",
-            "--client-threads: each shard over memory has one thread, also for its clients; leave it out, or give 0",
-        ),
-        (
-            "-m rr -n smoltcp --layer stack --parallel 9 --shards 2 --worker-threads 3",
-            "--worker-threads: each shard over memory has one thread, also for its clients; leave it out, or give 2",
-        ),
-        (
-            "-m rr -n smoltcp --layer stack --client-threads 0 --background both",
-            "--background: each shard over memory has one thread",
-        ),
-        ("-m rr -n smoltcp --client-threads 0", "--client-threads: only with --layer stack"),
     ] {
         let refused = of(words).unwrap_err().to_string();
         assert!(refused.contains(option), "{words}: {refused}");
@@ -181,7 +160,6 @@ fn every_axis_is_taken_and_repeated_or_refused_by_its_name() {
         ("--offload", "off"),
         ("--mtu", "9000"),
         ("--client-threads", "1"),
-        ("--client-threads", "0"),
         #[cfg(target_os = "linux")]
         ("--pin", "0"),
         ("--ipv6", "on"),

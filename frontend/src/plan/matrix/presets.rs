@@ -163,7 +163,7 @@ fn repairs(free: &Axes) -> Vec<Axes> {
 /// The loads of the preset of cores. [`sharded`] makes cells with several shards of theirs.
 fn cores(free: &Axes) -> Vec<Axes> {
     let of = |modes: &[Mode], parallel: &[u16]| Axes {
-        layer: List::new([Layer::Stack, Layer::Path]),
+        layer: List::new([Layer::Path]),
         shards: None,
         ..of(free, modes, parallel)
     };
@@ -175,18 +175,15 @@ fn cores(free: &Axes) -> Vec<Axes> {
     ]
 }
 
-/// A cell of the preset of cores with each number of shards, and a worker for each. In memory the clients have no threads beside
-/// the workers, so that one shard keeps one processor busy. Shards are not left out of the cells that do not take several: the check
+/// A cell of the preset of cores with each number of shards, and a worker for each. Shards are not left out of the cells that do not take several: the check
 /// of a run says why.
 pub(super) fn sharded(cell: &Axes, free: &Axes) -> Vec<Axes> {
     let processors = platform::parallelism().and_then(|count| u16::try_from(count).ok()).unwrap_or(1);
     let doubled = iter::successors(Some(1), |count: &u16| count.checked_mul(2).filter(|next| *next <= processors));
     let counts = free.shards.as_ref().map_or_else(|| doubled.collect(), |list| list.values().to_vec());
-    let no_clients = List::new([0]).filter(|_| cell.layer() == Layer::Stack);
     let with = |count| Axes {
         shards: List::new([count]).filter(|_| count > 1),
         worker_threads: cell.worker_threads.clone().or_else(|| List::new([count])),
-        client_threads: cell.client_threads.clone().or_else(|| no_clients.clone()),
         ..cell.clone()
     };
     counts.into_iter().map(with).collect()

@@ -9,8 +9,8 @@ use netstacks::StackKind;
 
 use super::*;
 use crate::cli::{Cli, Command};
-use crate::scenario::Amount;
-use crate::scenario::{RuntimeKind, Verify};
+
+use crate::scenario::{Amount, RuntimeKind, Subject, Verify};
 
 /// The order of the seed 42 in its first round, of eight scenarios.
 const ORDER_OF_42: [usize; 8] = [6, 4, 5, 3, 2, 1, 0, 7];
@@ -410,28 +410,13 @@ fn a_stack_over_a_bad_network_has_congestion_control() {
 /// What a cell does not take is tried, so that it is planned as soon as it is taken.
 #[test]
 fn the_preset_of_cores_has_shards_with_a_worker_each() {
-    let of = |plan: &MatrixPlan, layer, stack| -> Vec<_> {
-        let of_stack = plan.scenarios.iter().filter(|run| run.subject.layer() == layer);
-        let of_stack = of_stack.filter(|run| run.subject.stack() == Some(stack));
-        of_stack.map(|run| (Cell::planned(run).to_string(), run.shards.get(), run.runtime)).collect()
-    };
     let plan = plan("--preset cores -n smoltcp,lwip --shards 1,2,4");
-    let memory = of(&plan, Layer::Stack, StackKind::Smoltcp);
-    // One stream has one shard.
-    assert_eq!(memory.len(), 2 + 5 * 3, "{memory:?}");
-    let has_its_workers =
-        |runtime, shards| runtime == RuntimeKind::MultiThread(std::num::NonZeroUsize::new(usize::from(shards)));
-    assert!(memory.iter().all(|(_, shards, runtime)| has_its_workers(*runtime, *shards)), "{memory:?}");
-    let udp = memory.iter().filter(|(name, ..)| name.contains("rr UDP") && name.contains("16 connections"));
-    assert_eq!(udp.map(|(_, shards, _)| *shards).collect::<Vec<_>>(), [1, 2, 4]);
-    assert_eq!(of(&plan, Layer::Stack, StackKind::Lwip).len(), 7);
-    assert_eq!(of(&plan, Layer::Path, StackKind::Lwip).len(), 7);
-    // A reason for those that cannot, and one for each number of shards that one stream is too few for.
-    let reasons: Vec<_> = plan.skipped.iter().map(|line| line.split_once(": ").unwrap().1).collect();
-    let one_instance = reasons.iter().filter(|reason| reason.contains("one instance a process"));
-    assert_eq!(one_instance.count(), 1, "{:?}", plan.skipped);
-    assert!(reasons.iter().any(|reason| reason.starts_with("--shards: 2 shards for 1 ")), "{reasons:?}");
-    assert!(reasons.iter().collect::<HashSet<_>>().len() == reasons.len() && reasons.len() < 5, "{reasons:?}");
+    let of = |stack| plan.scenarios.iter().filter(move |run| run.subject == Subject::Path(stack));
+    assert_eq!((of(StackKind::Smoltcp).count(), of(StackKind::Lwip).count()), (7 * 3, 7));
+    let workers = |run: &Scenario| std::num::NonZeroUsize::new(usize::from(run.shards.get()));
+    assert!(plan.scenarios.iter().all(|run| run.runtime == RuntimeKind::MultiThread(workers(run))));
+    let [reason] = &plan.skipped[..] else { panic!("{:?}", plan.skipped) };
+    assert!(reason.contains("lwip") && reason.contains("one instance a process"), "{reason}");
 }
 
 #[test]
