@@ -68,7 +68,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use platform::{Class, Feature, Interrupts, TcpStatistics};
+use platform::{Class, Feature, Interrupts};
 use socket2::{Domain, Socket, Type};
 
 pub use self::child::child;
@@ -87,14 +87,17 @@ use self::prepared::{Prepared, RunOutput};
 use self::profile::profiled;
 use self::runtime::runtime;
 use self::supervise::Outcome;
+use crate::load::Load;
 use crate::load::meter::Cost;
-use crate::load::request::Requested;
 use crate::remedy::WithRemedy;
-use crate::sample::{CpuTime, Measurements, RequestFacts, Sample, SwitchFacts, TcpFacts};
-use crate::scenario::{Cell, Conditions, Devices, Generator, Mode, Protocol, RuntimeKind, Scenario, Subject, Verify};
+use crate::sample::{CpuTime, Measurements, Sample, SwitchFacts};
+use crate::scenario::{Cell, Conditions, Devices, Generator, Mode, RuntimeKind, Scenario, Subject, Verify};
 
 /// How long the runtime's threads may take to end.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Threads of a run beside the workers of its runtime and its clients: it finds out whether the process is stopped.
+const WATCHERS: usize = 1;
 
 /// Descriptors of a run beside its sockets: the reactor, the signals, the device and its setup.
 const DESCRIPTORS: usize = 16;
@@ -135,7 +138,8 @@ fn execute(scenario: &Scenario) -> Result<Sample, RunError> {
     profiled(&title, profile, Sample::is_ok, || {
         let started = SystemTime::now();
         let network = enter_network(scenario)?;
-        let runtime = probe(scenario).and_then(|()| runtime(runtime_kind(scenario), scenario.pin.as_ref())).map_err(|source| {
+        let load = Load::of(scenario).ok_or_else(|| unfit(scenario))?;
+        let runtime = probe(scenario, &load).and_then(|()| runtime(runtime_kind(scenario), scenario.pin.as_ref())).map_err(|source| {
             platform::Error::new(Class::Failed, "start", "the runtime and the clients", source)
                 .remedy("raise the limits on processes and open files (ulimit -u, ulimit -n), or lower --worker-threads and --parallel")
         })?;
@@ -143,7 +147,7 @@ fn execute(scenario: &Scenario) -> Result<Sample, RunError> {
             // First, so that an interrupt leaves no device behind.
             let mut interrupts = Interrupts::catch()
                 .map_err(|source| platform::Error::new(Class::Failed, "catch", "interrupts", source))?;
-            let prepared = prepare(scenario, &network, &mut interrupts).await?;
+            let prepared = prepare(scenario, load, &network, &mut interrupts).await?;
             prepared.run(scenario, interrupts).await
         });
         // A task may be stuck.
@@ -208,51 +212,25 @@ fn runtime_kind(scenario: &Scenario) -> RuntimeKind {
     if scenario.subject.is_carrier() { RuntimeKind::MultiThread(None) } else { scenario.runtime }
 }
 
-/// What a run needs of the system, at least.
-struct Needs {
-    connections: usize,
-    sockets: usize,
-    threads: usize,
-}
-
-fn needs(scenario: &Scenario) -> Needs {
-    let processors = platform::parallelism().unwrap_or(1);
-    let asked = |default: usize| scenario.client_threads.map_or(default, usize::from);
-    let streams = match scenario.workload.mode().filter(|_| scenario.workload.is_stream()).or(scenario.background) {
-        Some(Mode::Both) => 2,
-        Some(_) => 1,
-        None => 0,
-    };
-    let (connections, clients) = if scenario.workload.is_stream() {
-        let connections = usize::from(scenario.parallel.get()) * streams.max(1);
-        (connections, asked(processors).min(connections))
-    } else {
-        let holes = scenario.workload.requests().map_or(0, |requests| requests.blackholes);
-        // The threads of the client and of its black holes, and the thread of its clock.
-        (usize::from(scenario.parallel.get() + holes) + streams, asked(1) + 2 + streams)
-    };
+/// The threads that a run starts.
+fn threads(scenario: &Scenario, load: &Load) -> usize {
     let workers = match runtime_kind(scenario) {
         RuntimeKind::CurrentThread => 0,
         RuntimeKind::MultiThread(Some(workers)) => workers.get(),
-        RuntimeKind::MultiThread(None) => processors,
+        RuntimeKind::MultiThread(None) => platform::parallelism().unwrap_or(1),
     };
-    let sockets = match scenario.subject {
-        Subject::Device | Subject::Stack(_) | Subject::Path(_) => connections,
-        // All flows of datagrams have one server.
-        _ if scenario.workload.protocol() == Some(Protocol::Udp) => connections,
-        // Both ends of a stream, and a listener.
-        _ if scenario.workload.is_stream() => 3 * connections,
-        _ => 2 * connections,
-    };
-    Needs { connections, sockets, threads: workers + clients }
+    workers + load.threads() + WATCHERS
 }
 
 /// Checks that the system has enough threads and descriptors for a run. Tokio panics if one is missing, and a runtime
 /// that lacks a thread never ends.
-fn probe(scenario: &Scenario) -> io::Result<()> {
-    let Needs { connections, sockets, threads } = needs(scenario);
+fn probe(scenario: &Scenario, load: &Load) -> io::Result<()> {
+    let [clients, servers] = load.descriptors();
+    // A stack's server has no sockets.
+    let is_stack = matches!(scenario.subject, Subject::Device | Subject::Stack(_) | Subject::Path(_));
+    let sockets = if is_stack { clients } else { clients + servers };
     // A carrier has the same limit, and may need more.
-    platform::allow_open_files((3 * connections + 2 * DESCRIPTORS) as u64);
+    platform::allow_open_files((3 * clients + 2 * DESCRIPTORS) as u64);
     // The sockets are not bound: the system may have fewer ports than descriptors.
     let socket = |_| Socket::new(Domain::IPV4, Type::DGRAM, None);
     let descriptors: Vec<_> = (0..sockets + DESCRIPTORS).map(socket).collect();
@@ -262,36 +240,48 @@ fn probe(scenario: &Scenario) -> io::Result<()> {
     thread::scope(|scope| {
         let held = barrier.lock();
         let spawn = |_| thread::Builder::new().spawn_scoped(scope, || drop(barrier.lock()));
-        let threads: io::Result<Vec<_>> = (0..threads).map(spawn).collect();
+        let threads: io::Result<Vec<_>> = (0..threads(scenario, load)).map(spawn).collect();
         drop(held);
         threads.map(drop)
     })
 }
 
-async fn prepare(scenario: &Scenario, network: &Network, interrupts: &mut Interrupts) -> Result<Prepared, RunError> {
+async fn prepare(
+    scenario: &Scenario,
+    load: Load,
+    network: &Network,
+    interrupts: &mut Interrupts,
+) -> Result<Prepared, RunError> {
     match (scenario.subject, &scenario.devices, network) {
         (Subject::Path(_), Devices::Tun(tun), Network::With(command, networks)) => {
-            external::prepare(scenario, tun, command, networks.as_ref(), interrupts).await
+            external::prepare((scenario, load), tun, command, networks.as_ref(), interrupts).await
         }
-        (Subject::Path(kind), Devices::Tun(tun), _) => path::prepare(scenario, tun, kind),
-        (Subject::Stack(kind), Devices::Tun(tun), _) => memory::prepare(scenario, &tun.network, kind),
-        (Subject::Loopback, _, network) => loopback::prepare(scenario, matches!(network, Network::Own)),
-        (Subject::Device, Devices::Tun(tun), _) => device::prepare(scenario, tun),
+        (Subject::Path(kind), Devices::Tun(tun), _) => path::prepare(scenario, load, tun, kind),
+        (Subject::Stack(kind), Devices::Tun(tun), _) => memory::prepare(scenario, load, &tun.network, kind),
+        (Subject::Loopback, _, network) => loopback::prepare(scenario, load, matches!(network, Network::Own)),
+        (Subject::Device, Devices::Tun(tun), _) if let Load::Streams(streams) = load => {
+            device::prepare(scenario, streams, tun)
+        }
         (Subject::Forward(forwarder), Devices::Pair { near, far }, Network::Pair(networks, executable)) => {
-            forward::prepare(scenario, forwarder, executable, (near, far), networks, interrupts).await
+            forward::prepare((scenario, load), forwarder, executable, (near, far), networks, interrupts).await
         }
-        (Subject::Kernel, Devices::Tun(tun), Network::Pair(networks, _)) => kernel::prepare(scenario, tun, networks),
+        (Subject::Kernel, Devices::Tun(tun), Network::Pair(networks, _)) => {
+            kernel::prepare(scenario, load, tun, networks)
+        }
         (Subject::Proxy(_), Devices::Tun(tun), Network::Pair(networks, _)) => {
-            proxy::prepare(scenario, tun, networks, interrupts).await
+            proxy::prepare(scenario, load, tun, networks, interrupts).await
         }
         (Subject::Program(_), Devices::Tun(tun), Network::Pair(networks, _)) => {
-            program::prepare(scenario, tun, networks, interrupts).await
+            program::prepare(scenario, load, tun, networks, interrupts).await
         }
-        (subject, ..) => {
-            let source = io::Error::new(io::ErrorKind::InvalidInput, "it has other devices");
-            Err(platform::Error::new(Class::Invalid, "run", format!("the layer {}", subject.layer()), source).into())
-        }
+        _ => Err(unfit(scenario)),
     }
+}
+
+/// The error of a scenario with parts that do not belong together: another program wrote it.
+fn unfit(scenario: &Scenario) -> RunError {
+    let source = io::Error::new(io::ErrorKind::InvalidInput, "it has other devices, or another load");
+    platform::Error::new(Class::Invalid, "run", format!("the layer {}", scenario.subject.layer()), source).into()
 }
 
 /// The sample of a run that was made.
@@ -333,26 +323,19 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
         stolen_share: outcome.stolen_share,
         stopped_seconds: seconds(outcome.stopped),
         peak_rss_bytes: if is_carried { counters.carrier_peak_rss_bytes } else { platform::peak_rss_bytes() },
-        retransmits: delivered.retransmits,
         reordered: counters.reordered,
         device_drops: counters.drops,
         link: counters.faults.filter(|_| scenario.conditions != Conditions::default()),
         queue_facts: counters.queues,
         packets: counters.packets.unwrap_or_default().into(),
-        tcp: delivered.tcp.as_ref().and_then(tcp),
         intervals: outcome.intervals,
         thirds: outcome.thirds,
         recovery_seconds: seconds(outcome.recovery),
-        background_bytes: delivered.background_bytes,
-        datagrams: delivered.datagrams,
-        idle: delivered.requested.as_ref().and_then(|made| made.idle),
-        requests: delivered.requested.filter(|_| scenario.workload.requests().is_some()).map(requests),
         program: program.map(Box::new),
         started_unix_ms: unix_ms(started),
         device,
         effective,
-        round: None,
-        against: false,
+        ..delivered.figures
     };
     let mut environment = crate::environment();
     environment.program.go_forwarder = go::version([scenario]);
@@ -362,28 +345,6 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
 /// Milliseconds since 1970 (UTC).
 fn unix_ms(time: SystemTime) -> Option<u64> {
     u64::try_from(time.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_millis()).ok()
-}
-
-fn requests(made: Requested) -> RequestFacts {
-    RequestFacts {
-        answered: made.answered,
-        errors: made.errors.into_iter().map(|(kind, count)| (kind.to_owned(), count)).collect(),
-        latency: made.latency,
-        blackholes: made.blackholes,
-    }
-}
-
-/// `None` if the system has no statistics at all.
-fn tcp(statistics: &TcpStatistics) -> Option<TcpFacts> {
-    let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-    let facts = TcpFacts {
-        rtt_us: statistics.rtt.map(us),
-        min_rtt_us: statistics.min_rtt.map(us),
-        congestion_window_bytes: statistics.congestion_window_bytes,
-        send_window_bytes: statistics.send_window_bytes,
-        receive_window_bytes: statistics.receive_window_bytes,
-    };
-    (facts != TcpFacts::default()).then_some(facts)
 }
 
 #[cfg(test)]
@@ -400,13 +361,14 @@ mod tests {
     fn a_run_needs_as_many_threads_as_it_starts() {
         let processors = platform::parallelism().unwrap();
         for (options, threads) in [
-            ("-m both --parallel 10000", 2 * processors),
-            ("-m reader --parallel 64 --client-threads 8", processors + 8),
-            ("-m rr --parallel 64 --client-threads 8", processors + 8 + 2),
+            ("-m both --parallel 10000", 2 * processors + 1),
+            ("-m reader --parallel 64 --client-threads 8", processors + 8 + 1),
+            ("-m rr --parallel 64 --client-threads 8 --background both", processors + 8 + 2 + 1),
         ] {
             let arguments = format!("x --layer loopback --runtime multi-thread {options}");
             let cli = Cli::try_parse_from(arguments.split_whitespace()).unwrap();
-            assert_eq!(needs(&Scenario::try_from(cli.run).unwrap()).threads, threads, "{options}");
+            let scenario = Scenario::try_from(cli.run).unwrap();
+            assert_eq!(super::threads(&scenario, &Load::of(&scenario).unwrap()), threads, "{options}");
         }
     }
 }

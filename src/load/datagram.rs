@@ -19,27 +19,31 @@ mod search;
 pub(crate) mod server;
 mod trial;
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use platform::{MAX_BYTES_TOGETHER, MAX_DATAGRAMS_TOGETHER, Offload};
 use portable_atomic::AtomicU64;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, watch};
 
 use self::arrivals::{Arrivals, Arrived};
 pub(crate) use self::trial::Trial;
+use super::engine::Client;
 use super::error::LoadError;
 use super::pattern::Pattern;
-use super::sockets::Cancel;
 use super::sockets::kernel::Bulk;
+use super::sockets::{Cancel, Sockets};
 use super::stream::Direction;
-use crate::sample::DatagramFacts;
-use crate::scenario::{Amount, Conditions, Datagrams, Layer, Mode, Scenario, Verify, Workload};
+use super::{Delivered, Figures, Kind, Served, Sides, Targets, Task, divided, threads};
+use crate::sample::{DatagramFacts, Measurements};
+use crate::scenario::{Amount, Conditions, Datagrams, Layer, Protocol, Scenario, Verify, Workload, plural};
 
 /// The seed of the payload.
-pub(crate) const SEED: u64 = 0x6461_7461_6772_616D;
+const SEED: u64 = 0x6461_7461_6772_616D;
 
 /// The number of the flow, of the trial, and of the datagram in it. The first two have 16 bits.
 const HEADER: usize = 12;
@@ -84,6 +88,25 @@ fn greeting(flows: &Flows, datagram: &[u8]) -> Option<usize> {
 }
 
 /// The datagrams of a run.
+#[derive(Clone)]
+pub(crate) struct DatagramLoad {
+    pub(crate) flows: Arc<Flows>,
+    threads: usize,
+}
+
+/// Datagrams in the task of a server's process.
+#[derive(Serialize)]
+pub(crate) struct DatagramsTask {
+    port: u16,
+    direction: Direction,
+    /// Payload of each, in bytes.
+    bytes: usize,
+    seed: u64,
+    /// In which trials a datagram with a wrong payload counts as lost.
+    verify: Verify,
+}
+
+/// The flows of a run.
 pub(crate) struct Flows {
     /// Payload of each, in bytes.
     pub(crate) len: usize,
@@ -225,6 +248,78 @@ impl Flow {
     }
 }
 
+impl Figures for DatagramLoad {
+    fn arrived(&self) -> u64 {
+        self.flows.arrived_bytes()
+    }
+
+    fn timed_bytes(&self) -> u64 {
+        self.flows.timed_bytes()
+    }
+
+    fn progress(&self) -> Option<(String, &'static str)> {
+        Some((plural(self.arrived(), "byte"), "--time"))
+    }
+
+    fn delivered(&self) -> Delivered {
+        let Some(made) = self.flows.finished() else { return Delivered::default() };
+        let figures = Measurements { datagrams: Some(made.facts), ..Measurements::default() };
+        Delivered { bytes: made.bytes, read_bytes: made.read_bytes, figures, ..Delivered::default() }
+    }
+}
+
+impl Kind for DatagramLoad {
+    fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// All flows have one server.
+    fn descriptors(&self) -> [usize; 2] {
+        [self.flows.each.len(), 0]
+    }
+
+    fn targets(&self) -> Targets {
+        Targets { udp: true, ..Targets::default() }
+    }
+
+    fn bulk(&self, buffer_bytes: usize) -> Option<Bulk> {
+        Some(Bulk { buffer_bytes, coalesces: self.flows.batch > 1 })
+    }
+
+    fn task(&self, first_port: u16) -> Task {
+        let Flows { len, verify, .. } = *self.flows;
+        let direction = self.flows.direction();
+        let datagrams = DatagramsTask { port: first_port, direction, bytes: len, seed: SEED, verify };
+        Task { datagrams: Some(datagrams), ..Task::default() }
+    }
+}
+
+impl Sides for DatagramLoad {
+    fn of(scenario: &Scenario) -> Option<Self> {
+        let flows = Flows::of(scenario)?;
+        Some(Self { threads: threads(scenario, 1, flows.each.len()), flows: Arc::new(flows) })
+    }
+
+    fn clients<S: Sockets, E>(
+        &self,
+        targets: &[SocketAddr],
+        sockets: &mut impl FnMut(Protocol, usize) -> Result<S, E>,
+    ) -> Result<Vec<Client>, E> {
+        divided(self.threads, (Protocol::Udp, self.flows.each.len()), sockets, |_, mine, sockets| {
+            client::client(&self.flows, mine, targets[0], sockets)
+        })
+    }
+
+    fn serve(&self, _: impl netstacks::Stream, _: Option<usize>) -> Option<Served> {
+        None
+    }
+
+    fn serve_datagrams(&self, source: impl netstacks::Datagrams) -> Option<Served> {
+        let flows = Arc::clone(&self.flows);
+        Some(async move { server::serve(source, &flows).await }.boxed())
+    }
+}
+
 impl Flows {
     /// The datagrams of a scenario; `None` if it has none.
     pub(crate) fn of(scenario: &Scenario) -> Option<Self> {
@@ -240,11 +335,7 @@ impl Flows {
         let Conditions { delay, jitter, .. } = scenario.conditions;
         let first = Trial::none();
         let has_process = scenario.subject.has_process();
-        let directions: &[Direction] = match mode {
-            Mode::Reader => &[Direction::ToClient],
-            Mode::Both => &[Direction::ToServer, Direction::ToClient],
-            _ => &[Direction::ToServer],
-        };
+        let directions = Direction::of(mode);
         let flow = |direction: Direction| {
             let counts_elsewhere = has_process && direction == Direction::ToServer;
             Flow::new(direction, counts_elsewhere.then_some(first.begin))
@@ -272,16 +363,6 @@ impl Flows {
     /// The direction of the first flow.
     pub(crate) fn direction(&self) -> Direction {
         self.each.first().map_or(Direction::ToServer, |flow| flow.direction)
-    }
-
-    /// The number of flows.
-    pub(crate) fn count(&self) -> usize {
-        self.each.len()
-    }
-
-    /// The buffers of the kernel's sockets.
-    pub(crate) fn bulk(&self, buffer_bytes: usize) -> Bulk {
-        Bulk { buffer_bytes, coalesces: self.batch > 1 }
     }
 
     /// The trials from now on.

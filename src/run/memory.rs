@@ -10,9 +10,8 @@ use netstacks::peer::{Peers, SharedLink};
 use platform::{Class, Counted, Link, MemoryLink, Network, Offload};
 
 use super::error::RunError;
-use super::path;
 use super::prepared::Prepared;
-use super::stack::{Start, StartedStack};
+use super::stack::{Start, StartedStack, targets};
 use crate::load::Load;
 use crate::load::engine::Client;
 use crate::load::meter::LinkMeter;
@@ -25,7 +24,12 @@ use crate::scenario::Scenario;
 const NAME: &str = "memory";
 
 /// Prepares a stack over memory.
-pub(super) fn prepare(scenario: &Scenario, network: &Network, kind: StackKind) -> Result<Prepared, RunError> {
+pub(super) fn prepare(
+    scenario: &Scenario,
+    load: Load,
+    network: &Network,
+    kind: StackKind,
+) -> Result<Prepared, RunError> {
     let pair = match scenario.offload {
         Offload::Auto | Offload::On => MemoryLink::offloading_pair,
         Offload::Off => MemoryLink::pair,
@@ -38,9 +42,8 @@ pub(super) fn prepare(scenario: &Scenario, network: &Network, kind: StackKind) -
         offload: link.capabilities().segmentation.any(),
         tx_queue_len: u32::try_from(MemoryLink::DEFAULT_DEPTH).ok(),
     };
-    let load = Load::of(scenario);
     // The link drops nothing, and has no counter for it.
-    let window = Window::new(load.clients(), LinkMeter::new([link.traffic()], || None));
+    let window = Window::new(load.threads(), LinkMeter::new([link.traffic()], || None));
     let StartedStack { server, effective } = Start::new(link, scenario, &load).start(kind)?;
     let clients = clients(network, far, &load)?;
     Ok(Prepared { clients, device: Some(device), effective: Some(effective), ..Prepared::new(load, window, server) })
@@ -48,10 +51,10 @@ pub(super) fn prepare(scenario: &Scenario, network: &Network, kind: StackKind) -
 
 /// The clients of a load, each with a thread of its own. Several share the link.
 fn clients(network: &Network, link: MemoryLink, load: &Load) -> Result<Vec<Client>, RunError> {
-    if load.clients() == 1 {
+    if load.threads() == 1 {
         return clients_of(iter::once(Peers::new(link, network.address)), 1, network, load);
     }
-    let ends = SharedLink::split_evenly(link, load.clients());
+    let ends = SharedLink::split_evenly(link, load.threads());
     // There are at most a few hundred clients.
     let count = ends.len() as u16;
     let peers = (0..).zip(ends).map(|(index, end)| Peers::sharing(end, network.address, index, count));
@@ -66,7 +69,7 @@ fn clients_of<L: Link>(
     load: &Load,
 ) -> Result<Vec<Client>, RunError> {
     let mut places = (0..).zip(peers);
-    load.client_threads(&path::targets(network.peer, load), |protocol, _| {
+    load.clients(&targets(network.peer, load), |protocol, _| {
         let (index, peers) = places.next().ok_or_else(too_few)?;
         Ok(MemorySockets::new(peers, protocol, (index, count)))
     })

@@ -1,5 +1,7 @@
 //! Starts the stack under test.
 
+use std::net::{IpAddr, SocketAddr};
+
 use futures_util::FutureExt;
 use netstacks::{
     Effective, Netstack, Spread, StackConfig, StackKind, StartError, Started, Stream as _, Visitor, sharded,
@@ -9,11 +11,23 @@ use platform::Link;
 use super::error::RunError;
 use super::failure::Failure;
 use super::server_side::ServerSide;
-use crate::load::Load;
+use crate::load::{Load, Targets};
 use crate::scenario::Scenario;
 
 /// The port of the first stream; the others have the ports above it. Any port would do: the stacks accept all ports.
 pub(super) const FIRST_PORT: u16 = 5201;
+
+/// Server ports for connections that carry one request. The stack keeps each connection for a while after its end
+/// (TIME-WAIT), and the client reuses its own ports. With a prime number of server ports, no pair of ports returns
+/// soon.
+const PORTS: usize = 61;
+
+/// The targets of a load at a stack, which accepts connections to all ports.
+pub(super) fn targets(stack: IpAddr, load: &Load) -> Vec<SocketAddr> {
+    let Targets { tcp, spreads, udp, .. } = load.targets();
+    let ports = tcp + usize::from(udp) + if spreads { PORTS - 1 } else { 0 };
+    (FIRST_PORT..).take(ports).map(|port| SocketAddr::new(stack, port)).collect()
+}
 
 /// A stack that is to be started, with a server for the load.
 pub(super) struct Start<L> {
@@ -72,10 +86,9 @@ impl<L: Link> Visitor<L> for Start<L> {
         let Self { link, others, spread, config, load } = self;
         let Started { listener, datagrams, driver, effective } = sharded::<S, _>(&spread, link, others, &config)?;
         let driver = driver.map(Failure::of_driver).boxed();
-        // The port that a client connects to names its stream.
-        let stream_of =
+        let target_of =
             |connection: &S::Stream| connection.local_addr().port().checked_sub(FIRST_PORT).map(usize::from);
-        let server = ServerSide::spawn(listener, datagrams, driver, &load, stream_of);
+        let server = ServerSide::spawn(listener, datagrams, driver, &load, target_of);
         Ok(StartedStack { server, effective })
     }
 }

@@ -21,10 +21,9 @@ use crate::load::engine::Client;
 use crate::load::meter::{Cost, Counters, Snapshot, Usage, difference};
 use crate::load::sockets::Cancel;
 use crate::load::window::Window;
-use crate::load::{Delivered, Load};
+use crate::load::{Delivered, Figures};
 use crate::remedy::WithRemedy;
 use crate::sample::{Interval, Status};
-use crate::scenario::plural;
 
 /// A run has stalled, and is not only slow, if nothing has arrived for this time.
 const STALL: Duration = Duration::from_secs(1);
@@ -72,7 +71,7 @@ pub(super) struct Outcome {
 pub(super) struct Supervisor {
     timeout: Duration,
     interval: Option<Duration>,
-    load: Load,
+    load: Arc<dyn Figures>,
     window: Arc<Window>,
     outage: Option<Interruption>,
 }
@@ -99,7 +98,12 @@ struct Threads {
 
 impl Supervisor {
     /// A supervisor of this load, which is timed in `window` and must end within `timeout`.
-    pub(super) fn new(timeout: Duration, interval: Option<Duration>, load: Load, window: Arc<Window>) -> Self {
+    pub(super) fn new(
+        timeout: Duration,
+        interval: Option<Duration>,
+        load: Arc<dyn Figures>,
+        window: Arc<Window>,
+    ) -> Self {
         Self { timeout, interval, load, window, outage: None }
     }
 
@@ -121,7 +125,7 @@ impl Supervisor {
         // The run does not need this thread. Without it, nothing is known of stops.
         let watcher = StopWatcher::start().ok();
         // Each client reports, and a server that ends by itself.
-        let awaited = clients.len() + usize::from(self.load.ends());
+        let awaited = clients.len() + usize::from(self.load.awaited().is_some());
         let started = self.start(clients, &report, &mut threads);
         drop(report);
         let verdict = match started {
@@ -228,14 +232,9 @@ impl Supervisor {
 
     fn late(&self, progress: &Progress) -> Failure {
         let timeout = self.timeout.as_secs_f64();
-        if let Load::External(_) = self.load {
+        let Some((arrived, lower)) = self.load.progress() else {
             let detail = format!("the load did not end within {timeout} seconds");
             return Failure { status: Status::Timeout, detail };
-        }
-        let (arrived, lower) = match &self.load {
-            Load::Requests(exchange, ..) => (plural(exchange.answered(), "response"), "--time and --parallel"),
-            Load::Datagrams(..) => (plural(self.load.arrived(), "byte"), "--time"),
-            load => (plural(load.arrived(), "byte"), "--bytes and --warmup"),
         };
         let quiet = progress.since.elapsed();
         if quiet >= STALL {
@@ -264,8 +263,8 @@ impl Supervisor {
         };
         if status != Status::Ok {
             // Perhaps not all clients have ended.
-            delivered =
-                Delivered { bytes: self.load.timed_bytes(), cost: Cost::default(), retransmits: None, ..delivered };
+            delivered.figures.retransmits = None;
+            delivered = Delivered { bytes: self.load.timed_bytes(), cost: Cost::default(), ..delivered };
         }
         let ended = self.window.ended();
         if let Some(ended) = ended.filter(|_| status == Status::Ok && delivered.cost == Cost::default()) {
@@ -280,7 +279,7 @@ impl Supervisor {
         }
         let usage = window.map(Timed::usage).unwrap_or_default();
         // Another program's bytes are not seen before its end.
-        let has_readings = status == Status::Ok && !matches!(self.load, Load::External(_));
+        let has_readings = status == Status::Ok && delivered.clock.is_none();
         Outcome {
             recovery: self.outage.as_ref().and_then(Interruption::recovery),
             status,

@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::cli::Cli;
+use crate::load::Load;
 use crate::load::meter::LinkMeter;
 use crate::run::kernel_load;
 use crate::scenario::{Amount, Protocol, Scenario};
@@ -198,18 +199,18 @@ fn execute(
     runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let target = listener.local_addr().unwrap();
-        let load = Load::of(scenario);
+        let load = Load::of(scenario).unwrap();
         let driver = async { Failure::of_driver(driver.await) }.boxed();
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let udp_target = socket.local_addr().unwrap();
         let datagrams = kernel_load::datagrams_for(socket, &load, scenario.window_bytes).unwrap();
         let server = ServerSide::spawn(Loopback { listener, fault }, datagrams, driver, &load, |_| Some(0));
         let meter = LinkMeter::new([], || Some(0));
-        let window = Arc::new(Window::new(load.clients(), meter));
+        let window = Arc::new(Window::new(load.threads(), meter));
         let is_udp = scenario.workload.protocol() == Some(Protocol::Udp);
         let targets = if is_udp { vec![udp_target] } else { vec![target] };
         let (clients, _) = kernel_load::clients(scenario, &load, &targets)?;
-        let supervisor = Supervisor::new(scenario.timeout, scenario.interval, load, window);
+        let supervisor = Supervisor::new(scenario.timeout, scenario.interval, load.into(), window);
         supervisor.supervise(server, clients, Interrupts::catch().unwrap()).await
     })
 }
@@ -281,7 +282,7 @@ fn requests_are_answered_and_each_has_its_latency() {
     ] {
         let outcome = run(&format!("{arguments} --time 0.3"), Fault::None, healthy()).unwrap();
         assert_eq!(outcome.status, Status::Ok, "{arguments}: {:?}", outcome.detail);
-        let made = outcome.delivered.requested.unwrap();
+        let made = outcome.delivered.figures.requests.unwrap();
         assert!(made.answered > 50 && made.errors.is_empty(), "{arguments}: {made:?}");
         // Requests in flight at the end are in it, too; at a rate all that were due.
         let count = made.latency.count();
@@ -302,7 +303,7 @@ fn datagrams_are_sent_at_their_rate_and_counted() {
         let arguments = format!("{arguments} --protocol udp --bitrate 4M --time 0.5");
         let outcome = run(&arguments, Fault::None, healthy()).unwrap();
         assert_eq!(outcome.status, Status::Ok, "{arguments}: {:?}", outcome.detail);
-        let (datagrams, bytes) = (outcome.delivered.datagrams.unwrap(), outcome.delivered.bytes);
+        let (datagrams, bytes) = (outcome.delivered.figures.datagrams.unwrap(), outcome.delivered.bytes);
         let len = if arguments.contains("1000") { 1000 } else { 12 };
         let due = 4_000_000.0 * 0.5 / 8.0 / len as f64;
         assert!((0.9 * due..=due + 1.0).contains(&(datagrams.sent as f64)), "{arguments}: {datagrams:?}");
@@ -319,7 +320,8 @@ fn requests_over_udp_are_answered_and_each_has_its_latency() {
         let arguments = format!("-m rr --protocol udp --time 0.3 {arguments}");
         let outcome = run(&arguments, Fault::None, healthy()).unwrap();
         assert_eq!(outcome.status, Status::Ok, "{arguments}: {:?}", outcome.detail);
-        let (made, datagrams) = (outcome.delivered.requested.unwrap(), outcome.delivered.datagrams.unwrap());
+        let (made, datagrams) =
+            (outcome.delivered.figures.requests.unwrap(), outcome.delivered.figures.datagrams.unwrap());
         assert!(made.answered > 50 && made.errors.is_empty(), "{arguments}: {made:?}");
         assert!(datagrams.lost() * 20 < datagrams.sent, "{arguments}: {datagrams:?}");
         assert_eq!(datagrams.duplicated, 0, "{arguments}: {datagrams:?}");
@@ -348,7 +350,7 @@ fn a_pause_of_the_server_is_in_the_latencies_of_a_rate() {
     let quantile = |arguments: &str, share| {
         let outcome = run(&format!("-m rr --time 1 {arguments}"), Fault::Pauses, healthy()).unwrap();
         assert_eq!(outcome.status, Status::Ok, "{arguments}: {:?}", outcome.detail);
-        Duration::from_micros(outcome.delivered.requested.unwrap().latency.quantile_us(share).unwrap() as u64)
+        Duration::from_micros(outcome.delivered.figures.requests.unwrap().latency.quantile_us(share).unwrap() as u64)
     };
     // Half of the requests that are due in a pause wait for half of its length or more.
     assert!(quantile("--rate 500", 1.0 - share_of_pauses / 2.0) >= PAUSE / 3);
@@ -386,7 +388,7 @@ fn a_leak_for_each_connection_is_found() {
 fn the_memory_of_a_connection() {
     let leak = std::env::var("LEAK").unwrap().parse().unwrap();
     let outcome = run("-m idle --parallel 2000 --time 0.1", Fault::Leak(leak), healthy()).unwrap();
-    let bytes = outcome.delivered.requested.unwrap().idle.unwrap().bytes_per_connection();
+    let bytes = outcome.delivered.figures.idle.unwrap().bytes_per_connection();
     println!("bytes: {}", bytes.map_or_else(|| "unknown".to_owned(), |bytes| bytes.to_string()));
 }
 
@@ -527,7 +529,7 @@ fn an_unknown_congestion_control_is_reported_as_missing() {
 /// A thread that runs a stack may be stuck in it.
 #[tokio::test]
 async fn a_client_that_does_not_end_is_left_behind() {
-    let load = Load::of(&scenario("-m writer"));
+    let load = Load::of(&scenario("-m writer")).unwrap();
     let window = Arc::new(Window::new(1, LinkMeter::new([], || Some(0))));
     let server = ServerSide::new(future::pending().boxed(), future::pending().boxed());
     let deliver = Box::new(|_: &Window| {
@@ -536,7 +538,7 @@ async fn a_client_that_does_not_end_is_left_behind() {
         }
     });
     let client = Client { deliver, cancel: Box::new(|| ()) };
-    let supervisor = Supervisor::new(Duration::from_millis(10), None, load, window);
+    let supervisor = Supervisor::new(Duration::from_millis(10), None, load.into(), window);
     let outcome = supervisor.supervise(server, vec![client], Interrupts::catch().unwrap()).await.unwrap();
     assert_eq!(outcome.status, Status::Timeout, "{:?}", outcome.detail);
 }
