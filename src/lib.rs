@@ -363,7 +363,7 @@ fn write_packets(
 }
 
 fn doctor(executor: &impl Executor, out: &mut impl Write) -> Result<(), Error> {
-    let can_run = run::doctor(&run::facts(), executor, |check| report::check(check, out).map_err(Error::from))?;
+    let can_run = run::doctor(&run::lacks(), executor, |check| report::check(check, out).map_err(Error::from))?;
     if can_run { Ok(()) } else { Err(Error::Unfit) }
 }
 

@@ -73,7 +73,7 @@ use socket2::{Domain, Socket, Type};
 
 pub use self::child::child;
 pub use self::conform::conform;
-pub use self::doctor::{doctor, facts};
+pub use self::doctor::{doctor, lacks};
 pub use self::error::RunError;
 pub use self::executor::Executor;
 pub use self::matrix::{Observer, Settled, matrix};
