@@ -197,17 +197,13 @@ pub(crate) struct Task {
 /// The figures of a load that has ended.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Delivered {
-    /// Payload bytes that arrived in the timed window.
-    pub(crate) bytes: u64,
-    /// The part of them that clients read.
-    pub(crate) read_bytes: u64,
     /// The cost of the clients' threads, or of the other program, in the timed window.
     pub(crate) cost: Cost,
     /// The end of the timed window.
     pub(crate) end: Option<Snapshot>,
     /// The timed window by the clock of the other program.
     pub(crate) clock: Option<Clock>,
-    /// The fields of a sample that its kind of load has.
+    /// The fields of a sample that its kind of load has, and no others.
     pub(crate) figures: Measurements,
 }
 

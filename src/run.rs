@@ -86,7 +86,7 @@ use self::networks::Networks;
 use self::prepared::{Prepared, RunOutput};
 use self::profile::profiled;
 use self::runtime::runtime;
-use self::supervise::Outcome;
+use self::supervise::{Outcome, seconds};
 use crate::load::Load;
 use crate::load::meter::Cost;
 use crate::remedy::WithRemedy;
@@ -287,31 +287,26 @@ fn unfit(scenario: &Scenario) -> RunError {
 /// The sample of a run that was made.
 fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample {
     let RunOutput { outcome, congestion, device, effective, program } = output;
-    let Outcome { delivered, usage, counters, .. } = outcome;
+    let Outcome { measured, cost, usage, counters } = outcome;
     let is_carried = scenario.subject.is_carrier() || scenario.subject.has_process();
     let has_own_load = scenario.generator == Generator::Own;
     let carrier = Cost { cpu: usage.carrier_cpu, switches: counters.carrier_switches };
     let (client, subject) = match (is_carried, has_own_load) {
         (true, true) => (usage.own, carrier),
-        (true, false) => (delivered.cost, carrier),
-        (false, _) => (delivered.cost, usage.own.since(delivered.cost)),
+        (true, false) => (cost, carrier),
+        (false, _) => (cost, usage.own.since(cost)),
     };
-    let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
     let mut cell = Cell::of(scenario, device.as_ref().is_some_and(|device| device.offload));
     // Of a program, the MTU is the link's, which a tunnel's devices do not have.
     if let (Some(mtu), Some(device), None) = (&mut cell.mtu, &device, &scenario.program) {
         *mtu = device.mtu;
     }
     let warmup_bytes = if has_own_load { scenario.warmup_bytes } else { 0 };
-    let both = scenario.workload.mode() == Some(Mode::Both);
+    let is_both = scenario.workload.mode() == Some(Mode::Both);
     let measured = Measurements {
-        status: outcome.status,
-        detail: outcome.detail,
+        bytes_back: is_both.then(|| measured.bytes_back.unwrap_or_default().min(measured.bytes)),
         congestion,
         warmup_bytes,
-        bytes: delivered.bytes,
-        bytes_back: both.then_some(delivered.read_bytes.min(delivered.bytes)),
-        elapsed: outcome.elapsed,
         verified: match scenario.verify {
             _ if !has_own_load => Verify::Off,
             // Without a warm-up, no payload was checked.
@@ -320,22 +315,17 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
         },
         cpu: CpuTime { client_seconds: seconds(client.cpu), subject_seconds: seconds(subject.cpu) },
         switches: SwitchFacts { client: client.switches, subject: subject.switches },
-        stolen_share: outcome.stolen_share,
-        stopped_seconds: seconds(outcome.stopped),
         peak_rss_bytes: if is_carried { counters.carrier_peak_rss_bytes } else { platform::peak_rss_bytes() },
         reordered: counters.reordered,
         device_drops: counters.drops,
         link: counters.faults.filter(|_| scenario.conditions != Conditions::default()),
         queue_facts: counters.queues,
         packets: counters.packets.unwrap_or_default().into(),
-        intervals: outcome.intervals,
-        thirds: outcome.thirds,
-        recovery_seconds: seconds(outcome.recovery),
         program: program.map(Box::new),
         started_unix_ms: unix_ms(started),
         device,
         effective,
-        ..delivered.figures
+        ..measured
     };
     let mut environment = crate::environment();
     environment.program.go_forwarder = go::version([scenario]);

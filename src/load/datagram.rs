@@ -161,8 +161,13 @@ impl Figures for DatagramLoad {
 
     fn delivered(&self) -> Delivered {
         let Some(made) = self.flows.finished() else { return Delivered::default() };
-        let figures = Measurements { datagrams: Some(made.facts), ..Measurements::default() };
-        Delivered { bytes: made.bytes, read_bytes: made.read_bytes, figures, ..Delivered::default() }
+        let figures = Measurements {
+            bytes: made.bytes,
+            bytes_back: Some(made.read_bytes),
+            datagrams: Some(made.facts),
+            ..Measurements::default()
+        };
+        Delivered { figures, ..Delivered::default() }
     }
 }
 

@@ -207,6 +207,7 @@ impl Figures for RequestLoad {
             blackholes: made.blackholes,
         };
         let figures = Measurements {
+            bytes: self.exchange.bytes_of(made.answered),
             retransmits: self.beside.retransmits().filter(|_| has_streams),
             background_bytes: has_streams.then_some(made.background_bytes),
             datagrams: made.datagrams,
@@ -214,7 +215,7 @@ impl Figures for RequestLoad {
             requests: (!self.exchange.is_idle).then_some(requests),
             ..Measurements::default()
         };
-        Delivered { bytes: self.exchange.bytes_of(made.answered), figures, ..Delivered::default() }
+        Delivered { figures, ..Delivered::default() }
     }
 }
 

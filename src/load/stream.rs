@@ -110,11 +110,13 @@ pub(crate) struct Stream {
 }
 
 impl Direction {
+    pub(super) const BOTH: [Self; 2] = [Self::ToServer, Self::ToClient];
+
     /// The directions of a mode of bulk bytes.
     pub(super) const fn of(mode: Mode) -> &'static [Self] {
         match mode {
             Mode::Reader => &[Self::ToClient],
-            Mode::Both => &[Self::ToServer, Self::ToClient],
+            Mode::Both => &Self::BOTH,
             _ => &[Self::ToServer],
         }
     }
@@ -192,7 +194,7 @@ impl Streams {
 
     /// Bytes that have crossed in each direction in all, when the clients are done.
     pub(super) fn crossed_bytes(&self) -> [u64; 2] {
-        [Direction::ToServer, Direction::ToClient].map(|direction| self.all(direction).map(Stream::crossed).sum())
+        Direction::BOTH.map(|direction| self.all(direction).map(Stream::crossed).sum())
     }
 
     pub(super) fn retransmits(&self) -> Option<u64> {
@@ -238,18 +240,17 @@ impl Figures for Streams {
 
     fn delivered(&self) -> Delivered {
         let first = self.each.iter().find_map(Stream::finished);
+        let bytes =
+            |direction| -> u64 { self.all(direction).filter_map(Stream::finished).map(|finish| finish.bytes).sum() };
+        let [written, read] = Direction::BOTH.map(bytes);
         let figures = Measurements {
+            bytes: written + read,
+            bytes_back: Some(read),
             retransmits: self.retransmits(),
             tcp: first.and_then(|finish| facts(&finish.tcp)),
             ..Measurements::default()
         };
-        let bytes = |finishes: &mut dyn Iterator<Item = Finish>| finishes.map(|finish| finish.bytes).sum();
-        Delivered {
-            bytes: bytes(&mut self.each.iter().filter_map(Stream::finished)),
-            read_bytes: bytes(&mut self.all(Direction::ToClient).filter_map(Stream::finished)),
-            figures,
-            ..Delivered::default()
-        }
+        Delivered { figures, ..Delivered::default() }
     }
 }
 
@@ -370,7 +371,7 @@ impl Stream {
         if matches!(amount, Amount::Time { time, .. } if elapsed < *time) {
             return false;
         }
-        [Direction::ToClient, Direction::ToServer].into_iter().all(|direction| {
+        Direction::BOTH.into_iter().all(|direction| {
             let mut beside = streams.iter().filter(|stream| stream.direction == direction).peekable();
             beside.peek().is_none() || amount.is_over(elapsed, beside.map(Self::timed_bytes).sum())
         })

@@ -85,17 +85,18 @@ impl Prepared {
         };
         let name = carrier.name();
         if let Ok(made) = &mut outcome
-            && made.status == Status::Ok
+            && made.measured.status == Status::Ok
             && scenario.subject.has_process()
             && let Err(Failure { status, detail }) = carrier.check(&*counted).await
         {
-            (made.status, made.detail) = (status, Some(detail));
+            (made.measured.status, made.measured.detail) = (status, Some(detail));
         }
-        carrier.finish(outcome.as_ref().is_ok_and(|outcome| outcome.status == Status::Ok)).await?;
+        carrier.finish(outcome.as_ref().is_ok_and(|outcome| outcome.measured.status == Status::Ok)).await?;
         let mut outcome = outcome?;
-        if outcome.status == Status::Ok && outcome.counters.packets.is_none() {
-            outcome.status = Status::Stalled;
-            outcome.detail = Some(format!("the {name} did not report how much it carried"));
+        let measured = &mut outcome.measured;
+        if measured.status == Status::Ok && outcome.counters.packets.is_none() {
+            measured.status = Status::Stalled;
+            measured.detail = Some(format!("the {name} did not report how much it carried"));
         }
         Ok(RunOutput { outcome, congestion, device, effective, program })
     }

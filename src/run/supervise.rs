@@ -23,7 +23,7 @@ use crate::load::sockets::Cancel;
 use crate::load::window::Window;
 use crate::load::{Delivered, Figures};
 use crate::remedy::WithRemedy;
-use crate::sample::{Interval, Status};
+use crate::sample::{Measurements, Status};
 
 /// A run has stalled, and is not only slow, if nothing has arrived for this time.
 const STALL: Duration = Duration::from_secs(1);
@@ -46,25 +46,14 @@ type Reports = mpsc::UnboundedReceiver<Result<(), Failure>>;
 /// The outcome of a run.
 #[derive(Debug)]
 pub(super) struct Outcome {
-    pub(super) status: Status,
-    pub(super) detail: Option<String>,
-    /// The figures of the load.
-    pub(super) delivered: Delivered,
-    /// The timed window.
-    pub(super) elapsed: Duration,
+    /// How it ended, the figures of the load, and the timed window.
+    pub(super) measured: Measurements,
+    /// The cost of the clients' threads, or of the program that made the load, in the timed window.
+    pub(super) cost: Cost,
     /// The usage in the timed window.
     pub(super) usage: Usage,
     /// The counters of the timed window.
     pub(super) counters: Counters,
-    /// The share of all processors' time that the host took in the timed window.
-    pub(super) stolen_share: Option<f64>,
-    /// How long this process was stopped in the timed window.
-    pub(super) stopped: Option<Duration>,
-    pub(super) intervals: Vec<Interval>,
-    /// The bytes of each third of the timed window.
-    pub(super) thirds: Option<[u64; 3]>,
-    /// From the end of the outage until something arrived.
-    pub(super) recovery: Option<Duration>,
 }
 
 /// Runs a load to its end.
@@ -256,48 +245,51 @@ impl Supervisor {
         mut records: Records,
         gaps: Option<&[Gap]>,
     ) -> Outcome {
-        let mut delivered = self.load.delivered();
+        let Delivered { mut cost, end, clock, mut figures } = self.load.delivered();
+        let clock = clock.filter(|_| verdict.is_ok());
+        let ended = self.window.ended();
+        if verdict.is_err() {
+            // Perhaps not all clients have ended.
+            (figures.bytes, figures.retransmits, cost) = (self.load.timed_bytes(), None, Cost::default());
+        } else if let Some(ended) = ended.filter(|_| cost == Cost::default()) {
+            cost = ended.cost;
+        }
+        let end = failed_at.copied().or(end).or(ended.map(|ended| ended.end));
+        let window = self.window.opened().zip(end).map(|(begin, end)| Timed { begin, end });
+        let elapsed = match &clock {
+            Some(clock) => {
+                records.intervals.count_by(&clock.parts);
+                clock.elapsed
+            }
+            None => window.map_or(Duration::ZERO, Timed::length),
+        };
+        let usage = window.map(Timed::usage).unwrap_or_default();
+        // Another program's bytes are not seen before its end.
+        let opened = self.window.opened().filter(|_| verdict.is_ok() && clock.is_none());
+        let thirds = opened.and_then(|opened| records.readings.thirds(opened.at, elapsed, figures.bytes));
+        let stopped = window.zip(gaps).map(|(window, gaps)| stopped::time_in(gaps, window.begin.at, window.end.at));
         let (status, detail) = match verdict {
             Ok(()) => (Status::Ok, None),
             Err(failure) => (failure.status, Some(failure.detail)),
         };
-        if status != Status::Ok {
-            // Perhaps not all clients have ended.
-            delivered.figures.retransmits = None;
-            delivered = Delivered { bytes: self.load.timed_bytes(), cost: Cost::default(), ..delivered };
-        }
-        let ended = self.window.ended();
-        if let Some(ended) = ended.filter(|_| status == Status::Ok && delivered.cost == Cost::default()) {
-            delivered.cost = ended.cost;
-        }
-        let end = failed_at.copied().or(delivered.end).or(ended.map(|ended| ended.end));
-        let window = self.window.opened().zip(end).map(|(begin, end)| Timed { begin, end });
-        let mut elapsed = window.map_or(Duration::ZERO, Timed::length);
-        if let Some(clock) = delivered.clock.as_ref().filter(|_| status == Status::Ok) {
-            elapsed = clock.elapsed;
-            records.intervals.count_by(&clock.parts);
-        }
-        let usage = window.map(Timed::usage).unwrap_or_default();
-        // Another program's bytes are not seen before its end.
-        let has_readings = status == Status::Ok && delivered.clock.is_none();
-        Outcome {
-            recovery: self.outage.as_ref().and_then(Interruption::recovery),
+        let measured = Measurements {
             status,
             detail,
             elapsed,
-            usage,
-            counters: window.map_or_else(|| before_the_window(failed_at), Timed::counters),
             stolen_share: window.and_then(Timed::stolen_share),
-            stopped: window.zip(gaps).map(|(window, gaps)| stopped::time_in(gaps, window.begin.at, window.end.at)),
-            thirds: self
-                .window
-                .opened()
-                .filter(|_| has_readings)
-                .and_then(|opened| records.readings.thirds(opened.at, elapsed, delivered.bytes)),
-            intervals: records.intervals.finish(elapsed, delivered.bytes, usage),
-            delivered,
-        }
+            stopped_seconds: seconds(stopped),
+            thirds,
+            intervals: records.intervals.finish(elapsed, figures.bytes, usage),
+            recovery_seconds: seconds(self.outage.as_ref().and_then(Interruption::recovery)),
+            ..figures
+        };
+        let counters = window.map_or_else(|| before_the_window(failed_at), Timed::counters);
+        Outcome { measured, cost, usage, counters }
     }
+}
+
+pub(super) fn seconds(time: Option<Duration>) -> Option<f64> {
+    time.map(|time| time.as_secs_f64())
 }
 
 /// Of a run that has failed before its window, the faults of the link may be the reason.

@@ -208,7 +208,7 @@ impl Report {
             Some(Mode::Both) => Some(end.sum_received_bidir_reverse.ok_or_else(none)?),
             _ => None,
         };
-        let read_bytes = back.map_or(0, |sum| sum.bytes);
+        let bytes = received.bytes.checked_add(back.map_or(0, |sum| sum.bytes)).ok_or_else(none)?;
         let seconds = received.seconds.max(back.map_or(0.0, |sum| sum.seconds));
         let elapsed = Duration::try_from_secs_f64(seconds).map_err(|_| none())?;
         let sent: Vec<_> =
@@ -222,10 +222,13 @@ impl Report {
         let percent = end.cpu_utilization_percent.map(|cpu| cpu.host_total + cpu.remote_total);
         let cpu = percent.and_then(|percent| Duration::try_from_secs_f64(percent / 100.0 * seconds).ok());
         Ok(Delivered {
-            bytes: received.bytes.checked_add(read_bytes).ok_or_else(none)?,
-            read_bytes,
             cost: Cost { cpu, ..Cost::default() },
-            figures: Measurements { retransmits, ..Measurements::default() },
+            figures: Measurements {
+                bytes,
+                bytes_back: back.map(|sum| sum.bytes),
+                retransmits,
+                ..Measurements::default()
+            },
             clock: Some(Clock { elapsed, parts: parts.collect() }),
             ..Delivered::default()
         })
