@@ -14,7 +14,6 @@
 //!
 
 mod load;
-pub mod progress;
 pub mod proxy;
 pub mod remedy;
 pub mod run;
@@ -207,7 +206,7 @@ fn matrix<X: Executor>(
         writeln!(err, "{time}")?;
     }
     let (this, against) = (apart(platform::this_program()), plan.against.clone().map(&apart));
-    let mut progress = progress::Progress::new(&mut *err, terminal);
+    let mut progress = run::Progress::new(&mut *err, terminal);
     let (samples, ended): (_, Result<(), Error>) =
         run::matrix(plan, &arguments(), &this, against.as_ref(), measure::settled, &mut progress);
     if !samples.is_empty() {

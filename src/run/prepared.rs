@@ -74,7 +74,7 @@ impl Prepared {
         };
         let counted = Arc::clone(&load);
         let outage = scenario.conditions.outage.zip(cut).map(|(outage, cut)| Interruption::new(outage, cut));
-        let supervisor = Supervisor::new(scenario.timeout, scenario.interval, load, window).with_outage(outage);
+        let supervisor = Supervisor::new(scenario, load, window, outage);
         let mut outcome = supervisor.supervise(server, clients, interrupts).await;
         let program = match program {
             Some(program) => Some(program.finish(outcome.as_ref().ok().map(|made| &made.counters)).await),

@@ -24,6 +24,7 @@ use crate::load::window::Window;
 use crate::load::{Delivered, Figures};
 use crate::remedy::WithRemedy;
 use crate::sample::{Measurements, Status};
+use crate::scenario::Scenario;
 
 /// A run has stalled, and is not only slow, if nothing has arrived for this time.
 const STALL: Duration = Duration::from_secs(1);
@@ -59,22 +60,13 @@ pub(super) struct Outcome {
 /// Runs a load to its end.
 pub(super) struct Supervisor {
     timeout: Duration,
-    interval: Option<Duration>,
     load: Arc<dyn Figures>,
     window: Arc<Window>,
     outage: Option<Interruption>,
-}
-
-/// What has arrived over time.
-struct Records {
     intervals: Intervals,
     readings: Readings,
-}
-
-impl Records {
-    fn new(interval: Option<Duration>) -> Self {
-        Self { intervals: Intervals::new(interval), readings: Readings::default() }
-    }
+    /// The bytes that had arrived at the last look, and the time of their last change.
+    progress: (u64, Instant),
 }
 
 /// The clients at work.
@@ -86,19 +78,16 @@ struct Threads {
 }
 
 impl Supervisor {
-    /// A supervisor of this load, which is timed in `window` and must end within `timeout`.
+    /// A supervisor of this load, which is timed in `window`, with the settings of a scenario. The path may have an outage.
     pub(super) fn new(
-        timeout: Duration,
-        interval: Option<Duration>,
+        scenario: &Scenario,
         load: Arc<dyn Figures>,
         window: Arc<Window>,
+        outage: Option<Interruption>,
     ) -> Self {
-        Self { timeout, interval, load, window, outage: None }
-    }
-
-    /// The same with an outage of the path in the timed window.
-    pub(super) fn with_outage(self, outage: Option<Interruption>) -> Self {
-        Self { outage, ..self }
+        let (intervals, readings) = (Intervals::new(scenario.interval), Readings::default());
+        let progress = (0, Instant::now());
+        Self { timeout: scenario.timeout, load, window, outage, intervals, readings, progress }
     }
 
     /// Runs the clients against the server side until all is delivered, or something fails. Every thread and task has
@@ -110,7 +99,7 @@ impl Supervisor {
         interrupts: Interrupts,
     ) -> Result<Outcome, RunError> {
         let (report, mut reports) = mpsc::unbounded_channel();
-        let (mut threads, mut records) = (Threads::default(), Records::new(self.interval));
+        let mut threads = Threads::default();
         // The run does not need this thread. Without it, nothing is known of stops.
         let watcher = StopWatcher::start().ok();
         // Each client reports, and a server that ends by itself.
@@ -118,7 +107,7 @@ impl Supervisor {
         let started = self.start(clients, &report, &mut threads);
         drop(report);
         let verdict = match started {
-            Ok(()) => self.race(awaited, &mut server, &mut reports, &mut records, interrupts).await,
+            Ok(()) => self.race(awaited, &mut server, &mut reports, interrupts).await,
             Err(error) => Err(error),
         };
         // Read before the parts are ended, because that takes time.
@@ -128,7 +117,7 @@ impl Supervisor {
         let stopped = stopped.map(drop);
         let gaps = watcher.map(StopWatcher::finish);
         let verdict = verdict?.and(ended).and(stopped);
-        Ok(self.outcome(verdict, failed_at.as_ref(), records, gaps.as_deref()))
+        Ok(self.outcome(verdict, failed_at.as_ref(), gaps.as_deref()))
     }
 
     fn start(&self, clients: Vec<Client>, report: &Reporter, threads: &mut Threads) -> Result<(), RunError> {
@@ -178,12 +167,10 @@ impl Supervisor {
         mut awaited: usize,
         server: &mut ServerSide,
         clients: &mut Reports,
-        records: &mut Records,
         mut interrupts: Interrupts,
     ) -> Result<Result<(), Failure>, RunError> {
         let deadline = tokio::time::Instant::now() + self.timeout;
         let mut look = tokio::time::interval(LOOK);
-        let mut progress = Progress::default();
         while awaited > 0 {
             let report = tokio::select! {
                 biased;
@@ -191,11 +178,11 @@ impl Supervisor {
                 Some(report) = clients.recv() => report,
                 () = interrupts.next() => return Err(RunError::Interrupted),
                 () = tokio::time::sleep_until(deadline) => {
-                    progress.update(self.load.arrived());
-                    return Ok(Err(self.late(&progress)));
+                    self.look();
+                    return Ok(Err(self.late()));
                 }
-                () = records.intervals.due(&self.window) => {
-                    records.intervals.record(self.load.timed_bytes(), self.window.usage());
+                () = self.intervals.due(&self.window) => {
+                    self.intervals.record(self.load.timed_bytes(), self.window.usage());
                     continue;
                 }
                 () = outage_due(self.outage.as_ref(), &self.window) => {
@@ -205,9 +192,9 @@ impl Supervisor {
                 }
                 _ = look.tick() => {
                     if self.window.opened().is_some() {
-                        records.readings.add(Instant::now(), self.load.timed_bytes());
+                        self.readings.add(Instant::now(), self.load.timed_bytes());
                     }
-                    progress.update(self.load.arrived());
+                    self.look();
                     continue;
                 }
             };
@@ -219,13 +206,20 @@ impl Supervisor {
         Ok(Ok(()))
     }
 
-    fn late(&self, progress: &Progress) -> Failure {
+    fn look(&mut self) {
+        let arrived = self.load.arrived();
+        if arrived != self.progress.0 {
+            self.progress = (arrived, Instant::now());
+        }
+    }
+
+    fn late(&self) -> Failure {
         let timeout = self.timeout.as_secs_f64();
         let Some((arrived, lower)) = self.load.progress() else {
             let detail = format!("the load did not end within {timeout} seconds");
             return Failure { status: Status::Timeout, detail };
         };
-        let quiet = progress.since.elapsed();
+        let quiet = self.progress.1.elapsed();
         if quiet >= STALL {
             let detail = format!(
                 "nothing arrived for the last {:.1} of {timeout} seconds, after {arrived}",
@@ -238,13 +232,7 @@ impl Supervisor {
         }
     }
 
-    fn outcome(
-        self,
-        verdict: Result<(), Failure>,
-        failed_at: Option<&Snapshot>,
-        mut records: Records,
-        gaps: Option<&[Gap]>,
-    ) -> Outcome {
+    fn outcome(mut self, verdict: Result<(), Failure>, failed_at: Option<&Snapshot>, gaps: Option<&[Gap]>) -> Outcome {
         let Delivered { mut cost, end, clock, mut figures } = self.load.delivered();
         let clock = clock.filter(|_| verdict.is_ok());
         let ended = self.window.ended();
@@ -258,7 +246,7 @@ impl Supervisor {
         let window = self.window.opened().zip(end).map(|(begin, end)| Timed { begin, end });
         let elapsed = match &clock {
             Some(clock) => {
-                records.intervals.count_by(&clock.parts);
+                self.intervals.count_by(&clock.parts);
                 clock.elapsed
             }
             None => window.map_or(Duration::ZERO, Timed::length),
@@ -266,7 +254,7 @@ impl Supervisor {
         let usage = window.map(Timed::usage).unwrap_or_default();
         // Another program's bytes are not seen before its end.
         let opened = self.window.opened().filter(|_| verdict.is_ok() && clock.is_none());
-        let thirds = opened.and_then(|opened| records.readings.thirds(opened.at, elapsed, figures.bytes));
+        let thirds = opened.and_then(|opened| self.readings.thirds(opened.at, elapsed, figures.bytes));
         let stopped = window.zip(gaps).map(|(window, gaps)| stopped::time_in(gaps, window.begin.at, window.end.at));
         let (status, detail) = match verdict {
             Ok(()) => (Status::Ok, None),
@@ -279,7 +267,7 @@ impl Supervisor {
             stolen_share: window.and_then(Timed::stolen_share),
             stopped_seconds: seconds(stopped),
             thirds,
-            intervals: records.intervals.finish(elapsed, figures.bytes, usage),
+            intervals: self.intervals.finish(elapsed, figures.bytes, usage),
             recovery_seconds: seconds(self.outage.as_ref().and_then(Interruption::recovery)),
             ..figures
         };
@@ -329,26 +317,6 @@ impl Timed {
         let stolen = difference(self.end.stolen, self.begin.stolen)?;
         // The kernel counts in ticks, so in a short window their sum may exceed the length of the window.
         (!self.length().is_zero()).then(|| stolen.div_duration_f64(self.length()).min(1.0))
-    }
-}
-
-/// The bytes that have arrived, and the time of the last change.
-struct Progress {
-    arrived: u64,
-    since: Instant,
-}
-
-impl Default for Progress {
-    fn default() -> Self {
-        Self { arrived: 0, since: Instant::now() }
-    }
-}
-
-impl Progress {
-    fn update(&mut self, arrived: u64) {
-        if arrived != self.arrived {
-            *self = Self { arrived, since: Instant::now() };
-        }
     }
 }
 

@@ -210,7 +210,7 @@ fn execute(
         let is_udp = scenario.workload.protocol() == Some(Protocol::Udp);
         let targets = if is_udp { vec![udp_target] } else { vec![target] };
         let (clients, _) = kernel_load::clients(scenario, &load, &targets)?;
-        let supervisor = Supervisor::new(scenario.timeout, scenario.interval, load.into(), window);
+        let supervisor = Supervisor::new(scenario, load.into(), window, None);
         supervisor.supervise(server, clients, Interrupts::catch().unwrap()).await
     })
 }
@@ -524,7 +524,8 @@ fn an_unknown_congestion_control_is_reported_as_missing() {
 /// A thread that runs a stack may be stuck in it.
 #[tokio::test]
 async fn a_client_that_does_not_end_is_left_behind() {
-    let load = Load::of(&scenario("-m writer")).unwrap();
+    let scenario = Scenario { timeout: Duration::from_millis(10), ..scenario("-m writer") };
+    let load = Load::of(&scenario).unwrap();
     let window = Arc::new(Window::new(1, LinkMeter::new([], || Some(0))));
     let server = ServerSide::new(future::pending().boxed(), future::pending().boxed());
     let deliver = Box::new(|_: &Window| {
@@ -533,7 +534,7 @@ async fn a_client_that_does_not_end_is_left_behind() {
         }
     });
     let client = Client { deliver, cancel: Box::new(|| ()) };
-    let supervisor = Supervisor::new(Duration::from_millis(10), None, load.into(), window);
+    let supervisor = Supervisor::new(&scenario, load.into(), window, None);
     let outcome = supervisor.supervise(server, vec![client], Interrupts::catch().unwrap()).await.unwrap();
     assert_eq!(outcome.measured.status, Status::Timeout, "{:?}", outcome.measured.detail);
 }
