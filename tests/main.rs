@@ -29,6 +29,7 @@ macro_rules! skip_if {
     };
 }
 
+mod fixture;
 #[cfg(unix)]
 mod machine;
 mod pairs;

@@ -1,28 +1,9 @@
 //! Requests and datagrams on every stack and layer, and links with conditions. Each run has its own network. A test
 //! that cannot run prints SKIP with the reason.
 
-use serde_json::Value;
-
 use crate::machine::no_device;
 use crate::pairs::pairwise;
-use crate::processes::{STACKS, run, stderr};
-
-/// Returns the sample of a run, which may have failed.
-fn sample(arguments: &str) -> Value {
-    let output = run(&format!("{arguments} --json"));
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{arguments}: {error}\n{}", stderr(&output)))
-}
-
-/// Returns the sample of a run, which must succeed.
-fn success(arguments: &str) -> Value {
-    let sample = sample(arguments);
-    assert_eq!(sample["status"], "ok", "{arguments}\n{sample}");
-    sample
-}
-
-fn count(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
-}
+use crate::processes::{STACKS, count, run, sample, stderr, success};
 
 #[test]
 fn requests_are_answered_on_every_stack_and_layer() {
