@@ -12,10 +12,8 @@
 //! The stages share the types in [`scenario`] and [`sample`]. [`proxy`] is an application of the stacks that a run can
 //! measure.
 //!
-//! A test can run cells with a stack of its own: [`run`](run#a-stack-of-your-own) has an example.
 
 mod load;
-pub mod progress;
 pub mod proxy;
 pub mod remedy;
 pub mod run;
@@ -208,7 +206,7 @@ fn matrix<X: Executor>(
         writeln!(err, "{time}")?;
     }
     let (this, against) = (apart(platform::this_program()), plan.against.clone().map(&apart));
-    let mut progress = progress::Progress::new(&mut *err, terminal);
+    let mut progress = run::Progress::new(&mut *err, terminal);
     let (samples, ended): (_, Result<(), Error>) =
         run::matrix(plan, &arguments(), &this, against.as_ref(), measure::settled, &mut progress);
     if !samples.is_empty() {
@@ -364,7 +362,7 @@ fn write_packets(
 }
 
 fn doctor(executor: &impl Executor, out: &mut impl Write) -> Result<(), Error> {
-    let can_run = run::doctor(&run::facts(), executor, |check| report::check(check, out).map_err(Error::from))?;
+    let can_run = run::doctor(&run::lacks(), executor, |check| report::check(check, out).map_err(Error::from))?;
     if can_run { Ok(()) } else { Err(Error::Unfit) }
 }
 

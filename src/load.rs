@@ -1,15 +1,11 @@
-//! The load of a run: the clients that make it, the server tasks that answer it, and the figures that it delivers.
+//! The load of a run: the clients that make it, the servers that answer it, and the figures that it delivers.
 //!
 //! One engine makes every load (`engine`): a few client threads, each with many sockets and one work. The sockets are the
-//! kernel's or scripted peers in memory (`sockets`). A load knows nothing of its subject.
+//! kernel's or scripted peers in memory (`sockets`). All client threads do their warm-up, begin together, and take the same
+//! readings at the end (`window`).
 //!
-//! | load | work of a client thread | server |
-//! |---|---|---|
-//! | bulk bytes over TCP | `stream::client` | `stream::server`, a task for each connection |
-//! | requests, idle connections | `request::client`, `request::black_holes` | `request::server`, a task for each connection |
-//! | bulk bytes over UDP | `datagram::client`, `datagram::search` | `datagram::server` |
-//!
-//! All client threads do their warm-up, begin together, and take the same readings at the end (`window`).
+//! Each kind of load is a file or folder with its client, its server and its figures. A new one implements [`Figures`],
+//! [`Kind`] and [`Sides`], and has a line in the table [`Load`].
 
 pub(crate) mod datagram;
 pub(crate) mod engine;
@@ -21,58 +17,194 @@ pub(crate) mod sockets;
 pub(crate) mod stream;
 pub(crate) mod window;
 
-use std::net::SocketAddr;
-use std::ops::{Range, RangeInclusive};
-use std::sync::{Arc, OnceLock};
+use std::net::{SocketAddr, TcpStream};
+use std::ops::{Deref, Range, RangeInclusive};
+use std::sync::Arc;
 use std::time::Duration;
 
-use platform::TcpStatistics;
+use futures_util::future::BoxFuture;
+use netstacks::Datagrams;
+use serde::Serialize;
 
-use self::datagram::Flows;
 use self::engine::Client;
+use self::error::LoadError;
 use self::meter::{Cost, Snapshot};
-use self::request::{Exchange, Requested};
 use self::sockets::Sockets;
-use self::stream::{Direction, Finish, Stream};
-use crate::sample::DatagramFacts;
-use crate::scenario::{Protocol, Scenario, is_one};
+use self::sockets::kernel::Bulk;
+use crate::sample::Measurements;
+use crate::scenario::{Protocol, Scenario};
 
-/// The load of a run, and the number of its client threads.
-#[derive(Clone)]
-pub(crate) enum Load {
-    /// The streams of this program.
-    Streams(Arc<[Stream]>, usize),
-    /// The datagrams of this program.
-    Datagrams(Arc<Flows>, usize),
-    /// The requests of this program, and the streams beside them, each with a thread of its own.
-    Requests(Arc<Exchange>, usize, Arc<[Stream]>),
-    /// Another program, which reports when it has ended. A task of the server's side waits for that.
-    External(Arc<OnceLock<Delivered>>),
+/// Makes the table of the loads, and everything that depends on their kind.
+macro_rules! loads {
+    ($($(#[$about:meta])* $name:ident($load:ty),)+) => {
+        /// The load of a run.
+        #[derive(Clone)]
+        pub(crate) enum Load {
+            $($(#[$about])* $name($load),)+
+        }
+
+        impl Load {
+            /// The load of a scenario; `None` if its amount is not one of its work.
+            pub(crate) fn of(scenario: &Scenario) -> Option<Self> {
+                $(if let Some(load) = <$load>::of(scenario) {
+                    return Some(Self::$name(load));
+                })+
+                None
+            }
+
+            /// See [`Sides::clients`].
+            pub(crate) fn clients<S: Sockets, E>(
+                &self,
+                targets: &[SocketAddr],
+                mut sockets: impl FnMut(Protocol, usize) -> Result<S, E>,
+            ) -> Result<Vec<Client>, E> {
+                match self { $(Self::$name(load) => load.clients(targets, &mut sockets),)+ }
+            }
+
+            /// See [`Sides::serve`].
+            pub(crate) fn serve(&self, connection: impl netstacks::Stream, target: Option<usize>) -> Option<Served> {
+                match self { $(Self::$name(load) => load.serve(connection, target),)+ }
+            }
+
+            /// See [`Sides::serve_datagrams`].
+            pub(crate) fn serve_datagrams(&self, source: impl Datagrams) -> Option<Served> {
+                match self { $(Self::$name(load) => load.serve_datagrams(source),)+ }
+            }
+        }
+
+        impl From<Load> for Arc<dyn Figures> {
+            fn from(load: Load) -> Self {
+                match load { $(Load::$name(load) => Arc::new(load),)+ }
+            }
+        }
+
+        impl Deref for Load {
+            type Target = dyn Kind;
+
+            fn deref(&self) -> &Self::Target {
+                match self { $(Self::$name(load) => load,)+ }
+            }
+        }
+    };
+}
+
+loads! {
+    /// Bulk bytes over TCP.
+    Streams(stream::Streams),
+    /// Requests, and idle connections.
+    Requests(request::RequestLoad),
+    /// Bulk bytes over UDP.
+    Datagrams(datagram::DatagramLoad),
+}
+
+/// The part of a load that its supervisor sees.
+pub(crate) trait Figures: Send + Sync {
+    /// How many connections its server serves before it has ended by itself; `None` if it goes on.
+    fn awaited(&self) -> Option<usize> {
+        None
+    }
+
+    /// Bytes that have arrived so far, including the warm-up; 0 if another program makes the load.
+    fn arrived(&self) -> u64;
+
+    /// Bytes that have arrived in the timed window so far.
+    fn timed_bytes(&self) -> u64;
+
+    /// What has arrived so far, in words, and the options that ask for less; `None` if another program makes the load.
+    fn progress(&self) -> Option<(String, &'static str)>;
+
+    /// How many payload bytes a server in a process of its own must have received and sent when all clients are done. These
+    /// are ranges: a request that failed or was in flight at the end may have arrived or not. Bulk datagrams are counted
+    /// elsewhere.
+    fn crossed(&self) -> [RangeInclusive<u64>; 2] {
+        [0..=0, 0..=0]
+    }
+
+    /// The figures of the parts that have ended. They cover the whole load only after a run without failure.
+    fn delivered(&self) -> Delivered;
+}
+
+/// What a load needs of the things that carry its bytes.
+pub(crate) trait Kind: Figures {
+    /// The number of client threads. Each of them waits for the others before it begins.
+    fn threads(&self) -> usize;
+
+    /// The most sockets that its clients have at once, and its server, if that has sockets.
+    fn descriptors(&self) -> [usize; 2];
+
+    /// Where its clients connect to.
+    fn targets(&self) -> Targets;
+
+    /// The buffers of the kernel's sockets of so many bytes, if it sends bulk datagrams.
+    fn bulk(&self, _buffer_bytes: usize) -> Option<Bulk> {
+        None
+    }
+
+    /// Its server is the kernel, which has this socket for a connection to a target.
+    fn served_by(&self, _target: usize, _socket: &dyn Fn() -> Option<TcpStream>) {}
+
+    /// The load of a server in a process of its own, whose ports begin with this one.
+    fn task(&self, first_port: u16) -> Task;
+}
+
+/// A task that serves a connection, or the datagrams of all clients. Boxed: each further type of task makes the compiler
+/// generate hundreds of functions.
+pub(crate) type Served = BoxFuture<'static, Result<(), LoadError>>;
+
+/// The clients and the servers of a load, over any sockets and any stack.
+pub(crate) trait Sides: Kind + Sized {
+    /// The load of a scenario; `None` if its work is another one.
+    fn of(scenario: &Scenario) -> Option<Self>;
+
+    /// The client threads, with these [targets](Targets). `sockets` makes the sockets of a thread: so many of a protocol.
+    fn clients<S: Sockets, E>(
+        &self,
+        targets: &[SocketAddr],
+        sockets: &mut impl FnMut(Protocol, usize) -> Result<S, E>,
+    ) -> Result<Vec<Client>, E>;
+
+    /// The server of a connection that came to the target with this number; `None` if the connection is not of the load:
+    /// in the host's network, other programs may connect.
+    fn serve(&self, connection: impl netstacks::Stream, target: Option<usize>) -> Option<Served>;
+
+    /// The server of datagrams, if it has any. It ends only with an error.
+    fn serve_datagrams(&self, _source: impl Datagrams) -> Option<Served> {
+        None
+    }
+}
+
+/// Where the clients of a load connect to. They get the addresses in the order of the fields.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Targets {
+    /// TCP ports.
+    pub(crate) tcp: usize,
+    /// Whether the last of them may be several, where ports cost nothing.
+    pub(crate) spreads: bool,
+    /// Whether there is a UDP port.
+    pub(crate) udp: bool,
+    /// Whether there is an address that never answers.
+    pub(crate) silent: bool,
+}
+
+/// The load of a server in a process of its own: docs/external-stack.md.
+#[derive(Default, Serialize)]
+pub(crate) struct Task {
+    pub(crate) streams: Vec<stream::StreamTask>,
+    pub(crate) requests: Option<request::RequestsTask>,
+    pub(crate) datagrams: Option<datagram::DatagramsTask>,
 }
 
 /// The figures of a load that has ended.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Delivered {
-    /// Payload bytes that arrived in the timed window.
-    pub(crate) bytes: u64,
-    /// The part of them that clients read.
-    pub(crate) read_bytes: u64,
     /// The cost of the clients' threads, or of the other program, in the timed window.
     pub(crate) cost: Cost,
-    /// Segments that the kernel retransmitted in the timed window.
-    pub(crate) retransmits: Option<u64>,
-    /// The first connection at the end of the window.
-    pub(crate) tcp: Option<TcpStatistics>,
     /// The end of the timed window.
     pub(crate) end: Option<Snapshot>,
     /// The timed window by the clock of the other program.
     pub(crate) clock: Option<Clock>,
-    /// The results of the requests or idle connections, if the load was made of them.
-    pub(crate) requested: Option<Requested>,
-    /// Payload bytes of the streams beside them.
-    pub(crate) background_bytes: Option<u64>,
-    /// The counts of the datagrams, if the load was over UDP.
-    pub(crate) datagrams: Option<DatagramFacts>,
+    /// The fields of a sample that its kind of load has, and no others.
+    pub(crate) figures: Measurements,
 }
 
 /// The clock of another program.
@@ -84,231 +216,23 @@ pub(crate) struct Clock {
     pub(crate) parts: Vec<(Duration, u64)>,
 }
 
-impl Load {
-    /// The load of a scenario that this program makes.
-    pub(crate) fn of(scenario: &Scenario) -> Self {
-        let streams = Stream::split(scenario);
-        // More threads than sockets would have nothing to do. Each shard over memory has a thread.
-        let threads = |default: usize, sockets: usize| {
-            let asked = scenario.client_threads.map_or(default, usize::from);
-            if scenario.shards_have_threads() { scenario.shards.get().into() } else { asked.min(sockets).max(1) }
-        };
-        match (Exchange::of(scenario, &streams), Flows::of(scenario)) {
-            (Some(exchange), _) => {
-                let sockets = if exchange.is_idle { 1 } else { exchange.connections };
-                Self::Requests(Arc::new(exchange), threads(1, sockets), streams)
-            }
-            (None, Some(flows)) => {
-                let sockets = flows.count();
-                Self::Datagrams(Arc::new(flows), threads(1, sockets))
-            }
-            (None, None) => {
-                let processors = platform::parallelism().unwrap_or(1);
-                let threads = threads(processors, streams.len());
-                Self::Streams(streams, threads)
-            }
-        }
-    }
-
-    /// The client threads. The first targets are for the streams, one for each; the others are for requests or datagrams,
-    /// and the last one for black holes, if there are any.
-    /// `sockets` makes the sockets of a thread: so many of a protocol.
-    pub(crate) fn client_threads<S: Sockets, E>(
-        &self,
-        targets: &[SocketAddr],
-        mut sockets: impl FnMut(Protocol, usize) -> Result<S, E>,
-    ) -> Result<Vec<Client>, E> {
-        let (of_streams, others) = targets.split_at(self.streams().len());
-        let mut clients = Vec::new();
-        let (streams, stream_threads) = match self {
-            Self::Streams(streams, threads) => (Some(streams), *threads),
-            Self::Requests(_, _, streams) => (Some(streams), streams.len()),
-            Self::Datagrams(..) | Self::External(_) => (None, 0),
-        };
-        for (streams, thread) in streams.into_iter().flat_map(|streams| (0..stream_threads).map(move |i| (streams, i)))
-        {
-            let mine = share(streams.len(), thread, stream_threads);
-            let sockets = sockets(Protocol::Tcp, mine.len())?;
-            clients.push(stream::client::client(streams, mine, of_streams, sockets));
-        }
-        match self {
-            Self::Requests(exchange, threads, _) => {
-                let holes = usize::from(exchange.requests.blackholes);
-                let (others, silent) = others.split_at(others.len() - usize::from(holes > 0));
-                if let [silent] = silent {
-                    clients.push(request::black_holes::client(exchange, *silent, sockets(Protocol::Tcp, holes)?));
-                }
-                for thread in 0..*threads {
-                    let mine = share(exchange.connections, thread, *threads);
-                    let sockets = sockets(exchange.protocol, mine.len())?;
-                    let thread = (thread, *threads);
-                    clients.push(request::client::client(exchange, mine.len(), others.to_vec(), thread, sockets));
-                }
-            }
-            Self::Datagrams(flows, threads) => {
-                for thread in 0..*threads {
-                    let mine = share(flows.count(), thread, *threads);
-                    let sockets = sockets(Protocol::Udp, mine.len())?;
-                    clients.push(datagram::client::client(flows, mine, others[0], sockets));
-                }
-            }
-            Self::Streams(..) | Self::External(_) => {}
-        }
-        Ok(clients)
-    }
-
-    /// Its streams: each has a port at the server.
-    pub(crate) fn streams(&self) -> &[Stream] {
-        match self {
-            Self::Streams(streams, _) | Self::Requests(_, _, streams) => streams,
-            Self::Datagrams(..) | Self::External(_) => &[],
-        }
-    }
-
-    /// Its requests.
-    pub(crate) fn exchange(&self) -> Option<&Exchange> {
-        match self {
-            Self::Requests(exchange, ..) => Some(exchange),
-            Self::Streams(..) | Self::Datagrams(..) | Self::External(_) => None,
-        }
-    }
-
-    /// Its datagrams.
-    pub(crate) fn flows(&self) -> Option<&Arc<Flows>> {
-        match self {
-            Self::Datagrams(flows, _) => Some(flows),
-            Self::Streams(..) | Self::Requests(..) | Self::External(_) => None,
-        }
-    }
-
-    /// How many payload bytes its server must have received and sent when all clients are done. These are ranges: a
-    /// request that failed or was in flight at the end may have arrived or not. Bulk datagrams are counted elsewhere.
-    pub(crate) fn crossed(&self) -> [RangeInclusive<u64>; 2] {
-        [Direction::ToServer, Direction::ToClient].map(|direction| {
-            let streams = self.streams().iter().filter(|stream| stream.direction == direction);
-            let least: u64 = streams.map(Stream::crossed).sum();
-            let Some(exchange) = self.exchange() else { return least..=least };
-            let len = if direction == Direction::ToServer { exchange.request.period } else { exchange.response.period };
-            let least = least + exchange.answered() * len as u64;
-            least..=exchange.copies * (least + exchange.unanswered() * len as u64)
-        })
-    }
-
-    /// Whether its server ends by itself when all is delivered.
-    pub(crate) const fn ends(&self) -> bool {
-        matches!(self, Self::Streams(..) | Self::External(_))
-    }
-
-    /// The number of client threads. Each of them waits for the others before it begins.
-    pub(crate) fn clients(&self) -> usize {
-        match self {
-            Self::Streams(_, threads) | Self::Datagrams(_, threads) => *threads,
-            Self::Requests(exchange, threads, streams) => {
-                threads + streams.len() + usize::from(exchange.requests.blackholes > 0)
-            }
-            Self::External(_) => 1,
-        }
-    }
-
-    /// Bytes that have arrived so far, including the warm-up; 0 if another program makes the load.
-    pub(crate) fn arrived(&self) -> u64 {
-        match self {
-            Self::Streams(streams, _) => streams.iter().map(Stream::arrived).sum(),
-            Self::Datagrams(flows, _) => flows.arrived_bytes(),
-            Self::Requests(exchange, ..) => exchange.bytes_of(exchange.answered()),
-            Self::External(_) => 0,
-        }
-    }
-
-    /// Bytes that have arrived in the timed window so far.
-    pub(crate) fn timed_bytes(&self) -> u64 {
-        match self {
-            Self::Streams(streams, _) => streams.iter().map(Stream::timed_bytes).sum(),
-            Self::Datagrams(flows, _) => flows.timed_bytes(),
-            Self::Requests(exchange, ..) => exchange.bytes_of(exchange.timed()),
-            Self::External(_) => 0,
-        }
-    }
-
-    /// The figures of the parts that have ended. They cover the whole load only after a run without failure.
-    pub(crate) fn delivered(&self) -> Delivered {
-        match self {
-            Self::Streams(streams, _) => of_streams(streams),
-            Self::Datagrams(flows, _) => flows.finished().map_or_else(Delivered::default, |made| Delivered {
-                bytes: made.bytes,
-                read_bytes: made.read_bytes,
-                datagrams: Some(made.facts),
-                ..Delivered::default()
-            }),
-            Self::Requests(exchange, _, streams) => {
-                exchange.finished().map(|made| of_requests(exchange, made, streams)).unwrap_or_default()
-            }
-            Self::External(delivered) => delivered.get().cloned().unwrap_or_default(),
-        }
-    }
+/// The number of client threads of a scenario: more than sockets would have nothing to do.
+fn threads(scenario: &Scenario, default: usize, sockets: usize) -> usize {
+    scenario.client_threads.map_or(default, usize::from).min(sockets).max(1)
 }
 
-/// The directions of streams or flows, so many of each, and the number of each among its direction. Over shards they
-/// alternate, so that each shard has all of them.
-pub(crate) fn dealt(directions: &[Direction], count: u64, scenario: &Scenario) -> Vec<(Direction, u64)> {
-    let of = |direction: &Direction| (0..count).map(|index| (*direction, index)).collect::<Vec<_>>();
-    let mut dealt: Vec<_> = directions.iter().flat_map(of).collect();
-    if !is_one(&scenario.shards) {
-        dealt.sort_by_key(|(_, index)| *index);
-    }
-    dealt
-}
-
-/// The part of so many sockets that thread `index` of so many threads has.
-pub(crate) fn share(sockets: usize, index: usize, threads: usize) -> Range<usize> {
-    sockets * index / threads..sockets * (index + 1) / threads
-}
-
-fn of_streams(streams: &[Stream]) -> Delivered {
-    let finishes: Vec<Finish> = streams.iter().filter_map(Stream::finished).collect();
-    let readers = streams.iter().filter(|stream| stream.direction == Direction::ToClient);
-    Delivered {
-        bytes: finishes.iter().map(|finish| finish.bytes).sum(),
-        read_bytes: readers.filter_map(Stream::finished).map(|finish| finish.bytes).sum(),
-        retransmits: finishes.iter().map(|finish| finish.retransmits).sum(),
-        tcp: finishes.first().map(|finish| finish.tcp),
-        ..Delivered::default()
-    }
-}
-
-fn of_requests(exchange: &Exchange, made: Requested, streams: &[Stream]) -> Delivered {
-    Delivered {
-        bytes: exchange.bytes_of(made.answered),
-        retransmits: of_streams(streams).retransmits.filter(|_| !streams.is_empty()),
-        background_bytes: (!streams.is_empty()).then_some(made.background_bytes),
-        datagrams: made.datagrams,
-        requested: Some(made),
-        ..Delivered::default()
-    }
-}
-
-#[cfg(all(test, feature = "smoltcp"))]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-    use clap::Parser;
-
-    use super::*;
-    use crate::cli::Cli;
-
-    #[test]
-    fn every_shard_has_both_directions() {
-        for (shards, parallel) in [(2, 2), (2, 3), (3, 4), (5, 5)] {
-            let words = format!("x -m both -n smoltcp --layer stack --shards {shards} --parallel {parallel}");
-            let scenario = Scenario::try_from(Cli::try_parse_from(words.split_whitespace()).unwrap().run).unwrap();
-            let load = Load::of(&scenario);
-            assert_eq!((load.clients(), load.streams().len()), (shards, 2 * parallel));
-            for shard in 0..shards {
-                let mine = &load.streams()[share(2 * parallel, shard, shards)];
-                for direction in [Direction::ToServer, Direction::ToClient] {
-                    assert!(mine.iter().any(|stream| stream.direction == direction), "{words}: {shard}");
-                }
-            }
-        }
-    }
+/// A client for each thread, which has its part of so many sockets. `client` makes it, of the number of the thread, its part
+/// and its sockets.
+fn divided<S, E>(
+    threads: usize,
+    (protocol, count): (Protocol, usize),
+    sockets: &mut impl FnMut(Protocol, usize) -> Result<S, E>,
+    mut client: impl FnMut(usize, Range<usize>, S) -> Client,
+) -> Result<Vec<Client>, E> {
+    let client = |thread| {
+        let mine = count * thread / threads..count * (thread + 1) / threads;
+        let sockets = sockets(protocol, mine.len())?;
+        Ok(client(thread, mine, sockets))
+    };
+    (0..threads).map(client).collect()
 }

@@ -2,23 +2,22 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::num::{NonZeroU16, NonZeroU32};
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use netstacks::{Repairs, StackCongestion, StackKind};
+use netstacks::StackKind;
 use rust_tun_perf::measure::{Comparison, Verdict, differences};
 use rust_tun_perf::report;
 use rust_tun_perf::sample::{
     Environment, Head, Latency, Measurements, Program, ProgramFacts, RequestFacts, Sample, SampleFile, Status, line,
     line_of_its_own,
 };
-use rust_tun_perf::scenario::{
-    Cell, Conditions, Generator, Layer, Mode, Requests, RuntimeKind, Scenario, Subject, Workload,
-};
+use rust_tun_perf::scenario::{Cell, Layer, Mode, Requests, Scenario, Subject, Workload};
 
+use crate::fixture;
 use crate::processes::PROGRAM;
 
 /// Files of a test, in a directory of its own.
@@ -60,41 +59,10 @@ impl Files {
 }
 
 fn cell(netstack: StackKind, mode: Mode) -> Cell {
-    Cell {
-        subject: Subject::Path(netstack),
-        workload: Workload::Stream(mode),
-        conditions: Conditions::default(),
-        runtime: Some(RuntimeKind::CurrentThread),
-        offload: Some(false),
-        mtu: Some(1500),
-        parallel: 1,
-        shards: NonZeroU16::MIN,
-        queues: None,
-        client_threads: None,
-        pin: None,
-        bitrate: None,
-        background: None,
-        ipv6: false,
-        window_bytes: Some(4 << 20),
-        buffer_bytes: 1_000_000,
-        repairs: Repairs::ALL,
-        stack_congestion: StackCongestion::None,
-        queue_packets: None,
-        generator: Generator::Own,
-    }
+    Cell { offload: Some(false), ..fixture::cell(Subject::Path(netstack), Workload::Stream(mode)) }
 }
 
 fn sample(cell: &Cell, gbps: f64) -> Sample {
-    let machine = platform::Environment {
-        system: "linux".to_owned(),
-        architecture: "x86_64".to_owned(),
-        kernel: Some("6.1.0".to_owned()),
-        cpu: Some("Fast".to_owned()),
-        cpus: Some(2),
-        governor: None,
-        virtual_machine: Some(false),
-        machine: None,
-    };
     let measured = Measurements {
         detail: None,
         congestion: Some("cubic".to_owned()),
@@ -102,7 +70,8 @@ fn sample(cell: &Cell, gbps: f64) -> Sample {
         elapsed: Duration::from_secs(1),
         ..Measurements::failed(Status::Ok, "")
     };
-    Sample { cell: cell.clone(), measured, environment: Arc::new(Environment { machine, program: Program::default() }) }
+    let environment = Environment { machine: fixture::machine(), program: Program::default() };
+    Sample { cell: cell.clone(), measured, environment: Arc::new(environment) }
 }
 
 /// Ten runs of about that rate, with two percent between the slowest and the fastest.
@@ -120,10 +89,25 @@ fn failing(cell: &Cell, gbps: f64, failures: usize, status: Status) -> Vec<Sampl
     samples
 }
 
+/// The table of a comparison.
+pub(crate) fn table(comparison: &Comparison, old: &[Sample], new: &[Sample]) -> String {
+    let mut table = Vec::new();
+    report::comparison(comparison, &differences(old, new), &mut table).unwrap();
+    String::from_utf8(table).unwrap()
+}
+
 fn machine(samples: &mut [Sample], change: fn(&mut Environment)) {
     for sample in samples {
         change(Arc::make_mut(&mut sample.environment));
     }
+}
+
+/// What the program says of two files.
+fn compared(test: &str, old: &[Sample], new: &[Sample]) -> String {
+    let files = Files::new(test);
+    files.write("old.jsonl", old);
+    files.write("new.jsonl", new);
+    files.compare("old.jsonl new.jsonl")
 }
 
 #[test]
@@ -169,19 +153,15 @@ fn every_verdict() {
 
 #[test]
 fn nothing_got_slower() {
-    let files = Files::new("nothing_got_slower");
     let cells = [Mode::Reader, Mode::Writer].map(|mode| cell(StackKind::Smoltcp, mode));
-    files.write("old.jsonl", &cells.each_ref().map(|cell| ten(cell, 10.0)).concat());
-    insta::assert_snapshot!(files.compare("old.jsonl old.jsonl"));
+    let runs = cells.each_ref().map(|cell| ten(cell, 10.0)).concat();
+    insta::assert_snapshot!(compared("nothing_got_slower", &runs, &runs));
 }
 
 #[test]
 fn a_cell_is_broken_if_all_its_runs_fail() {
-    let files = Files::new("broken");
     let cell = cell(StackKind::Smoltcp, Mode::Reader);
-    files.write("old.jsonl", &ten(&cell, 10.0));
-    files.write("new.jsonl", &failing(&cell, 10.0, 10, Status::Stalled));
-    insta::assert_snapshot!(files.compare("old.jsonl new.jsonl"));
+    insta::assert_snapshot!(compared("broken", &ten(&cell, 10.0), &failing(&cell, 10.0, 10, Status::Stalled)));
 }
 
 #[test]
@@ -198,7 +178,6 @@ fn a_comparison_without_a_possible_verdict_is_no_success() {
 
 #[test]
 fn files_of_two_machines() {
-    let files = Files::new("two_machines");
     let cell = cell(StackKind::Smoltcp, Mode::Reader);
     let (old, mut new) = (ten(&cell, 10.0), ten(&cell, 10.0));
     machine(&mut new, |environment| {
@@ -211,18 +190,15 @@ fn files_of_two_machines() {
     for sample in &mut new {
         sample.measured.congestion = Some("bbr".to_owned());
     }
-    files.write("old.jsonl", &old);
-    files.write("new.jsonl", &new);
-    insta::assert_snapshot!(files.compare("old.jsonl new.jsonl"));
+    insta::assert_snapshot!(compared("two_machines", &old, &new));
 }
 
 #[test]
 fn cells_that_differ_in_what_a_name_leaves_out() {
-    let files = Files::new("names");
     let large = cell(StackKind::Smoltcp, Mode::Reader);
     let small = Cell { window_bytes: Some(65_536), ..large.clone() };
-    files.write("old.jsonl", &[ten(&large, 10.0), ten(&small, 3.0)].concat());
-    insta::assert_snapshot!(files.compare("old.jsonl old.jsonl"));
+    let runs = [ten(&large, 10.0), ten(&small, 3.0)].concat();
+    insta::assert_snapshot!(compared("names", &runs, &runs));
 }
 
 #[test]
@@ -262,10 +238,7 @@ fn two_programs_in_the_same_rounds() {
         cells.collect()
     };
     let (old, new) = (runs([4.0, 6.0]), runs([3.6, 6.0]));
-    let comparison = Comparison::within_rounds(&old, &new, 0.02).unwrap();
-    let mut table = Vec::new();
-    report::comparison(&comparison, &differences(&old, &new), &mut table).unwrap();
-    insta::assert_snapshot!(String::from_utf8(table).unwrap());
+    insta::assert_snapshot!(table(&Comparison::within_rounds(&old, &new, 0.02).unwrap(), &old, &new));
 }
 
 /// Both programs are in one file, and so may be others.
@@ -324,10 +297,7 @@ fn requests_at_a_rate_are_compared_by_their_p99() {
     let [old, new] = [[10_000.0, 10_000.0, 10_000.0], [15_000.0, 6_000.0, 15_000.0]].map(|usual_us| {
         cells.iter().zip(usual_us).flat_map(|(cell, usual_us)| runs(cell, usual_us)).collect::<Vec<_>>()
     });
-    let comparison = Comparison::of(&old, &new, 0.02).unwrap();
-    let mut table = Vec::new();
-    report::comparison(&comparison, &differences(&old, &new), &mut table).unwrap();
-    insta::assert_snapshot!(String::from_utf8(table).unwrap());
+    insta::assert_snapshot!(table(&Comparison::of(&old, &new, 0.02).unwrap(), &old, &new));
 }
 
 /// A file of `matrix --against` has two builds. Their runs are never pooled.

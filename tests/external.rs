@@ -11,7 +11,7 @@ use rust_tun_perf::sample::Score;
 use serde_json::Value;
 
 use crate::machine::{missing_program, no_root};
-use crate::processes::{PROGRAM, stderr};
+use crate::processes::{PROGRAM, assert_said, printed, stderr};
 
 /// Runs the example, changed by these lines of Python. Returns the sample.
 fn example(change: &str, arguments: &str) -> Value {
@@ -20,7 +20,7 @@ fn example(change: &str, arguments: &str) -> Value {
         format!("import os, sys\nsys.path.insert(0, '{folder}')\nimport external\nclass Stack(external.Stack):\n");
     let script = format!("{script}    pass\n{change}\nexternal.main(Stack)\n");
     let command = format!("python3 -B -c \"{script}\"");
-    sample(&run(&format!("--netstack=external {arguments}"), Some(&command)))
+    printed(&run(&format!("--netstack=external {arguments}"), Some(&command)))
 }
 
 fn run(arguments: &str, command: Option<&str>) -> Output {
@@ -30,11 +30,6 @@ fn run(arguments: &str, command: Option<&str>) -> Output {
         run.arg(format!("--command={command}"));
     }
     run.output().unwrap()
-}
-
-fn sample(output: &Output) -> Value {
-    let text = String::from_utf8_lossy(&output.stdout);
-    serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text}{}", String::from_utf8_lossy(&output.stderr)))
 }
 
 fn lacks(tool: &'static str) -> Option<String> {
@@ -188,7 +183,7 @@ fn gvisor_runs_every_workload() {
     ] {
         let time = if arguments.contains("--bytes") { "" } else { "--time=0.2" };
         // Go's runtime and the tests beside this one share a few processors, and a search runs many trials.
-        let sample = sample(&run(&format!("-n gvisor --verify=full --timeout=60 {time} {arguments}"), None));
+        let sample = printed(&run(&format!("-n gvisor --verify=full --timeout=60 {time} {arguments}"), None));
         assert_eq!(sample["status"], "ok", "{arguments}: {sample}");
         assert_eq!(sample["netstack"], "gvisor");
         assert!(sample["cpu"]["subject_seconds"].is_number() && sample["peak_rss_bytes"].is_number(), "{sample}");
@@ -196,7 +191,7 @@ fn gvisor_runs_every_workload() {
     for (repairs, expected) in
         [("-joins-arrivals", vec!["no-nagle", "joins-departures"]), ("no-nagle", vec!["no-nagle"])]
     {
-        let sample = sample(&run(&format!("-n gvisor -m reader --time=0.2 --offload on --repairs={repairs}"), None));
+        let sample = printed(&run(&format!("-n gvisor -m reader --time=0.2 --offload on --repairs={repairs}"), None));
         assert_eq!((&sample["status"], &sample["effective"]["repairs"]), (&"ok".into(), &expected.into()), "{sample}");
     }
 }
@@ -233,14 +228,10 @@ fn a_program_that_does_not_get_ready_is_told_the_cause() {
         ("sleep 60", "it was not ready within 10 s, and was killed"),
         ("sh -c 'echo hello; exec sleep 60'", "it printed \"hello\" before it was ready"),
     ] {
-        let output = run("-m rr -n external --time 0.1", Some(command));
-        let said = stderr(&output);
-        assert!(output.status.code() == Some(1) && said.contains(cause), "{command}: {said}");
+        assert_said(&run("-m rr -n external --time 0.1", Some(command)), 1, &[cause]);
     }
-    let output = run("-m rr -n external --time 0.1", Some("/nowhere/stack"));
-    let said = stderr(&output);
     let cause = "start the stack's process (/nowhere/stack): No such file or directory";
-    assert!(output.status.code() == Some(3) && said.contains(cause), "{said}");
+    assert_said(&run("-m rr -n external --time 0.1", Some("/nowhere/stack")), 3, &[cause]);
 }
 
 /// Each case has one result, and each result is the known one, by the rules of `conformance/tests/scorecard.rs`.

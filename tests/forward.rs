@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::cli::refusal;
 use crate::machine::{is_root, missing_program, no_device, no_root};
 use crate::pairs::{Row, covering, product};
-use crate::processes::{PROGRAM, folder, living, stderr, stdout, write_script};
+use crate::processes::{PROGRAM, assert_said, folder, living, printed, shell, stderr, stdout, write_script};
 
 /// The rows of the table, by their options. Every kind of loop and of hand-off runs over both IP versions.
 const RUST_ROWS: [&str; 13] = [
@@ -62,9 +62,7 @@ fn run(arguments: &str) -> Output {
 
 /// Returns the sample of a run, which must succeed.
 fn sample(arguments: &str) -> Value {
-    let output = run(&format!("{arguments} --json"));
-    assert_eq!(output.status.code(), Some(0), "{arguments}: {}", stderr(&output));
-    let sample: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let sample = printed(&run(&format!("{arguments} --json")));
     assert_eq!((&sample["kind"], &sample["status"]), (&"sample".into(), &"ok".into()), "{arguments}");
     sample
 }
@@ -193,22 +191,13 @@ fn a_missing_or_failing_iperf3_is_reported_in_its_words() {
         }
         command("--generator iperf3 --time 1").env("PATH", &folder).output().unwrap()
     };
-    let missing = with(None);
-    assert_eq!(missing.status.code(), Some(3), "{}", stderr(&missing));
-    assert!(
-        stderr(&missing).contains("start iperf3") && stderr(&missing).contains("install it"),
-        "{}",
-        stderr(&missing)
-    );
-    let silent = with(Some("echo 'no such interface' >&2; exit 1"));
-    assert_eq!(silent.status.code(), Some(1));
-    assert!(stderr(&silent).contains("no such interface"), "{}", stderr(&silent));
+    assert_said(&with(None), 3, &["start iperf3", "install it"]);
+    assert_said(&with(Some("echo 'no such interface' >&2; exit 1")), 1, &["no such interface"]);
     let server = "case $1 in --server) echo listening; exec /bin/sleep 60;; esac";
     let refused = with(Some(&format!("{server}; echo '{{\"error\": \"the server is busy\"}}'; exit 1")));
-    assert_eq!(refused.status.code(), Some(1));
-    assert!(stderr(&refused).contains("iperf3: the server is busy"), "{}", stderr(&refused));
+    assert_said(&refused, 1, &["iperf3: the server is busy"]);
     let crashed = with(Some(&format!("{server}; kill -SEGV $$")));
-    assert!(stderr(&crashed).contains("the client of iperf3 died of SIGSEGV"), "{}", stderr(&crashed));
+    assert_said(&crashed, 1, &["the client of iperf3 died of SIGSEGV"]);
 }
 
 #[test]
@@ -217,8 +206,7 @@ fn a_missing_go_is_reported_with_the_remedy() {
     let folder = folder("forward-no-go");
     let output =
         command("--forwarder go --time 0.1").env("PATH", &folder).env("XDG_CACHE_HOME", &folder).output().unwrap();
-    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
-    assert!(stderr(&output).contains("--forwarder rust"), "{}", stderr(&output));
+    assert_said(&output, 3, &["--forwarder rust"]);
     // In a table the row is unavailable, and the other rows are run.
     let table = command("--row 10,15 --runs 1 --time 0.1").env("PATH", &folder).env("XDG_CACHE_HOME", &folder).output();
     let table = table.unwrap();
@@ -308,8 +296,7 @@ fn an_interrupt_leaves_nothing_behind() {
     let run = Lasting::start();
     run.signal("-INT");
     let output = run.end();
-    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
-    assert!(stderr(&output).contains("interrupted"), "{}", stderr(&output));
+    assert_said(&output, 130, &["interrupted"]);
 }
 
 #[test]
@@ -326,8 +313,7 @@ fn a_forwarder_that_dies_is_reported_at_once() {
     let run = Lasting::start();
     assert!(Command::new("kill").args(["-ABRT", &run.forwarder.to_string()]).status().unwrap().success());
     let output = run.end();
-    assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("panicked") && stderr(&output).contains("SIGABRT"), "{}", stderr(&output));
+    assert_said(&output, 1, &["panicked", "SIGABRT"]);
 }
 
 #[test]
@@ -338,8 +324,7 @@ fn a_lost_device_ends_the_run_and_is_named() {
     let deleted = Command::new("nsenter").args([&network, "ip", "link", "del", "tun11"]).status().unwrap();
     assert!(deleted.success());
     let output = run.end();
-    assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("device-lost") && stderr(&output).contains("tun11"), "{}", stderr(&output));
+    assert_said(&output, 1, &["device-lost", "tun11"]);
 }
 
 #[test]
@@ -374,8 +359,7 @@ fn an_ordinary_user_with_a_device_node_needs_no_root() {
     let script = "mount -t tmpfs none /dev/net; mknod -m 666 /dev/net/tun c 10 200; cd /; \
                   exec setpriv --reuid 65534 --regid 65534 --clear-groups \
                   \"$PROGRAM\" forward --bidir --time 0.3 --warmup 1MB --verify full";
-    let output =
-        Command::new("unshare").args(["-m", "sh", "-eu", "-c", script]).env("PROGRAM", PROGRAM).output().unwrap();
+    let output = shell(&["-m"], script);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert_eq!(stdout(&output).lines().filter(|line| line.contains("Gbps")).count(), 1, "{}", stdout(&output));
 }

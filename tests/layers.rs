@@ -6,19 +6,18 @@ use std::process::Output;
 use serde_json::Value;
 
 use crate::pairs::pairwise;
-use crate::processes::{run, stderr};
+use crate::processes::{assert_said, printed, run};
 
 const MODES: [&str; 2] = ["reader", "writer"];
 
-/// Returns the sample of a run, which must succeed.
+/// Returns the sample of a run, which must succeed and check every byte.
 fn sample(arguments: &str) -> Value {
-    good(&run(&format!("{arguments} --json")), arguments)
+    good(&run(&format!("{arguments} --json")))
 }
 
-fn good(output: &Output, what: &str) -> Value {
-    assert_eq!(output.status.code(), Some(0), "{what}\n{}", stderr(output));
-    let sample: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((&sample["status"], &sample["verified"]), (&"ok".into(), &"full".into()), "{what}");
+fn good(output: &Output) -> Value {
+    let sample = printed(output);
+    assert_eq!((&sample["status"], &sample["verified"]), (&"ok".into(), &"full".into()), "{output:?}");
     sample
 }
 
@@ -109,12 +108,11 @@ fn the_kernel_against_itself_delivers_every_byte() {
 mod on_linux {
 
     use super::*;
-    use crate::machine::{is_root, no_device_node, no_namespace};
+    use crate::machine::{no_namespace, no_setting};
 
     /// Returns a reason if no run of the device alone is possible here. The run makes its namespace a router.
     fn no_device() -> Option<String> {
-        let flag = if is_root() { "-n" } else { "-rn" };
-        no_device_node().or_else(|| no_namespace(&[flag, "sh", "-c", "echo 0 >/proc/sys/net/ipv4/ip_forward"]))
+        no_setting("ip_forward")
     }
 
     #[test]
@@ -155,10 +153,7 @@ mod on_linux {
 
     #[test]
     fn the_device_alone_refuses_the_network_of_the_host() {
-        let output = run("--layer device --netns host");
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(3), "{stderr}");
-        assert!(stderr.contains("the host's network") && stderr.contains("--netns"), "{stderr}");
+        assert_said(&run("--layer device --netns host"), 3, &["the host's network", "--netns"]);
     }
 
     /// Runs as a user without any privileges, and without user namespaces.
@@ -175,7 +170,7 @@ mod on_linux {
             crate::processes::shell(&["-Ur"], &script)
         };
         for arguments in ["--layer stack -m reader -n smoltcp", "--layer loopback -m writer"] {
-            good(&without_rights(&format!("{arguments} {SMALL}")), arguments);
+            good(&without_rights(&format!("{arguments} {SMALL}")));
         }
     }
 

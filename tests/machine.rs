@@ -9,6 +9,12 @@ pub(crate) fn no_device() -> Option<String> {
     no_device_node().or_else(|| no_namespace(if is_root() { &["-n", "true"] } else { &["-rn", "true"] }))
 }
 
+/// Returns a reason if no run that writes this setting of its network is possible here.
+pub(crate) fn no_setting(name: &str) -> Option<String> {
+    let (flag, write) = (if is_root() { "-n" } else { "-rn" }, format!("echo 0 >/proc/sys/net/ipv4/{name}"));
+    no_device_node().or_else(|| no_namespace(&[flag, "sh", "-c", &write]))
+}
+
 /// Returns a reason if a test that needs root cannot run here.
 pub(crate) fn no_root() -> Option<String> {
     if !is_root() {

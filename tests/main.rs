@@ -29,13 +29,12 @@ macro_rules! skip_if {
     };
 }
 
+mod fixture;
 #[cfg(unix)]
 mod machine;
 mod pairs;
 mod processes;
 
-#[cfg(feature = "smoltcp")]
-mod api;
 mod browser;
 #[cfg(all(target_os = "linux", feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
 mod calls;

@@ -17,7 +17,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 
-use crate::program::{has_warning, no_device, sample, through};
+use crate::processes::printed;
+use crate::program::{has_warning, no_device, through};
 
 /// The environment variables of the program: the flaw, the device and the interface to the servers.
 const FLAW: &str = "FLAW";
@@ -211,7 +212,7 @@ fn a_program_that_spoils_what_it_carries_has_failed() {
     ] {
         let options = format!("{options} --time 0.3 --timeout 3 --verify full --json");
         let output = through("flaw", &flaw.command("flaw"), &options);
-        let sample = sample(&output);
+        let sample = printed(&output);
         assert_eq!(
             (output.status.code(), &sample["status"]),
             (Some(1), &status.into()),
@@ -225,7 +226,7 @@ fn a_program_that_spoils_what_it_carries_has_failed() {
 #[test]
 fn a_program_that_leaks_files_is_measured_with_a_warning() {
     skip_if!(no_device());
-    let sample = sample(&through("leak", &Flaw::Leaks.command("leak"), "-m crr --time 0.5 --parallel 5 --json"));
+    let sample = printed(&through("leak", &Flaw::Leaks.command("leak"), "-m crr --time 0.5 --parallel 5 --json"));
     assert_eq!(sample["status"], "ok", "{sample}");
     assert!(has_warning(&sample, "after all connections were closed the program had "), "{sample}");
 }
@@ -235,7 +236,7 @@ fn a_program_that_sends_datagrams_twice_is_measured_with_a_warning() {
     skip_if!(no_device());
     for options in ["-m writer --bitrate 5M", "-m rr"] {
         let options = format!("{options} --protocol udp --time 0.3 --verify full --json");
-        let sample = sample(&through("twice", &Flaw::Repeats.command("twice"), &options));
+        let sample = printed(&through("twice", &Flaw::Repeats.command("twice"), &options));
         assert_eq!(sample["status"], "ok", "{sample}");
         assert!(has_warning(&sample, " arrived again, and the link repeats none"), "{sample}");
     }

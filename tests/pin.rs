@@ -49,9 +49,6 @@ fn clients_and_workers_are_kept_on_their_processors() {
     for (subject, worker) in [
         ("--layer loopback --client-threads 2 --worker-threads 1", "tokio-rt-worker"),
         ("--layer loopback --client-threads 2 --current-thread", "rust-tun-perf"),
-        // A shard has one thread.
-        #[cfg(feature = "smoltcp")]
-        ("--layer stack -n smoltcp --shards 2", "client-1"),
     ] {
         let arguments = format!("-m rr --parallel 2 --time 100 --timeout 200 {subject} --pin {other},{one}");
         let mut command = Command::new(PROGRAM);

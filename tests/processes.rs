@@ -5,6 +5,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use serde_json::Value;
+
 /// All stacks of a default build.
 pub(crate) const STACKS: [&str; 5] = ["lwip", "ipstack", "smoltcp", "tcp_ip", "netstack-smoltcp"];
 
@@ -14,6 +16,35 @@ pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_rust-tun-perf");
 /// Runs the program with arguments that are separated by spaces.
 pub(crate) fn run(arguments: &str) -> Output {
     Command::new(PROGRAM).args(arguments.split_whitespace()).output().unwrap()
+}
+
+/// Returns the sample that a run has printed.
+pub(crate) fn printed(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
+}
+
+/// Returns the sample of a run, which may have failed.
+pub(crate) fn sample(arguments: &str) -> Value {
+    printed(&run(&format!("{arguments} --json")))
+}
+
+/// Returns the sample of a run, which must succeed.
+pub(crate) fn success(arguments: &str) -> Value {
+    let sample = sample(arguments);
+    assert_eq!(sample["status"], "ok", "{arguments}\n{sample}");
+    sample
+}
+
+/// A value of a sample that is a number.
+pub(crate) fn count(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+/// Checks that the program has ended with this code, and that standard error has each of these words.
+pub(crate) fn assert_said(output: &Output, code: i32, words: &[&str]) {
+    let said = stderr(output);
+    assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
+    assert!(words.iter().all(|word| said.contains(word)), "{words:?}: {said}");
 }
 
 /// Runs a shell with `$PROGRAM` set, in the namespaces that these flags of `unshare` name.

@@ -8,13 +8,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::machine::{is_root, no_device_node, no_namespace, no_root};
-use crate::processes::{PROGRAM, STACKS, folder, run, stderr, stdout, write_script};
+use crate::machine::{no_root, no_setting};
+use crate::processes::{PROGRAM, STACKS, assert_said, folder, printed, run, stderr, stdout, success, write_script};
 
 /// A reason if no run is possible here. A run writes settings of its network.
 pub(crate) fn no_device() -> Option<String> {
-    let flag = if is_root() { "-n" } else { "-rn" };
-    no_device_node().or_else(|| no_namespace(&[flag, "sh", "-c", "echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter"]))
+    no_setting("conf/all/rp_filter")
 }
 
 /// The words that start our proxy as a program.
@@ -47,10 +46,6 @@ fn marked(marker: &str) -> Vec<u32> {
     processes.filter(has).collect()
 }
 
-pub(crate) fn sample(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
-}
-
 pub(crate) fn has_warning(sample: &Value, text: &str) -> bool {
     sample["warnings"].as_array().unwrap().iter().any(|warning| warning.as_str().unwrap().contains(text))
 }
@@ -71,7 +66,7 @@ fn every_load_goes_through_a_program() {
         "-m idle --time 0.1 --parallel 50",
     ] {
         let output = through("loads", &command, &format!("{options} --verify full --json"));
-        let sample = sample(&output);
+        let sample = printed(&output);
         assert_eq!((&sample["status"], &sample["layer"]), (&"ok".into(), &"program".into()), "{options}: {sample}");
         let facts = &sample["program_facts"];
         assert_eq!(
@@ -98,7 +93,7 @@ fn a_program_keeps_its_queue_unless_another_is_given() {
     let command = proxy("queue");
     let measured = |options: &str| {
         let options = format!("-m writer --bytes 20MB --warmup 1MB --parallel 4 --verify full --json {options}");
-        sample(&through("queue", &command, &options))
+        printed(&through("queue", &command, &options))
     };
     let kept = measured("");
     assert_eq!((&kept["queue_packets"], &kept["device"]["tx_queue_len"]), (&Value::Null, &16384.into()), "{kept}");
@@ -111,7 +106,7 @@ fn a_program_keeps_its_queue_unless_another_is_given() {
 fn an_outage_behind_a_program_is_recovered_from() {
     skip_if!(no_device());
     let options = "-m rr --outage 0.3s,300ms --time 3 --verify full --json";
-    let sample = sample(&through("outage", &proxy("outage"), options));
+    let sample = printed(&through("outage", &proxy("outage"), options));
     assert_eq!(sample["status"], "ok", "{sample}");
     assert!(sample["recovery_seconds"].as_f64().is_some_and(|seconds| seconds < 2.4), "{sample}");
     assert!(sample["program_facts"]["afterwards"]["open_files"].as_u64() > Some(0), "{sample}");
@@ -150,7 +145,7 @@ fn a_program_that_forks_leaves_or_daemonises_is_measured_and_ended() {
     skip_if!(no_device());
     let command = |marker: &str, script: &str| format!("sh -c '{}'", script.replace("PROXY", &proxy(marker)));
     let run =
-        |marker: &str, script: &str| sample(&through(marker, &command(marker, script), "-m rr --time 0.3 --json"));
+        |marker: &str, script: &str| printed(&through(marker, &command(marker, script), "-m rr --time 0.3 --json"));
     // Two processes, one of which works at rest and stays.
     let busy = run("busy", "env MARKER=busy sh -c \"while :; do :; done\" & exec PROXY");
     assert_eq!((&busy["status"], &busy["program_facts"]["at_rest"]["processes"]), (&"ok".into(), &2.into()), "{busy}");
@@ -172,7 +167,7 @@ fn a_program_that_dies_under_load_has_failed() {
     skip_if!(no_device());
     let script = format!("sh -c '{} & sleep 1; kill -KILL $!; echo the reason >&2; exit 9'", proxy("dies"));
     let output = through("dies", &script, "-m reader --time 5 --json");
-    let sample = sample(&output);
+    let sample = printed(&output);
     assert_eq!((output.status.code(), &sample["status"]), (Some(1), &"panicked".into()), "{sample}");
     let detail = sample["detail"].as_str().unwrap();
     assert!(detail.starts_with("the program sh ended with exit code 9; its last words: "), "{detail}");
@@ -202,9 +197,8 @@ fn a_program_that_does_not_get_ready_says_why_and_leaves_nothing() {
         ("mute", "ip tuntap add mode tun name {tun}; env MARKER=mute sleep 60", "has let no answer through over TCP: "),
     ] {
         let output = through(marker, &format!("sh -c '{script}'"), "-m rr --time 0.3");
+        assert_said(&output, 1, &["error: ", expected]);
         let said = stderr(&output);
-        assert_eq!(output.status.code(), Some(1), "{script}: {said}");
-        assert!(said.starts_with("error: ") && said.contains(expected), "{script}: {said}");
         assert_eq!(said.contains("it was run as a proxy"), marker == "mute", "{script}: {said}");
     }
 }
@@ -212,10 +206,7 @@ fn a_program_that_does_not_get_ready_says_why_and_leaves_nothing() {
 #[test]
 fn a_program_that_cannot_be_run_is_refused_by_name() {
     let refused = |arguments: &[&str], code: i32, expected: &str| {
-        let output = Command::new(PROGRAM).args(arguments).output().unwrap();
-        let said = stderr(&output);
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
-        assert!(said.contains(expected), "{arguments:?}: {said}");
+        assert_said(&Command::new(PROGRAM).args(arguments).output().unwrap(), code, &[expected]);
     };
     let folder = folder("program-refused");
     let bad = folder.join("bad.toml");
@@ -283,8 +274,8 @@ fn the_client_alone_goes_through_the_socks5_server() {
         "-m reader --bytes 8MB --warmup 1MB --parallel 2",
         "-m writer --bytes 8MB --warmup 1MB",
     ] {
-        let sample = sample(&run(&format!("{options} --program socks5 --verify full --json")));
-        assert_eq!((&sample["status"], &sample["program"]), (&"ok".into(), &"socks5".into()), "{options}: {sample}");
+        let sample = success(&format!("{options} --program socks5 --verify full"));
+        assert_eq!(sample["program"], "socks5", "{options}: {sample}");
         assert!(sample["program_facts"]["far_seconds"].as_f64() > Some(0.0), "{options}: {sample}");
     }
     let udp = run("-m rr --protocol udp --program socks5");
@@ -302,9 +293,8 @@ pub(crate) fn not_installed(name: &str) -> Option<String> {
 /// A real program carries requests, datagrams and a writer's bytes, and our SOCKS5 server is paid for.
 fn is_measured(name: &str) {
     for options in ["-m rr --time 0.3", "-m rr --time 0.3 --protocol udp", "-m writer --time 0.3 --warmup 100KB"] {
-        let output = run(&format!("{options} --program {name} --verify full --json"));
-        let sample = sample(&output);
-        assert_eq!((&sample["status"], &sample["program"]), (&"ok".into(), &name.into()), "{options}: {sample}");
+        let sample = success(&format!("{options} --program {name} --verify full"));
+        assert_eq!(sample["program"], name, "{options}: {sample}");
         let facts = &sample["program_facts"];
         // sing-box does not know its version if go has fetched it as a module.
         assert!(name.starts_with("sing-box") || facts["version"].as_str().unwrap().contains('.'), "{facts}");
@@ -344,8 +334,5 @@ fn a_missing_device_node_is_the_cause_of_a_programs_failure() {
     let script = "mount -t tmpfs none /dev/net; exec \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-c", script, "sh", PROGRAM, "-m", "rr", "--program", &proxy("node")]);
-    let output = command.output().unwrap();
-    let said = stderr(&output);
-    assert_eq!(output.status.code(), Some(3), "{said}");
-    assert!(said.contains("error: open /dev/net/tun: ") && said.contains("modprobe tun"), "{said}");
+    assert_said(&command.output().unwrap(), 3, &["error: open /dev/net/tun: ", "modprobe tun"]);
 }

@@ -3,22 +3,14 @@
 
 use serde_json::Value;
 
-use crate::machine::{is_root, no_device_node, no_namespace};
 use crate::pairs::pairwise;
-use crate::processes::{run, stderr};
+use crate::processes::{assert_said, run, success};
+use crate::program::no_device;
 
-/// Returns a reason if no run is possible here. A run writes settings of its network.
-fn no_device() -> Option<String> {
-    let flag = if is_root() { "-n" } else { "-rn" };
-    no_device_node().or_else(|| no_namespace(&[flag, "sh", "-c", "echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter"]))
-}
-
-/// Returns the sample of a run, which must succeed.
+/// Returns the sample of a run, which must succeed and check every byte.
 fn sample(arguments: &str) -> Value {
-    let output = run(&format!("--layer proxy {arguments} --verify full --json"));
-    assert_eq!(output.status.code(), Some(0), "{arguments}\n{}", stderr(&output));
-    let sample: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((&sample["status"], &sample["verified"]), (&"ok".into(), &"full".into()), "{arguments}");
+    let sample = success(&format!("--layer proxy {arguments} --verify full"));
+    assert_eq!(sample["verified"], "full", "{arguments}");
     sample
 }
 
@@ -90,15 +82,11 @@ fn a_device_may_have_any_addresses() {
 
 #[test]
 fn the_network_of_the_host_is_refused() {
-    let output = run("--layer proxy -n smoltcp -m reader --netns host");
-    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
-    assert!(stderr(&output).contains("--netns"), "{}", stderr(&output));
+    assert_said(&run("--layer proxy -n smoltcp -m reader --netns host"), 3, &["--netns"]);
 }
 
 #[test]
 fn the_name_of_the_veth_interface_is_refused() {
     skip_if!(no_device());
-    let output = run("--layer proxy -n smoltcp -m reader --tun-name to-far");
-    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
-    assert!(stderr(&output).contains("to-far") && stderr(&output).contains("--tun-name"), "{}", stderr(&output));
+    assert_said(&run("--layer proxy -n smoltcp -m reader --tun-name to-far"), 2, &["to-far", "--tun-name"]);
 }

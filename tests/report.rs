@@ -18,18 +18,18 @@ use rust_tun_perf::sample::{
 use rust_tun_perf::scenario::{Cell, Forwarder, Mode, Scenario};
 use rust_tun_perf::{Console, Error, main_with};
 
+use crate::fixture;
+
 /// Returns the same measurements for every scenario.
 struct Fixed(fn(&mut Sample));
 
 impl Executor for Fixed {
     fn execute(&self, scenario: &Scenario) -> Result<Sample, RunError> {
         let measured = Measurements {
-            status: Status::Ok,
             detail: None,
             congestion: Some("cubic".to_owned()),
             warmup_bytes: scenario.warmup_bytes,
             bytes: 1_000_000_000,
-            bytes_back: None,
             elapsed: Duration::from_nanos(1_600_000_001),
             verified: scenario.verify,
             cpu: CpuTime { client_seconds: Some(0.171), subject_seconds: Some(1.176) },
@@ -41,50 +41,14 @@ impl Executor for Fixed {
             stopped_seconds: Some(0.0),
             peak_rss_bytes: Some(21_434_368),
             retransmits: Some(0),
-            reordered: None,
             device_drops: Some(0),
-            queue_facts: None,
             packets: Packets { rx: 700, rx_bytes: 36_400, tx: 684_932, tx_bytes: 1_027_397_280 },
-            tcp: None,
-            link: None,
-            requests: None,
-            background_bytes: None,
-            datagrams: None,
-            idle: None,
-            program: None,
-            intervals: Vec::new(),
-            thirds: None,
-            recovery_seconds: None,
             started_unix_ms: Some(1_700_000_000_000),
             device: Some(DeviceFacts { name: "utun8".to_owned(), mtu: 1500, offload: false, tx_queue_len: Some(4308) }),
-            effective: Some(Effective {
-                stack_version: "1.2.3".into(),
-                shards: 1,
-                receive_buffer_bytes: 4 << 20,
-                send_buffer_bytes: 4 << 20,
-                window_scale: Some(7),
-                largest_packet_bytes: 1500,
-                congestion: "none".into(),
-                checksum_verified: false,
-                checksum_computed: true,
-                repairs: Vec::new(),
-            }),
-            round: None,
-            against: false,
+            effective: Some(Effective { checksum_computed: true, ..fixture::effective("1.2.3".to_owned(), 1500) }),
+            ..Measurements::failed(Status::Ok, "")
         };
-        let mut environment = Environment {
-            machine: platform::Environment {
-                system: "linux".to_owned(),
-                architecture: "x86_64".to_owned(),
-                kernel: Some("6.1.0".to_owned()),
-                cpu: Some("Fast".to_owned()),
-                cpus: Some(2),
-                governor: None,
-                virtual_machine: Some(false),
-                machine: None,
-            },
-            program: Program::default(),
-        };
+        let mut environment = Environment { machine: fixture::machine(), program: Program::default() };
         environment.program.build = Some("release".to_owned());
         let mut sample = Sample { cell: Cell::of(scenario, false), measured, environment: Arc::new(environment) };
         if sample.cell.forwarder().is_some() {

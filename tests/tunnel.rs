@@ -7,15 +7,14 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice, Write};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 use std::time::Duration;
 
 use platform::{Link, Network, Offload, PacketBuffer, PacketMeta, TunConfig, TunDevice};
-use serde_json::Value;
 use tokio::net::UdpSocket;
 
-use crate::processes::{PROGRAM, folder, run, stderr};
-use crate::program::{no_device, not_installed, sample, through};
+use crate::processes::{PROGRAM, folder, printed, stderr, success};
+use crate::program::{no_device, not_installed, through};
 
 /// The environment variables of an end of the tunnel.
 const DEVICE: &str = "TUNNEL_DEVICE";
@@ -112,7 +111,7 @@ fn every_load_goes_through_a_tunnel_and_both_ends_are_paid_for() {
         "-m rr --time 0.2 --delay 2ms",
     ] {
         let output = through("tunnel", &tunnel("tunnel", 60.0), &format!("{options} --verify full --json"));
-        let sample = sample(&output);
+        let sample = printed(&output);
         assert_eq!((&sample["status"], &sample["program"]), (&"ok".into(), &"env".into()), "{options}: {output:?}");
         let facts = &sample["program_facts"];
         assert!(sample["cpu"]["subject_seconds"].as_f64() > Some(0.0), "{sample}");
@@ -136,7 +135,7 @@ fn a_far_end_that_dies_under_load_is_named() {
     let [near, far] = [60.0, 1.5].map(|life| words(&tunnel("tunnel-dies", life)));
     let profile = profile(&folder, &format!("command = {near}\nfar_command = {far}"));
     let output = through("tunnel-dies", &profile, "-m rr --time 5 --json");
-    let sample = sample(&output);
+    let sample = printed(&output);
     assert_eq!((output.status.code(), &sample["status"]), (Some(1), &"panicked".into()), "{sample}");
     let detail = sample["detail"].as_str().unwrap();
     assert!(detail.starts_with("the far end of program mine ended with exit code 7"), "{detail}");
@@ -192,9 +191,8 @@ fn a_tunnel_that_cannot_be_set_up_is_unavailable() {
 /// A real program carries requests, datagrams and bytes both ways.
 fn is_measured(name: &str, loads: &[&str]) {
     for load in loads {
-        let output: Output = run(&format!("-m {load} --program {name} --verify full --json"));
-        let sample: Value = sample(&output);
-        assert_eq!((&sample["status"], &sample["program"]), (&"ok".into(), &name.into()), "{load}: {sample}");
+        let sample = success(&format!("-m {load} --program {name} --verify full"));
+        assert_eq!(sample["program"], name, "{load}: {sample}");
         assert!(sample["cpu"]["subject_seconds"].as_f64() > Some(0.0), "{sample}");
     }
 }
@@ -232,7 +230,7 @@ fn a_tunnel_of_processes_in_the_background_is_measured() {
     let script = format!("setsid {} </dev/null >/dev/null 2>&1 &", tunnel("tunnel-background", 60.0));
     let profile = profile(&folder, &format!("setup = [[\"sh\", \"-c\", {script:?}]]"));
     let output = through("tunnel-background", &profile, "-m rr --time 0.3 --json");
-    let sample = sample(&output);
+    let sample = printed(&output);
     assert_eq!(sample["status"], "ok", "{sample}");
     let facts = &sample["program_facts"];
     assert!(sample["cpu"]["subject_seconds"].as_f64() > Some(0.0), "{sample}");
@@ -246,7 +244,7 @@ fn a_process_in_the_clients_network_is_the_programs_too() {
     let script = "nsenter --net={netns} env MARKER=attached sleep 60 & \
                   exec slirp4netns -c --mtu {mtu} --netns-type=path {netns} {tun}";
     let output = through("attached", &format!("sh -c '{script}'"), "-m rr --time 0.3 --json");
-    let sample = sample(&output);
+    let sample = printed(&output);
     assert_eq!(sample["status"], "ok", "{sample}");
     let facts = &sample["program_facts"];
     assert_eq!((&facts["at_rest"]["processes"], &facts["left_behind"]), (&2.into(), &1.into()), "{facts}");
@@ -259,8 +257,7 @@ fn conditions_of_the_link_are_those_of_every_program_with_one() {
         ("socks5", "-m rr --time 0.3 --ipv6"),
         ("kernel", "-m writer --warmup 0 --outage 100ms,100ms --time 1 --loss 0.1"),
     ] {
-        let sample = sample(&run(&format!("{options} --program {program} --delay 2ms --verify full --json")));
-        assert_eq!(sample["status"], "ok", "{sample}");
+        let sample = success(&format!("{options} --program {program} --delay 2ms --verify full"));
         assert_eq!(sample["conditions"]["delay_ns"], 2_000_000, "{sample}");
     }
 }

@@ -1,28 +1,9 @@
 //! Requests and datagrams on every stack and layer, and links with conditions. Each run has its own network. A test
 //! that cannot run prints SKIP with the reason.
 
-use serde_json::Value;
-
 use crate::machine::no_device;
 use crate::pairs::pairwise;
-use crate::processes::{STACKS, run, stderr};
-
-/// Returns the sample of a run, which may have failed.
-fn sample(arguments: &str) -> Value {
-    let output = run(&format!("{arguments} --json"));
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{arguments}: {error}\n{}", stderr(&output)))
-}
-
-/// Returns the sample of a run, which must succeed.
-fn success(arguments: &str) -> Value {
-    let sample = sample(arguments);
-    assert_eq!(sample["status"], "ok", "{arguments}\n{sample}");
-    sample
-}
-
-fn count(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
-}
+use crate::processes::{STACKS, count, run, sample, stderr, success};
 
 #[test]
 fn requests_are_answered_on_every_stack_and_layer() {
@@ -391,55 +372,6 @@ fn threads_share_the_requests_and_their_rate() {
         assert_eq!(sample["client_threads"], 3, "{sample}");
         assert!((count(&sample["requests"]["answered"]) - 300.0).abs() < 15.0, "{subject}\n{sample}");
     }
-}
-
-/// Each instance of a stack has clients of its own, on its thread. Every byte and every answer arrives, also over UDP.
-#[test]
-fn shards_are_one_load() {
-    let stacks = ["smoltcp", "ipstack", "tcp_ip", "netstack-smoltcp"];
-    let loads = [
-        "-m reader --warmup 1MB --bytes 8MB",
-        "-m writer --warmup 1MB --bytes 8MB",
-        "-m rr --time 0.3",
-        "-m crr --time 0.3",
-        "-m rr --protocol udp --time 0.3",
-        "-m writer --protocol udp --bitrate 10M --time 0.3",
-        "-m both --warmup 1MB --bytes 8MB",
-        "-m both --protocol udp --bitrate 10M --time 0.3",
-        "-m rr --rate 600 --time 0.5",
-    ];
-    for [stack, load, shards] in pairwise([&stacks, &loads, &["1", "2", "3"]]) {
-        // It leaves the first request of a scripted client; see above.
-        if stack == "tcp_ip" && load.contains("rr") && !load.contains("udp") {
-            continue;
-        }
-        let arguments = format!(
-            "{load} -n {stack} --layer stack --parallel 12 --window 64KiB --shards {shards} --client-threads 0 --verify full"
-        );
-        let sample = success(&arguments);
-        let shards = if shards == "1" { "null" } else { shards };
-        assert_eq!(sample["shards"].to_string(), shards, "{arguments}\n{sample}");
-        assert_eq!(sample["effective"]["shards"].to_string(), shards, "{arguments}\n{sample}");
-        assert!(count(&sample["packets"]["rx"]) > 10.0, "{arguments}\n{sample}");
-        // Their thread has both, and the costs are told apart.
-        let cpu = ["client_seconds", "subject_seconds"].map(|side| count(&sample["cpu"][side]));
-        assert!(cpu.iter().all(|seconds| *seconds > 0.0), "{arguments}\n{sample}");
-        if load.contains("-m rr") {
-            assert!(count(&sample["requests"]["answered"]) > 10.0, "{arguments}\n{sample}");
-            assert!(sample["requests"]["errors"].is_null(), "{arguments}\n{sample}");
-        }
-        if load.contains("--rate") {
-            assert!((count(&sample["requests"]["answered"]) - 300.0).abs() < 15.0, "{arguments}\n{sample}");
-        }
-    }
-}
-
-/// The two sides of a shard share a thread, and neither wakes the other for nothing.
-#[test]
-fn a_shard_sleeps_while_nothing_is_due() {
-    let sample = success("-m rr --rate 20 --time 1 -n smoltcp --layer stack --client-threads 0");
-    let cpu: f64 = ["client_seconds", "subject_seconds"].map(|side| count(&sample["cpu"][side])).iter().sum();
-    assert!(cpu < 0.1, "{sample}");
 }
 
 /// Over a link in memory, too, streams run beside requests.

@@ -15,32 +15,37 @@
 
 mod arrivals;
 pub(crate) mod client;
+mod flow;
 mod search;
 pub(crate) mod server;
 mod trial;
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use platform::{MAX_BYTES_TOGETHER, MAX_DATAGRAMS_TOGETHER, Offload};
-use portable_atomic::AtomicU64;
-use serde::Deserialize;
-use tokio::sync::{Notify, watch};
+use serde::Serialize;
+use tokio::sync::watch;
 
-use self::arrivals::{Arrivals, Arrived};
+use self::arrivals::Arrivals;
+use self::flow::Flow;
+pub(crate) use self::flow::ProcessCounts;
 pub(crate) use self::trial::Trial;
-use super::dealt;
+use super::engine::Client;
 use super::error::LoadError;
 use super::pattern::Pattern;
-use super::sockets::Cancel;
 use super::sockets::kernel::Bulk;
+use super::sockets::{Cancel, Sockets};
 use super::stream::Direction;
-use crate::sample::DatagramFacts;
-use crate::scenario::{Amount, Conditions, Datagrams, Layer, Mode, Scenario, Verify, Workload};
+use super::{Delivered, Figures, Kind, Served, Sides, Targets, Task, divided, threads};
+use crate::sample::{DatagramFacts, Measurements};
+use crate::scenario::{Amount, Conditions, Datagrams, Layer, Protocol, Scenario, Verify, Workload, plural};
 
 /// The seed of the payload.
-pub(crate) const SEED: u64 = 0x6461_7461_6772_616D;
+const SEED: u64 = 0x6461_7461_6772_616D;
 
 /// The number of the flow, of the trial, and of the datagram in it. The first two have 16 bits.
 const HEADER: usize = 12;
@@ -85,6 +90,25 @@ fn greeting(flows: &Flows, datagram: &[u8]) -> Option<usize> {
 }
 
 /// The datagrams of a run.
+#[derive(Clone)]
+pub(crate) struct DatagramLoad {
+    pub(crate) flows: Arc<Flows>,
+    threads: usize,
+}
+
+/// Datagrams in the task of a server's process.
+#[derive(Serialize)]
+pub(crate) struct DatagramsTask {
+    port: u16,
+    direction: Direction,
+    /// Payload of each, in bytes.
+    bytes: usize,
+    seed: u64,
+    /// In which trials a datagram with a wrong payload counts as lost.
+    verify: Verify,
+}
+
+/// The flows of a run.
 pub(crate) struct Flows {
     /// Payload of each, in bytes.
     pub(crate) len: usize,
@@ -112,20 +136,6 @@ pub(crate) struct Flows {
     finish: OnceLock<Delivery>,
 }
 
-/// Datagrams in one direction, between one socket and the server.
-pub(crate) struct Flow {
-    pub(crate) direction: Direction,
-    /// Told to the server's side while it sends, when datagrams fall due.
-    due: Notify,
-    /// Whether the server's side knows where to send to.
-    greeted: AtomicBool,
-    /// How many datagrams of the trial have been sent.
-    sent: AtomicU64,
-    /// The last trial in which all has been sent.
-    complete: AtomicU32,
-    arrivals: Mutex<Arrivals>,
-}
-
 /// The datagrams of the timed window.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Delivery {
@@ -136,93 +146,80 @@ pub(crate) struct Delivery {
     pub(crate) facts: DatagramFacts,
 }
 
-/// What a server in a process of its own says of the last trial that it knows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub(crate) struct ProcessCounts {
-    trial: u32,
-    /// Whether it knows where the client is.
-    greeted: bool,
-    /// How many it has sent, once that is all.
-    sent: Option<u64>,
-    arrived: u64,
-    reordered: u64,
-    duplicated: u64,
+impl Figures for DatagramLoad {
+    fn arrived(&self) -> u64 {
+        self.flows.arrived_bytes()
+    }
+
+    fn timed_bytes(&self) -> u64 {
+        self.flows.timed_bytes()
+    }
+
+    fn progress(&self) -> Option<(String, &'static str)> {
+        Some((plural(self.arrived(), "byte"), "--time"))
+    }
+
+    fn delivered(&self) -> Delivered {
+        let Some(made) = self.flows.finished() else { return Delivered::default() };
+        let figures = Measurements {
+            bytes: made.bytes,
+            bytes_back: Some(made.read_bytes),
+            datagrams: Some(made.facts),
+            ..Measurements::default()
+        };
+        Delivered { figures, ..Delivered::default() }
+    }
 }
 
-impl Flow {
-    fn new(direction: Direction, asked: Option<Instant>) -> Self {
-        Self {
-            direction,
-            due: Notify::new(),
-            greeted: AtomicBool::new(false),
-            sent: AtomicU64::new(0),
-            complete: AtomicU32::new(0),
-            arrivals: Mutex::new(Arrivals::new(asked)),
-        }
+impl Kind for DatagramLoad {
+    fn threads(&self) -> usize {
+        self.threads
     }
 
-    fn arrivals(&self) -> MutexGuard<'_, Arrivals> {
-        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
+    /// All flows have one server.
+    fn descriptors(&self) -> [usize; 2] {
+        [self.flows.each.len(), 0]
     }
 
-    /// Forgets the last trial.
-    fn begin(&self, trial: u32) {
-        self.arrivals().begin(trial);
-        self.sent.store(0, Ordering::Relaxed);
+    fn targets(&self) -> Targets {
+        Targets { udp: true, ..Targets::default() }
     }
 
-    /// The arrivals of the trial, and the time up to which they are counted at least: a process tells them later.
-    fn arrived_by(&self) -> (Arrived, Instant) {
-        let arrivals = self.arrivals();
-        (arrivals.arrived, arrivals.asked.unwrap_or_else(Instant::now))
+    fn bulk(&self, buffer_bytes: usize) -> Option<Bulk> {
+        Some(Bulk { buffer_bytes, coalesces: self.flows.batch > 1 })
     }
 
-    /// How many datagrams of the trial have been sent so far, and whether these are all of them.
-    fn sent(&self, trial: &Trial) -> (u64, bool) {
-        let is_complete = self.complete.load(Ordering::Acquire) == trial.number;
-        (self.sent.load(Ordering::Relaxed), is_complete)
+    fn task(&self, first_port: u16) -> Task {
+        let Flows { len, verify, .. } = *self.flows;
+        let direction = self.flows.direction();
+        let datagrams = DatagramsTask { port: first_port, direction, bytes: len, seed: SEED, verify };
+        Task { datagrams: Some(datagrams), ..Task::default() }
+    }
+}
+
+impl Sides for DatagramLoad {
+    fn of(scenario: &Scenario) -> Option<Self> {
+        let flows = Flows::of(scenario)?;
+        Some(Self { threads: threads(scenario, 1, flows.each.len()), flows: Arc::new(flows) })
     }
 
-    fn set_sent(&self, sent: u64) {
-        self.sent.store(sent, Ordering::Relaxed);
+    fn clients<S: Sockets, E>(
+        &self,
+        targets: &[SocketAddr],
+        sockets: &mut impl FnMut(Protocol, usize) -> Result<S, E>,
+    ) -> Result<Vec<Client>, E> {
+        divided(self.threads, (Protocol::Udp, self.flows.each.len()), sockets, |_, mine, sockets| {
+            client::client(&self.flows, mine, targets[0], sockets)
+        })
     }
 
-    /// Nothing more of a trial is sent.
-    fn complete(&self, trial: &Trial) {
-        self.complete.store(trial.number, Ordering::Release);
+    fn serve(&self, _: impl netstacks::Stream, _: Option<usize>) -> Option<Served> {
+        None
     }
 
-    fn is_greeted(&self) -> bool {
-        self.greeted.load(Ordering::Acquire)
-    }
-
-    /// Notes that the server knows where the client is. Returns whether it knew before.
-    fn greet(&self) -> bool {
-        self.greeted.swap(true, Ordering::AcqRel)
-    }
-
-    /// Takes what the server's process says, which was asked for at that time. It says nothing of a trial that it does
-    /// not know yet. Whether it can be true is checked when the trial is over.
-    fn set_counts(&self, counts: &ProcessCounts, asked: Instant) {
-        let mut arrivals = self.arrivals();
-        let is_current = counts.trial == arrivals.trial;
-        if self.direction == Direction::ToServer {
-            arrivals.asked = Some(asked);
-            if is_current {
-                let ProcessCounts { arrived: count, reordered, duplicated, .. } = *counts;
-                arrivals.all = arrivals.all.saturating_add(count.saturating_sub(arrivals.arrived.count));
-                arrivals.arrived = Arrived { count, reordered, duplicated, next: count };
-            }
-            return;
-        }
-        if counts.greeted {
-            self.greet();
-        }
-        if let Some(sent) = counts.sent.filter(|_| is_current) {
-            self.set_sent(sent);
-            self.complete.store(counts.trial, Ordering::Release);
-        }
+    fn serve_datagrams(&self, source: impl netstacks::Datagrams) -> Option<Served> {
+        let flows = Arc::clone(&self.flows);
+        Some(async move { server::serve(source, &flows).await }.boxed())
     }
 }
 
@@ -241,16 +238,12 @@ impl Flows {
         let Conditions { delay, jitter, .. } = scenario.conditions;
         let first = Trial::none();
         let has_process = scenario.subject.has_process();
-        let directions: &[Direction] = match mode {
-            Mode::Reader => &[Direction::ToClient],
-            Mode::Both => &[Direction::ToServer, Direction::ToClient],
-            _ => &[Direction::ToServer],
-        };
+        let directions = Direction::of(mode);
         let flow = |direction: Direction| {
             let counts_elsewhere = has_process && direction == Direction::ToServer;
             Flow::new(direction, counts_elsewhere.then_some(first.begin))
         };
-        let flows = dealt(directions, scenario.parallel.get().into(), scenario);
+        let of = |direction: &Direction| (0..scenario.parallel.get()).map(|_| flow(*direction)).collect::<Vec<_>>();
         let grace = GRACE + delay + jitter;
         Some(Self {
             len,
@@ -262,7 +255,7 @@ impl Flows {
             greeting: GREETING + 2 * (delay + jitter),
             verify: scenario.verify,
             payload: Pattern::new(SEED, len).slice(0, len).to_vec(),
-            each: flows.into_iter().map(|(direction, _)| flow(direction)).collect(),
+            each: directions.iter().flat_map(of).collect(),
             trial: watch::Sender::new(first),
             is_warm: AtomicBool::new(false),
             wakes: Mutex::default(),
@@ -273,16 +266,6 @@ impl Flows {
     /// The direction of the first flow.
     pub(crate) fn direction(&self) -> Direction {
         self.each.first().map_or(Direction::ToServer, |flow| flow.direction)
-    }
-
-    /// The number of flows.
-    pub(crate) fn count(&self) -> usize {
-        self.each.len()
-    }
-
-    /// The buffers of the kernel's sockets.
-    pub(crate) fn bulk(&self, buffer_bytes: usize) -> Bulk {
-        Bulk { buffer_bytes, coalesces: self.batch > 1 }
     }
 
     /// The trials from now on.
@@ -451,6 +434,7 @@ mod process_tests {
 
     use clap::Parser;
 
+    use super::arrivals::Arrived;
     use super::*;
     use crate::cli::Cli;
 

@@ -4,6 +4,7 @@
 //! the work. It never waits beyond the next due time, and it has no periodic tick. Cancelling is the engine's; a work
 //! knows nothing of threads.
 
+use std::any::Any;
 use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::error::LoadError;
+use super::meter::Cost;
 use super::sockets::{Cancel, Sockets};
 use super::window::Window;
 
@@ -25,21 +27,7 @@ const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
 /// Delivers the part of a client thread. Its sockets are returned with the result: as long as they live, the server sees
 /// no end.
-pub(crate) type Deliver = Box<dyn FnOnce(&Window) -> (Box<dyn Rest>, Result<(), LoadError>) + Send>;
-
-/// The sockets of a client that is done.
-pub(crate) trait Rest: Send {
-    /// Serves what shares the thread, if there is anything, until the client is cancelled.
-    fn rest(&mut self) {}
-}
-
-impl Rest for () {}
-
-impl<S: Sockets> Rest for Engine<S> {
-    fn rest(&mut self) {
-        self.sockets.rest(&self.cancelled);
-    }
-}
+pub(crate) type Deliver = Box<dyn FnOnce(&Window) -> (Box<dyn Any + Send>, Result<(), LoadError>) + Send>;
 
 /// A client thread that has not begun yet.
 pub(crate) struct Client {
@@ -125,9 +113,9 @@ impl<S: Sockets> Engine<S> {
         platform::sharpen_timers();
         work.warm_up(self, window)?;
         window.wait()?;
-        let begun = self.sockets.cost();
+        let begun = Cost::of_thread();
         work.run(self, window)?;
-        window.end(self.sockets.cost().since(begun));
+        window.end(Cost::of_thread().since(begun));
         work.finish(self, window)?;
         // Sockets in memory send their last acknowledgements in a wait. The server may need them to end.
         let now = self.now();

@@ -29,20 +29,28 @@ mod pace;
 pub(crate) mod server;
 
 use std::collections::BTreeMap;
+use std::net::{SocketAddr, TcpStream};
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use netstacks::Datagrams;
 use portable_atomic::AtomicU64;
+use serde::Serialize;
 use tokio::sync::Semaphore;
 
+use super::engine::Client;
 use super::pattern::Pattern;
-use super::stream::Stream;
-use crate::sample::{BlackHoleFacts, DatagramFacts, IdleFacts, Latency};
-use crate::scenario::{Amount, Conditions, Protocol, Requests, Scenario, Verify, Workload};
+use super::sockets::Sockets;
+use super::stream::{Stream, Streams};
+use super::{Delivered, Figures, Kind, Served, Sides, Targets, Task, divided, threads};
+use crate::sample::{BlackHoleFacts, DatagramFacts, IdleFacts, Latency, Measurements, RequestFacts};
+use crate::scenario::{Amount, Conditions, Protocol, Requests, Scenario, Verify, Workload, plural};
 
 /// The seed of the payload of requests and responses.
-pub(crate) const SEED: u64 = 0x7271_7374_7265_7370;
+const SEED: u64 = 0x7271_7374_7265_7370;
 
 /// A response over UDP counts as lost after this time, plus four times the delay and jitter of the link.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -57,6 +65,25 @@ const MARK: usize = 4;
 
 /// The most that is read at once, in bytes.
 const MOST_AT_ONCE: usize = 64 << 10;
+
+/// The requests of a run, and the streams beside them.
+#[derive(Clone)]
+pub(crate) struct RequestLoad {
+    exchange: Arc<Exchange>,
+    beside: Streams,
+    threads: usize,
+}
+
+/// Requests in the task of a server's process.
+#[derive(Serialize)]
+pub(crate) struct RequestsTask {
+    protocol: Protocol,
+    request_bytes: usize,
+    response_bytes: usize,
+    mark_bytes: usize,
+    closes: bool,
+    seed: u64,
+}
 
 /// The requests of a run.
 pub(crate) struct Exchange {
@@ -141,9 +168,139 @@ impl Requested {
     }
 }
 
+impl RequestLoad {
+    fn has_holes(&self) -> bool {
+        self.exchange.requests.blackholes > 0
+    }
+}
+
+impl Figures for RequestLoad {
+    fn arrived(&self) -> u64 {
+        self.exchange.bytes_of(self.exchange.answered())
+    }
+
+    fn timed_bytes(&self) -> u64 {
+        self.exchange.bytes_of(self.exchange.timed())
+    }
+
+    fn progress(&self) -> Option<(String, &'static str)> {
+        Some((plural(self.exchange.answered(), "response"), "--time and --parallel"))
+    }
+
+    fn crossed(&self) -> [RangeInclusive<u64>; 2] {
+        let Exchange { request, response, copies, .. } = &*self.exchange;
+        let [to_server, to_client] = self.beside.crossed_bytes();
+        [(to_server, request), (to_client, response)].map(|(streams, message)| {
+            let len = message.period as u64;
+            let least = streams + self.exchange.answered() * len;
+            least..=copies * (least + self.exchange.unanswered() * len)
+        })
+    }
+
+    fn delivered(&self) -> Delivered {
+        let Some(made) = self.exchange.finished() else { return Delivered::default() };
+        let has_streams = !self.beside.each.is_empty();
+        let requests = RequestFacts {
+            answered: made.answered,
+            errors: made.errors.into_iter().map(|(kind, count)| (kind.to_owned(), count)).collect(),
+            latency: made.latency,
+            blackholes: made.blackholes,
+        };
+        let figures = Measurements {
+            bytes: self.exchange.bytes_of(made.answered),
+            retransmits: self.beside.retransmits().filter(|_| has_streams),
+            background_bytes: has_streams.then_some(made.background_bytes),
+            datagrams: made.datagrams,
+            idle: made.idle,
+            requests: (!self.exchange.is_idle).then_some(requests),
+            ..Measurements::default()
+        };
+        Delivered { figures, ..Delivered::default() }
+    }
+}
+
+impl Kind for RequestLoad {
+    fn threads(&self) -> usize {
+        self.threads + self.beside.threads() + usize::from(self.has_holes())
+    }
+
+    fn descriptors(&self) -> [usize; 2] {
+        let [clients, servers] = self.beside.descriptors();
+        let Exchange { connections, requests, .. } = &*self.exchange;
+        let connections = connections + usize::from(requests.blackholes);
+        // All datagrams have one server.
+        [clients + connections, servers + if self.exchange.is_udp() { 0 } else { connections }]
+    }
+
+    fn targets(&self) -> Targets {
+        let (tcp, udp) = (self.beside.each.len(), self.exchange.is_udp());
+        Targets { tcp: tcp + usize::from(!udp), spreads: self.exchange.closes(), udp, silent: self.has_holes() }
+    }
+
+    fn served_by(&self, target: usize, socket: &dyn Fn() -> Option<TcpStream>) {
+        self.beside.served_by(target, socket);
+    }
+
+    fn task(&self, first_port: u16) -> Task {
+        let exchange = &self.exchange;
+        let requests = RequestsTask {
+            protocol: exchange.protocol,
+            request_bytes: exchange.request.period,
+            response_bytes: exchange.response.period,
+            mark_bytes: exchange.mark_len(),
+            closes: exchange.connects,
+            seed: SEED,
+        };
+        Task { requests: Some(requests), ..self.beside.task(first_port) }
+    }
+}
+
+impl Sides for RequestLoad {
+    fn of(scenario: &Scenario) -> Option<Self> {
+        let beside = Streams::beside(scenario);
+        let exchange = Exchange::of(scenario, &beside.each)?;
+        let sockets = if exchange.is_idle { 1 } else { exchange.connections };
+        Some(Self { threads: threads(scenario, 1, sockets), exchange: Arc::new(exchange), beside })
+    }
+
+    fn clients<S: Sockets, E>(
+        &self,
+        targets: &[SocketAddr],
+        sockets: &mut impl FnMut(Protocol, usize) -> Result<S, E>,
+    ) -> Result<Vec<Client>, E> {
+        let exchange = &self.exchange;
+        let (of_streams, others) = targets.split_at(self.beside.each.len());
+        let mut clients = self.beside.clients(of_streams, sockets)?;
+        let (others, silent) = others.split_at(others.len() - usize::from(self.has_holes()));
+        if let [silent] = silent {
+            let sockets = sockets(Protocol::Tcp, exchange.requests.blackholes.into())?;
+            clients.push(black_holes::client(exchange, *silent, sockets));
+        }
+        let of = (exchange.protocol, exchange.connections);
+        clients.extend(divided(self.threads, of, sockets, |thread, mine, sockets| {
+            client::client(exchange, mine.len(), others.to_vec(), (thread, self.threads), sockets)
+        })?);
+        Ok(clients)
+    }
+
+    /// A connection that is of no stream carries requests.
+    fn serve(&self, connection: impl netstacks::Stream, target: Option<usize>) -> Option<Served> {
+        if target.is_some_and(|index| index < self.beside.each.len()) {
+            return self.beside.serve(connection, target);
+        }
+        let exchange = Arc::clone(&self.exchange);
+        Some(async move { server::serve(connection, &exchange).await }.boxed())
+    }
+
+    fn serve_datagrams(&self, source: impl Datagrams) -> Option<Served> {
+        let exchange = Arc::clone(&self.exchange);
+        self.exchange.is_udp().then(|| async move { server::serve_datagrams(source, &exchange).await }.boxed())
+    }
+}
+
 impl Exchange {
     /// The requests of a scenario beside these streams; `None` if it has none.
-    pub(crate) fn of(scenario: &Scenario, streams: &Arc<[Stream]>) -> Option<Self> {
+    fn of(scenario: &Scenario, streams: &Arc<[Stream]>) -> Option<Self> {
         let requests = match scenario.workload {
             // A byte each way.
             workload if workload.held().is_some() => Requests::default(),

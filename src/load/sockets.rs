@@ -3,16 +3,12 @@
 pub(crate) mod kernel;
 pub(crate) mod memory;
 mod socks5;
-pub(crate) mod worker;
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use platform::TcpStatistics;
-
-use super::meter::Cost;
 
 /// Ends a call that another thread waits in.
 pub(crate) type Cancel = Box<dyn Fn() + Send>;
@@ -67,14 +63,6 @@ pub(crate) trait Sockets: Send + 'static {
     fn now(&self) -> Instant {
         Instant::now()
     }
-
-    /// The cost of the calling thread so far, as far as it worked for these sockets.
-    fn cost(&self) -> Cost {
-        Cost::of_thread()
-    }
-
-    /// Called when the client's work is done. Runs the stack on this thread, if there is one, until it is cancelled.
-    fn rest(&mut self, _cancelled: &AtomicBool) {}
 
     /// Returns a function that ends a wait, and a read or write that blocks.
     fn canceller(&self) -> Cancel;

@@ -17,21 +17,26 @@
 pub(crate) mod client;
 pub(crate) mod server;
 
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::num::NonZeroU64;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use platform::TcpStatistics;
 use portable_atomic::AtomicU64;
 use serde::Serialize;
 use tokio::sync::Notify;
 
-use super::dealt;
+use super::engine::Client;
 use super::error::LoadError;
 use super::pattern::Pattern;
-use crate::scenario::{Amount, Mode, Scenario, Verify};
+use super::sockets::Sockets;
+use super::{Delivered, Figures, Kind, Served, Sides, Targets, Task, divided, threads};
+use crate::sample::{Measurements, TcpFacts};
+use crate::scenario::{Amount, Mode, Protocol, Scenario, Verify, plural};
 
 /// The byte with which the client asks for payload.
 pub(crate) const GO: u8 = b'G';
@@ -51,6 +56,25 @@ pub(crate) enum Direction {
     ToClient,
     /// The client writes.
     ToServer,
+}
+
+/// The streams of a run, or those beside its requests. The server has a port for each of them.
+#[derive(Clone)]
+pub(crate) struct Streams {
+    pub(crate) each: Arc<[Stream]>,
+    threads: usize,
+}
+
+/// A stream in the task of a server's process.
+#[derive(Serialize)]
+pub(crate) struct StreamTask {
+    port: u16,
+    direction: Direction,
+    warmup_bytes: u64,
+    /// `null`: until the client closes.
+    bytes: Option<u64>,
+    buffer_bytes: usize,
+    seed: u64,
 }
 
 /// One stream's share of a run.
@@ -85,6 +109,19 @@ pub(crate) struct Stream {
     sender: OnceLock<TcpStream>,
 }
 
+impl Direction {
+    pub(super) const BOTH: [Self; 2] = [Self::ToServer, Self::ToClient];
+
+    /// The directions of a mode of bulk bytes.
+    pub(super) const fn of(mode: Mode) -> &'static [Self] {
+        match mode {
+            Mode::Reader => &[Self::ToClient],
+            Mode::Both => &Self::BOTH,
+            _ => &[Self::ToServer],
+        }
+    }
+}
+
 /// The current part of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -106,30 +143,23 @@ pub(crate) struct Finish {
     pub(crate) tcp: TcpStatistics,
 }
 
-impl Stream {
-    /// The shares of all streams of a scenario, or the streams beside its requests. The bytes of each direction are split
-    /// evenly; the first streams take the remainder. If they last for a time, the least bytes count for all together.
-    pub(crate) fn split(scenario: &Scenario) -> Arc<[Self]> {
-        // The device alone has no client.
-        let mode = if scenario.workload.is_stream() {
-            scenario.workload.mode().or(Some(Mode::Writer))
-        } else {
-            scenario.background
-        };
-        let directions: &[Direction] = match mode {
-            Some(Mode::Reader) => &[Direction::ToClient],
-            Some(Mode::Writer) => &[Direction::ToServer],
-            Some(Mode::Both) => &[Direction::ToServer, Direction::ToClient],
-            Some(Mode::Rr | Mode::Crr | Mode::Idle) | None => &[],
-        };
-        let streams = if scenario.workload.is_stream() { u64::from(scenario.parallel.get()) } else { 1 };
+impl Streams {
+    /// The streams beside the requests of a scenario, each in a thread of its own.
+    pub(super) fn beside(scenario: &Scenario) -> Self {
+        let each = scenario.background.map_or_else(Arc::default, |mode| Self::split(scenario, mode, 1));
+        Self { threads: each.len(), each }
+    }
+
+    /// So many streams in each direction of a mode. The bytes of each direction are split evenly; the first streams take the
+    /// remainder. If they last for a time, the least bytes count for all together.
+    fn split(scenario: &Scenario, mode: Mode, streams: u64) -> Arc<[Stream]> {
         // The two ends of a stream, and every sixteenth stream, have one pattern: it takes memory.
         let patterns: Vec<_> = (SEED..)
             .take(streams.min(SEEDS) as usize)
             .map(|seed| Arc::new(Pattern::new(seed, scenario.buffer_bytes.get())))
             .collect();
         let share = |total: u64, index: u64| total / streams + u64::from(index < total % streams);
-        let stream = |direction: Direction, index: u64| Self {
+        let stream = |direction: Direction, index: u64| Stream {
             direction,
             seed: SEED + index % SEEDS,
             pattern: Arc::clone(&patterns[(index % SEEDS) as usize]),
@@ -154,9 +184,144 @@ impl Stream {
             stop: AtomicBool::new(false),
             sender: OnceLock::new(),
         };
-        dealt(directions, streams, scenario).into_iter().map(|(direction, index)| stream(direction, index)).collect()
+        let directions = Direction::of(mode).iter();
+        directions.flat_map(|direction| (0..streams).map(|index| stream(*direction, index))).collect()
     }
 
+    fn all(&self, direction: Direction) -> impl Iterator<Item = &Stream> {
+        self.each.iter().filter(move |stream| stream.direction == direction)
+    }
+
+    /// Bytes that have crossed in each direction in all, when the clients are done.
+    pub(super) fn crossed_bytes(&self) -> [u64; 2] {
+        Direction::BOTH.map(|direction| self.all(direction).map(Stream::crossed).sum())
+    }
+
+    pub(super) fn retransmits(&self) -> Option<u64> {
+        self.each.iter().filter_map(Stream::finished).map(|finish| finish.retransmits).sum()
+    }
+
+    pub(super) fn tasks(&self, first_port: u16) -> Vec<StreamTask> {
+        let task = |(port, stream): (u16, &Stream)| StreamTask {
+            port,
+            direction: stream.direction,
+            warmup_bytes: stream.warmup_bytes,
+            bytes: match stream.amount {
+                Amount::Bytes(bytes) => Some(bytes.get()),
+                Amount::Time { .. } => None,
+            },
+            buffer_bytes: stream.buffer_bytes,
+            seed: stream.seed,
+        };
+        (first_port..).zip(&*self.each).map(task).collect()
+    }
+}
+
+impl Figures for Streams {
+    fn awaited(&self) -> Option<usize> {
+        Some(self.each.len())
+    }
+
+    fn arrived(&self) -> u64 {
+        self.each.iter().map(Stream::arrived).sum()
+    }
+
+    fn timed_bytes(&self) -> u64 {
+        self.each.iter().map(Stream::timed_bytes).sum()
+    }
+
+    fn progress(&self) -> Option<(String, &'static str)> {
+        Some((plural(self.arrived(), "byte"), "--bytes and --warmup"))
+    }
+
+    fn crossed(&self) -> [RangeInclusive<u64>; 2] {
+        self.crossed_bytes().map(|bytes| bytes..=bytes)
+    }
+
+    fn delivered(&self) -> Delivered {
+        let first = self.each.iter().find_map(Stream::finished);
+        let bytes =
+            |direction| -> u64 { self.all(direction).filter_map(Stream::finished).map(|finish| finish.bytes).sum() };
+        let [written, read] = Direction::BOTH.map(bytes);
+        let figures = Measurements {
+            bytes: written + read,
+            bytes_back: Some(read),
+            retransmits: self.retransmits(),
+            tcp: first.and_then(|finish| facts(&finish.tcp)),
+            ..Measurements::default()
+        };
+        Delivered { figures, ..Delivered::default() }
+    }
+}
+
+/// `None` if the system has no statistics at all.
+fn facts(statistics: &TcpStatistics) -> Option<TcpFacts> {
+    let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    let facts = TcpFacts {
+        rtt_us: statistics.rtt.map(us),
+        min_rtt_us: statistics.min_rtt.map(us),
+        congestion_window_bytes: statistics.congestion_window_bytes,
+        send_window_bytes: statistics.send_window_bytes,
+        receive_window_bytes: statistics.receive_window_bytes,
+    };
+    (facts != TcpFacts::default()).then_some(facts)
+}
+
+impl Kind for Streams {
+    fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// The server has both ends of a connection, and a listener for each.
+    fn descriptors(&self) -> [usize; 2] {
+        [self.each.len(), 2 * self.each.len()]
+    }
+
+    fn targets(&self) -> Targets {
+        Targets { tcp: self.each.len(), ..Targets::default() }
+    }
+
+    fn served_by(&self, target: usize, socket: &dyn Fn() -> Option<TcpStream>) {
+        // Without a second handle, the server's retransmits stay unknown.
+        if let Some(stream) = self.each.get(target)
+            && let Some(socket) = socket()
+        {
+            stream.served_by(socket);
+        }
+    }
+
+    fn task(&self, first_port: u16) -> Task {
+        Task { streams: self.tasks(first_port), ..Task::default() }
+    }
+}
+
+impl Sides for Streams {
+    fn of(scenario: &Scenario) -> Option<Self> {
+        // The device alone has no client.
+        let mode = scenario.workload.is_stream().then(|| scenario.workload.mode().unwrap_or(Mode::Writer))?;
+        let each = Self::split(scenario, mode, scenario.parallel.get().into());
+        let processors = platform::parallelism().unwrap_or(1);
+        Some(Self { threads: threads(scenario, processors, each.len()), each })
+    }
+
+    fn clients<S: Sockets, E>(
+        &self,
+        targets: &[SocketAddr],
+        sockets: &mut impl FnMut(Protocol, usize) -> Result<S, E>,
+    ) -> Result<Vec<Client>, E> {
+        divided(self.threads, (Protocol::Tcp, self.each.len()), sockets, |_, mine, sockets| {
+            client::client(&self.each, mine, targets, sockets)
+        })
+    }
+
+    fn serve(&self, connection: impl netstacks::Stream, target: Option<usize>) -> Option<Served> {
+        let index = target.filter(|index| *index < self.each.len())?;
+        let streams = Arc::clone(&self.each);
+        Some(async move { server::serve(connection, &streams[index]).await }.boxed())
+    }
+}
+
+impl Stream {
     /// How many bytes may be sent now in the timed window, if `sent` bytes have been sent since its `begin`. If none
     /// are due yet, returns the time when the next are.
     fn allowed(&self, begin: Instant, sent: u64) -> Result<usize, Instant> {
@@ -206,7 +371,7 @@ impl Stream {
         if matches!(amount, Amount::Time { time, .. } if elapsed < *time) {
             return false;
         }
-        [Direction::ToClient, Direction::ToServer].into_iter().all(|direction| {
+        Direction::BOTH.into_iter().all(|direction| {
             let mut beside = streams.iter().filter(|stream| stream.direction == direction).peekable();
             beside.peek().is_none() || amount.is_over(elapsed, beside.map(Self::timed_bytes).sum())
         })
@@ -274,7 +439,7 @@ mod tests {
     fn both_directions_end_together() {
         let words = "x -m both --layer loopback";
         let scenario = Scenario::try_from(Cli::try_parse_from(words.split(' ')).unwrap().run).unwrap();
-        let streams = Stream::split(&scenario);
+        let streams = Streams::of(&scenario).unwrap().each;
         let begin = Instant::now().checked_sub(Duration::from_millis(1100)).unwrap();
         let is_over_with = |to_client: u64, to_server: u64| {
             for stream in &*streams {

@@ -18,7 +18,7 @@ use super::failure::Failure;
 use super::process::{PARENT, ending, last_words, shown, stated_error};
 use super::profile::FoldedStacks;
 use super::protocol::{Answer, CHILD, Carry, Message, REPORT, Report, StackReport, Task};
-use crate::load::Load;
+use crate::load::Figures;
 use crate::load::meter::{Counters, Meter, Usage};
 use crate::remedy::WithRemedy;
 use crate::sample::Status;
@@ -180,7 +180,7 @@ impl Carrier {
     }
 
     /// Compares the report of a stack's process with the counts of the clients.
-    pub(super) async fn check(&self, load: &Load) -> Result<(), Failure> {
+    pub(super) async fn check(&self, load: &dyn Figures) -> Result<(), Failure> {
         let name = self.name;
         let Some(report) = self.report::<StackReport>().await else {
             let detail = format!("the {name} did not report how much it received and sent");

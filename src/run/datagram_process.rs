@@ -18,34 +18,15 @@ use tokio::time::timeout;
 
 use super::carrier::ControlChannel;
 use super::failure::Failure;
-use crate::load::datagram::{Flows, ProcessCounts, SEED, Trial};
+use crate::load::datagram::{Flows, ProcessCounts, Trial};
 use crate::load::stream::Direction;
 use crate::sample::Status;
-use crate::scenario::Verify;
 
 /// How often the counts are asked for during a trial at least. Each answer costs the process CPU time.
 const DURING: Duration = Duration::from_millis(100);
 
 /// How often they are asked for when the client waits for them.
 const AFTER: Duration = Duration::from_millis(1);
-
-/// The part of a process's task that is about datagrams.
-#[derive(Serialize)]
-pub(crate) struct DatagramsTask {
-    port: u16,
-    direction: Direction,
-    /// Payload of each, in bytes.
-    bytes: usize,
-    seed: u64,
-    /// In which trials a datagram with a wrong payload counts as lost.
-    verify: Verify,
-}
-
-impl DatagramsTask {
-    pub(crate) fn of(flows: &Flows, port: u16) -> Self {
-        Self { port, direction: flows.direction(), bytes: flows.len, seed: SEED, verify: flows.verify }
-    }
-}
 
 /// The order to send.
 #[derive(Serialize)]

@@ -28,10 +28,10 @@ use super::failure::Failure;
 use super::prepared::Prepared;
 use super::server_side::ServerSide;
 use super::tun;
-use crate::load::Load;
+use crate::load::Figures;
 use crate::load::error::LoadError;
 use crate::load::meter::{Cost, LinkMeter};
-use crate::load::stream::{Finish, Phase, Stream};
+use crate::load::stream::{Finish, Phase, Stream, Streams};
 use crate::load::window::Window;
 use crate::remedy::WithRemedy;
 use crate::sample::{DeviceFacts, Status};
@@ -47,7 +47,7 @@ const LOST: Duration = Duration::from_secs(1);
 const TURNS: u64 = 16;
 
 /// Prepares the device.
-pub(super) fn prepare(scenario: &Scenario, tun: &Tun) -> Result<Prepared, RunError> {
+pub(super) fn prepare(scenario: &Scenario, load: Streams, tun: &Tun) -> Result<Prepared, RunError> {
     if !scenario.isolated {
         let source = io::Error::new(io::ErrorKind::Unsupported, "it would make a router of this host");
         return Err(platform::Error::new(Class::Unavailable, "forward packets in", "the host's network", source)
@@ -58,18 +58,17 @@ pub(super) fn prepare(scenario: &Scenario, tun: &Tun) -> Result<Prepared, RunErr
     platform::enable_forwarding(&facts.name, tun.network.address.is_ipv6())?;
     let drops = device.drop_counter();
     let link = Counted::new(device);
-    let streams = Stream::split(scenario);
     let window = Arc::new(Window::new(1, LinkMeter::new([link.traffic()], move || drops.read())));
     let shuttle = Shuttle::new(link, scenario, tun, &facts)?;
     let task = {
-        let (streams, window) = (Arc::clone(&streams), Arc::clone(&window));
+        let (streams, window) = (Arc::clone(&load.each), Arc::clone(&window));
         async move {
             let Some(stream) = streams.first() else { return Ok(()) };
             shuttle.run(stream, &window).await.map_err(|error| failure(&error))
         }
     };
     let server = ServerSide::new(future::pending().boxed(), task.boxed());
-    Ok(Prepared { device: Some(facts), ..Prepared::new(Load::Streams(streams, 1), window, server) })
+    Ok(Prepared { device: Some(facts), ..Prepared::new(Arc::new(load) as Arc<dyn Figures>, window, server) })
 }
 
 fn failure(error: &LoadError) -> Failure {

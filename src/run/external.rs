@@ -23,29 +23,26 @@ use conformance::{Device, Program, Ready, Task, line};
 use futures_util::FutureExt;
 use netstacks::StackKind;
 use platform::{FaultCounter, Interface, Interrupts, Network, Offload, ProcessMeter};
-use serde::Serialize;
 
 use super::between::{self, FAR};
 use super::carrier::{Carrier, CarrierProgram};
 use super::conditions::with_conditions;
-use super::datagram_process::{self, DatagramsTask};
+use super::datagram_process;
 use super::error::RunError;
 use super::failure::Failure;
 use super::go;
 use super::kernel_load;
 use super::networks::{self, Networks};
 use super::outage::Cut;
-use super::path::targets;
 use super::prepared::Prepared;
 use super::server_side::ServerSide;
-use super::stack::FIRST_PORT;
+use super::stack::{FIRST_PORT, targets};
 use super::tun::{self, tx_queue_len};
+use crate::load::Load;
 use crate::load::meter::Counters;
-use crate::load::stream::{Direction, Stream};
 use crate::load::window::Window;
-use crate::load::{Load, request};
 use crate::sample::Status;
-use crate::scenario::{Amount, RuntimeKind, Scenario, Tun};
+use crate::scenario::{RuntimeKind, Scenario, Tun};
 
 /// The name of the process in messages.
 const NAME: &str = "stack's process";
@@ -74,63 +71,6 @@ pub(super) fn program(command: Option<&str>) -> Result<Program, RunError> {
     Ok(Program { path: words.next().unwrap_or_default().into(), arguments: words.collect() })
 }
 
-/// The load of a process, in its task.
-#[derive(Serialize)]
-struct LoadTask {
-    streams: Vec<StreamTask>,
-    requests: Option<RequestsTask>,
-    datagrams: Option<DatagramsTask>,
-}
-
-#[derive(Serialize)]
-struct StreamTask {
-    port: u16,
-    direction: Direction,
-    warmup_bytes: u64,
-    /// `null`: until the client closes.
-    bytes: Option<u64>,
-    buffer_bytes: usize,
-    seed: u64,
-}
-
-#[derive(Serialize)]
-struct RequestsTask {
-    protocol: &'static str,
-    request_bytes: usize,
-    response_bytes: usize,
-    mark_bytes: usize,
-    closes: bool,
-    seed: u64,
-}
-
-impl LoadTask {
-    fn of(load: &Load) -> Self {
-        let stream = |(port, stream): (u16, &Stream)| StreamTask {
-            port,
-            direction: stream.direction,
-            warmup_bytes: stream.warmup_bytes,
-            bytes: match stream.amount {
-                Amount::Bytes(bytes) => Some(bytes.get()),
-                Amount::Time { .. } => None,
-            },
-            buffer_bytes: stream.buffer_bytes,
-            seed: stream.seed,
-        };
-        Self {
-            streams: (FIRST_PORT..).zip(load.streams()).map(stream).collect(),
-            requests: load.exchange().map(|exchange| RequestsTask {
-                protocol: if exchange.is_udp() { "udp" } else { "tcp" },
-                request_bytes: exchange.request.period,
-                response_bytes: exchange.response.period,
-                mark_bytes: exchange.mark_len(),
-                closes: exchange.connects,
-                seed: request::SEED,
-            }),
-            datagrams: load.flows().map(|flows| DatagramsTask::of(flows, FIRST_PORT)),
-        }
-    }
-}
-
 /// The task of a process: the first line that it reads.
 fn task(scenario: &Scenario, tun: &Tun, load: &Load) -> String {
     let device = Device { name: &tun.name, mtu: scenario.mtu, offload: scenario.offload != Offload::Off };
@@ -139,18 +79,17 @@ fn task(scenario: &Scenario, tun: &Tun, load: &Load) -> String {
         RuntimeKind::MultiThread(workers) => workers.map(Into::into),
     };
     let repairs = (scenario.subject.stack().unwrap_or(StackKind::External), scenario.repairs);
-    line(&Task::new(device, scenario.window_bytes, threads, repairs, LoadTask::of(load)))
+    line(&Task::new(device, scenario.window_bytes, threads, repairs, load.task(FIRST_PORT)))
 }
 
 /// Prepares a run with a stack in a process of its own.
 pub(super) async fn prepare(
-    scenario: &Scenario,
+    (scenario, load): (&Scenario, Load),
     tun: &Tun,
     command: &Program,
     networks: Option<&Networks>,
     interrupts: &mut Interrupts,
 ) -> Result<Prepared, RunError> {
-    let load = Load::of(scenario);
     let (carrier, ready) = start(scenario, command, task(scenario, tun, &load), networks, interrupts).await?;
     let link = match networks {
         Some(networks) => {
@@ -162,8 +101,8 @@ pub(super) async fn prepare(
     let (passing, of_link) = link.unzip();
     let (faults, cut) = of_link.unzip();
     carrier.begin();
-    let window = Window::new(load.clients(), carrier.meter(count(tun, networks, faults)));
-    let ends = load.ends();
+    let window = Window::new(load.threads(), carrier.meter(count(tun, networks, faults)));
+    let ends = load.awaited().is_some();
     let (process, ended) = (carrier.process(), carrier.ended());
     let passing = async {
         match passing {
@@ -178,7 +117,8 @@ pub(super) async fn prepare(
             failure = passing => failure,
         }
     };
-    let (flow, control, interval) = (load.flows().cloned(), carrier.control(), scenario.interval);
+    let flow = if let Load::Datagrams(load) = &load { Some(Arc::clone(&load.flows)) } else { None };
+    let (control, interval) = (carrier.control(), scenario.interval);
     let server = async move {
         // The process is the server, and reports only when asked.
         match flow {

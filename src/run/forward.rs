@@ -27,6 +27,7 @@ use super::prepared::Prepared;
 use super::profile::FoldedStacks;
 use super::protocol::Carry;
 use super::{go, kernel_load};
+use crate::load::Load;
 use crate::sample::DeviceFacts;
 use crate::scenario::{Cell, End, Forwarder, Generator, Mode, Scenario};
 
@@ -44,7 +45,7 @@ pub(super) fn executable(scenario: &Scenario, forwarder: Forwarder) -> Result<Pa
 
 /// Prepares a forwarder between devices in two networks. `executable` is its program.
 pub(super) async fn prepare(
-    scenario: &Scenario,
+    (scenario, load): (&Scenario, Load),
     forwarder: Forwarder,
     executable: &Path,
     (near, far): (&End, &End),
@@ -58,7 +59,7 @@ pub(super) async fn prepare(
     let drops = networks.drops(&[&near.name], &[&far.name]);
     let meter = carrier.reporting_meter(carried(scenario.workload.mode()), drops);
     let prepared = match scenario.generator {
-        Generator::Own => kernel_load::prepare_between(scenario, networks, far.address, carrier.ended(), meter)?,
+        Generator::Own => kernel_load::prepare_between(scenario, load, networks, far.address, carrier.ended(), meter)?,
         Generator::Iperf3 => {
             iperf3::prepare(scenario, (near.address, far.address), networks, carrier.ended(), meter).await?
         }

@@ -17,7 +17,7 @@ use super::protocol::{Answer, Greeting, Message, Report, StackReport};
 use super::{datagram_process, go};
 use crate::load::datagram::Flows;
 use crate::load::meter::Usage;
-use crate::sample::Sample;
+use crate::sample::{Measurements, Sample};
 use crate::scenario::{Mode, Scenario};
 
 /// Reads a line of a child process or of its parent, and returns it as each reader that takes it would write it.
@@ -59,8 +59,9 @@ pub fn iperf3(report: &str, mode: Mode) -> Option<(u64, u64, Vec<u64>)> {
     let clock = delivered.clock?;
     let mut intervals = Intervals::recorded(clock.parts.len());
     intervals.count_by(&clock.parts);
-    let intervals = intervals.finish(clock.elapsed, delivered.bytes, Usage::default());
-    Some((delivered.bytes, delivered.read_bytes, intervals.iter().map(|interval| interval.bytes).collect()))
+    let Measurements { bytes, bytes_back, .. } = delivered.figures;
+    let intervals = intervals.finish(clock.elapsed, bytes, Usage::default());
+    Some((bytes, bytes_back.unwrap_or_default(), intervals.iter().map(|interval| interval.bytes).collect()))
 }
 
 /// The sample of a process that printed this and ended with this code.

@@ -11,16 +11,17 @@ use super::error::RunError;
 use super::kernel_load;
 use super::networks::Networks;
 use super::prepared::Prepared;
+use crate::load::Load;
 use crate::load::meter::LinkMeter;
 use crate::scenario::{Scenario, Tun};
 
 /// Prepares two devices, the link between them, clients and servers.
-pub(super) fn prepare(scenario: &Scenario, near: &Tun, networks: &Networks) -> Result<Prepared, RunError> {
+pub(super) fn prepare(scenario: &Scenario, load: Load, near: &Tun, networks: &Networks) -> Result<Prepared, RunError> {
     let far = Tun { name: FAR.to_owned(), network: turned(&near.network), fd: None };
     let Between { device, traffic, faults, cut, driver } = join(scenario, near, far, networks)?;
     let drops = networks.drops(&[&near.name], &[FAR]);
     let meter = LinkMeter::new([traffic], drops).with_faults(faults);
-    let prepared = kernel_load::prepare_between(scenario, networks, near.network.peer, driver, meter)?;
+    let prepared = kernel_load::prepare_between(scenario, load, networks, near.network.peer, driver, meter)?;
     Ok(Prepared { device: Some(device), cut, ..prepared })
 }
 

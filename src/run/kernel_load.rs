@@ -17,14 +17,14 @@ use super::networks::{Networks, socks5_address};
 use super::prepared::Prepared;
 use super::server_side::ServerSide;
 use super::stack::backlog;
-use crate::load::Load;
 use crate::load::engine::Client;
 use crate::load::meter::Meter;
 use crate::load::sockets::kernel::{self, Bulk, KernelSockets, Settings};
 use crate::load::window::Window;
+use crate::load::{Load, Targets};
 use crate::program::{Profile, Role, Upstream};
 use crate::remedy::WithRemedy;
-use crate::scenario::{Protocol, Scenario};
+use crate::scenario::Scenario;
 
 const NO_IPV6: &str = "set the sysctls net.ipv6.conf.all.disable_ipv6 and net.ipv6.conf.lo.disable_ipv6 to 0, or \
                        leave out --ipv6";
@@ -35,7 +35,6 @@ fn failed(source: io::Error) -> RunError {
 
 /// The server's sockets, at free ports of one address in the calling thread's network.
 pub(super) struct Sockets {
-    /// One for each stream, and one for requests over TCP.
     listeners: Vec<std::net::TcpListener>,
     datagrams: std::net::UdpSocket,
     targets: Vec<SocketAddr>,
@@ -44,19 +43,16 @@ pub(super) struct Sockets {
 
 /// The sockets of a load's server. Accepted connections inherit their congestion control.
 pub(super) fn sockets(scenario: &Scenario, address: IpAddr, load: &Load) -> Result<Sockets, RunError> {
-    let is_udp = scenario.workload.protocol() == Some(Protocol::Udp);
-    let has_requests = !is_udp && load.exchange().is_some();
-    let listeners = load.streams().len() + usize::from(has_requests);
+    let Targets { tcp, udp, silent, .. } = load.targets();
     let any_port = SocketAddr::new(address, 0);
     let backlog = i32::try_from(backlog(scenario)).unwrap_or(i32::MAX);
-    let listeners = (0..listeners).map(|_| listen(any_port, scenario.congestion.as_deref(), backlog));
+    let listeners = (0..tcp).map(|_| listen(any_port, scenario.congestion.as_deref(), backlog));
     let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
     let datagrams = std::net::UdpSocket::bind(any_port).map_err(|source| cannot_bind(any_port, source))?;
-    let targets = listeners.iter().map(std::net::TcpListener::local_addr);
-    let has_holes = load.exchange().is_some_and(|exchange| exchange.requests.blackholes > 0);
-    let silent = if has_holes { Some(Silent::at(any_port)?) } else { None };
+    let silent = if silent { Some(Silent::at(any_port)?) } else { None };
     let silent_target = silent.as_ref().map(|silent| silent.listener.local_addr());
-    let targets = targets.chain(is_udp.then(|| datagrams.local_addr())).chain(silent_target);
+    let targets = listeners.iter().map(std::net::TcpListener::local_addr);
+    let targets = targets.chain(udp.then(|| datagrams.local_addr())).chain(silent_target);
     let targets = targets.collect::<io::Result<_>>().map_err(failed)?;
     Ok(Sockets { listeners, datagrams, targets, silent })
 }
@@ -113,38 +109,34 @@ pub(super) fn prepare(
 ) -> Result<Prepared, RunError> {
     let ports: Vec<u16> = targets.iter().map(SocketAddr::port).collect();
     let known = load.clone();
-    let stream_of = move |connection: &KernelStream| {
-        let index = ports.iter().position(|port| *port == connection.local_addr().port())?;
-        // Without a second handle, the server's retransmits stay unknown.
-        if let (Some(stream), Ok(socket)) = (known.streams().get(index), SockRef::from(connection.socket()).try_clone())
-        {
-            stream.served_by(socket.into());
-        }
-        Some(index)
+    let target_of = move |connection: &KernelStream| {
+        let target = ports.iter().position(|port| *port == connection.local_addr().port())?;
+        let socket = || SockRef::from(connection.socket()).try_clone().ok().map(Into::into);
+        known.served_by(target, &socket);
+        Some(target)
     };
-    let window = Window::new(load.clients(), meter);
+    let window = Window::new(load.threads(), meter);
     let driver = driver.inspect(|_| drop(silent)).boxed();
     let listener = KernelListener::new(listeners).map_err(failed)?;
     let datagrams = datagrams_for(datagrams, &load, scenario.window_bytes).map_err(failed)?;
-    let server = ServerSide::spawn(listener, datagrams, driver, (&load, load.streams().len()), stream_of);
+    let server = ServerSide::spawn(listener, datagrams, driver, &load, target_of);
     let (clients, congestion) = clients(scenario, &load, &targets)?;
     Ok(Prepared { clients, congestion, ..Prepared::new(load, window, server) })
 }
 
-/// Makes the clients of a load in the calling thread's network. Also returns their congestion control. The first targets
-/// are for the streams, one for each; the others are for requests or datagrams.
+/// Makes the clients of a load in the calling thread's network. Also returns their congestion control.
 pub(super) fn clients(
     scenario: &Scenario,
     load: &Load,
     targets: &[SocketAddr],
 ) -> Result<(Vec<Client>, Option<String>), RunError> {
     let Some(target) = targets.first() else { return Ok((Vec::new(), None)) };
-    let has_tcp = !load.streams().is_empty() || scenario.workload.protocol() == Some(Protocol::Tcp);
-    let congestion = if has_tcp { kernel::socket(*target, scenario.congestion.as_deref())?.1 } else { None };
+    let congestion =
+        if load.targets().tcp > 0 { kernel::socket(*target, scenario.congestion.as_deref())?.1 } else { None };
     let asks = |profile: &&Profile| profile.role == Role::Route && profile.upstream() == Some(Upstream::Socks5);
     let socks5 = scenario.program.as_deref().filter(asks).map(|_| socks5_address(target.ip()));
-    let bulk = load.flows().map(|flows| flows.bulk(scenario.window_bytes));
-    let clients = load.client_threads(targets, |protocol, count| {
+    let bulk = load.bulk(scenario.window_bytes);
+    let clients = load.clients(targets, |protocol, count| {
         let settings = Settings { protocol, congestion: scenario.congestion.clone(), socks5, bulk };
         KernelSockets::new(settings, count)
     })?;
@@ -154,12 +146,12 @@ pub(super) fn clients(
 /// Prepares kernel sockets in both networks: servers at an address of the far one, and clients in the near one.
 pub(super) fn prepare_between(
     scenario: &Scenario,
+    load: Load,
     networks: &Networks,
     server: IpAddr,
     driver: BoxFuture<'static, Failure>,
     meter: impl Meter,
 ) -> Result<Prepared, RunError> {
-    let load = Load::of(scenario);
     let known = (scenario.clone(), load.clone());
     let sockets = networks.far().run(move || sockets(&known.0, server, &known.1))??;
     prepare(scenario, load, sockets, driver, meter)
@@ -171,7 +163,6 @@ pub(super) fn datagrams_for(
     load: &Load,
     buffer_bytes: usize,
 ) -> io::Result<KernelDatagrams> {
-    let requests = Bulk { buffer_bytes, coalesces: false };
-    load.flows().map_or(requests, |flows| flows.bulk(buffer_bytes)).set_up(&socket);
+    load.bulk(buffer_bytes).unwrap_or(Bulk { buffer_bytes, coalesces: false }).set_up(&socket);
     KernelDatagrams::new([socket])
 }

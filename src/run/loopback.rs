@@ -17,7 +17,7 @@ use crate::sample::DeviceFacts;
 use crate::scenario::Scenario;
 
 /// Prepares kernel sockets on both sides, in a network of the run's own or in the host's.
-pub(super) fn prepare(scenario: &Scenario, is_own_network: bool) -> Result<Prepared, RunError> {
+pub(super) fn prepare(scenario: &Scenario, load: Load, is_own_network: bool) -> Result<Prepared, RunError> {
     let loopback = platform::set_loopback_up()?;
     let device = loopback.map(|interface| DeviceFacts {
         // The host's loopback has a firewall and other users, so the name must tell it apart.
@@ -27,7 +27,6 @@ pub(super) fn prepare(scenario: &Scenario, is_own_network: bool) -> Result<Prepa
         // Packets reach the receiver at once, without a queue.
         tx_queue_len: None,
     });
-    let load = Load::of(scenario);
     let address = if scenario.ipv6() { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() };
     let sockets = kernel_load::sockets(scenario, address, &load)?;
     let meter = LinkMeter::new([], || None);

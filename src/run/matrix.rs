@@ -1,36 +1,18 @@
 //! Runs the cells of a matrix, round by round, and keeps each sample as it comes.
 
 use std::collections::{HashMap, HashSet};
+use std::io::Write;
 use std::sync::Arc;
 use std::time::Instant;
 
 use netstacks::StackKind;
 use platform::{Class, Offload};
 
-use super::{Executor, RunError};
+use super::{Executor, Progress, RunError};
 use crate::plan::MatrixPlan;
 use crate::program::ProgramName;
 use crate::sample::{self, Appender, Environment, FileError, Head, Measurements, Sample, Status};
 use crate::scenario::{Cell, Scenario, Subject};
-
-/// An observer of a matrix.
-pub trait Observer {
-    /// The matrix begins. It has `total` runs, if that is known, and `done` of them were made before. `seed` determines their
-    /// order.
-    fn begin(&mut self, total: Option<usize>, done: usize, seed: u64);
-
-    /// A run of a cell begins, by this program or by the other build.
-    fn run(&mut self, round: u32, cell: &Cell, against: bool);
-
-    /// The run has ended.
-    fn sample(&mut self, sample: &Sample);
-
-    /// A run is left out. The first of its kind has the reason.
-    fn left_out(&mut self, reason: Option<&str>);
-
-    /// The matrix ends.
-    fn end(&mut self);
-}
 
 /// The cells that need no further run: [`settled`](crate::measure::settled).
 pub type Settled = fn(&[Sample], f64) -> HashSet<Cell>;
@@ -50,7 +32,7 @@ pub fn matrix<X: Executor, E: From<RunError> + From<FileError>>(
     this: &X,
     against: Option<&X>,
     settled: Settled,
-    observer: &mut impl Observer,
+    progress: &mut Progress<impl Write>,
 ) -> (Vec<Sample>, Result<(), E>) {
     let executors: Vec<_> = [this].into_iter().chain(against).collect();
     let mut rounds = match Rounds::begin(plan, arguments, &executors) {
@@ -60,9 +42,9 @@ pub fn matrix<X: Executor, E: From<RunError> + From<FileError>>(
     let total = plan.scenarios.len() * plan.runs as usize * executors.len();
     // The file may have runs of later rounds. They are kept, but not counted.
     let done = rounds.done.iter().filter(|run| run.round <= plan.runs).count();
-    observer.begin(plan.until.is_none().then_some(total), done, rounds.seed);
-    let result = rounds.all(plan, &executors, settled, observer);
-    observer.end();
+    progress.begin(plan.until.is_none().then_some(total), done, rounds.seed);
+    let result = rounds.all(plan, &executors, settled, progress);
+    progress.end();
     (rounds.samples, result)
 }
 
@@ -155,7 +137,7 @@ impl Rounds {
         plan: &MatrixPlan,
         executors: &[&impl Executor],
         settled: Settled,
-        observer: &mut impl Observer,
+        progress: &mut Progress<impl Write>,
     ) -> Result<(), E> {
         let begun = Instant::now();
         for round in 1..=plan.runs {
@@ -165,7 +147,7 @@ impl Rounds {
             if plan.scenarios.iter().all(is_over) {
                 break;
             }
-            self.round::<E>(plan, round, &settled, executors, observer)?;
+            self.round::<E>(plan, round, &settled, executors, progress)?;
             // The next round takes about as long.
             let end = begun.elapsed() + round_begun.elapsed();
             if plan.at_most.is_some_and(|at_most| end > at_most) {
@@ -182,7 +164,7 @@ impl Rounds {
         round: u32,
         settled: &HashSet<Cell>,
         executors: &[&impl Executor],
-        observer: &mut impl Observer,
+        progress: &mut Progress<impl Write>,
     ) -> Result<(), E> {
         let mut refused = None;
         let cells = plan.scenarios.len();
@@ -194,11 +176,11 @@ impl Rounds {
                 continue;
             }
             if self.is_left_out(scenario) {
-                observer.left_out(None);
+                progress.left_out(None);
                 continue;
             }
             let Run { cell, round, against } = run;
-            observer.run(round, &cell, against);
+            progress.run(round, &cell, against);
             // Each round has its own seed for the link.
             let link_seed = scenario.link_seed.wrapping_add(u64::from(round) - 1);
             let scenario = Scenario { link_seed, ..scenario.clone() };
@@ -212,7 +194,7 @@ impl Rounds {
                 Ok(measured) => measured,
                 Err(RunError::Interrupted) => return Err(RunError::Interrupted.into()),
                 Err(error @ RunError::NoOffload) => {
-                    self.leave_out(scenario.subject, &error, observer);
+                    self.leave_out(scenario.subject, &error, progress);
                     refused.get_or_insert(error);
                     continue;
                 }
@@ -228,7 +210,7 @@ impl Rounds {
             };
             let measured = Measurements { round: Some(round), against, ..measured };
             let sample = Sample { cell, measured, environment };
-            observer.sample(&sample);
+            progress.sample(&sample);
             self.keep(sample)?;
         }
         match refused {
@@ -243,10 +225,10 @@ impl Rounds {
     }
 
     /// Leaves out the runs of a subject with offload from now on.
-    fn leave_out(&mut self, subject: Subject, error: &RunError, observer: &mut impl Observer) {
+    fn leave_out(&mut self, subject: Subject, error: &RunError, progress: &mut Progress<impl Write>) {
         self.plain.insert(subject);
         let stack = subject.stack().map_or("", StackKind::name);
-        observer.left_out(Some(&format!("{stack} with offload: {error}")));
+        progress.left_out(Some(&format!("{stack} with offload: {error}")));
     }
 
     /// Whether enough runs of a cell have timed out or stalled, and none has succeeded.

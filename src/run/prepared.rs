@@ -12,7 +12,7 @@ use super::outage::{Cut, Interruption};
 use super::program::running::Running;
 use super::server_side::ServerSide;
 use super::supervise::{Outcome, Supervisor};
-use crate::load::Load;
+use crate::load::Figures;
 use crate::load::engine::Client;
 use crate::load::window::Window;
 use crate::sample::{DeviceFacts, ProgramFacts, Status};
@@ -20,7 +20,7 @@ use crate::scenario::Scenario;
 
 /// A run that is prepared: every layer makes one.
 pub(super) struct Prepared {
-    pub(super) load: Load,
+    pub(super) load: Arc<dyn Figures>,
     /// Holds the load until all clients are warm, and reads the meters then.
     pub(super) window: Arc<Window>,
     pub(super) server: ServerSide,
@@ -50,9 +50,9 @@ pub(super) struct RunOutput {
 
 impl Prepared {
     /// A run without clients, device and carrier: the layer adds them.
-    pub(super) fn new(load: Load, window: impl Into<Arc<Window>>, server: ServerSide) -> Self {
+    pub(super) fn new(load: impl Into<Arc<dyn Figures>>, window: impl Into<Arc<Window>>, server: ServerSide) -> Self {
         Self {
-            load,
+            load: load.into(),
             window: window.into(),
             server,
             clients: Vec::new(),
@@ -72,9 +72,9 @@ impl Prepared {
             Some(pin) => (0..).zip(clients).map(|(thread, client)| client.pinned(pin.of_client(thread))).collect(),
             None => clients,
         };
-        let counted = load.clone();
+        let counted = Arc::clone(&load);
         let outage = scenario.conditions.outage.zip(cut).map(|(outage, cut)| Interruption::new(outage, cut));
-        let supervisor = Supervisor::new(scenario.timeout, scenario.interval, load, window).with_outage(outage);
+        let supervisor = Supervisor::new(scenario, load, window, outage);
         let mut outcome = supervisor.supervise(server, clients, interrupts).await;
         let program = match program {
             Some(program) => Some(program.finish(outcome.as_ref().ok().map(|made| &made.counters)).await),
@@ -85,17 +85,18 @@ impl Prepared {
         };
         let name = carrier.name();
         if let Ok(made) = &mut outcome
-            && made.status == Status::Ok
+            && made.measured.status == Status::Ok
             && scenario.subject.has_process()
-            && let Err(Failure { status, detail }) = carrier.check(&counted).await
+            && let Err(Failure { status, detail }) = carrier.check(&*counted).await
         {
-            (made.status, made.detail) = (status, Some(detail));
+            (made.measured.status, made.measured.detail) = (status, Some(detail));
         }
-        carrier.finish(outcome.as_ref().is_ok_and(|outcome| outcome.status == Status::Ok)).await?;
+        carrier.finish(outcome.as_ref().is_ok_and(|outcome| outcome.measured.status == Status::Ok)).await?;
         let mut outcome = outcome?;
-        if outcome.status == Status::Ok && outcome.counters.packets.is_none() {
-            outcome.status = Status::Stalled;
-            outcome.detail = Some(format!("the {name} did not report how much it carried"));
+        let measured = &mut outcome.measured;
+        if measured.status == Status::Ok && outcome.counters.packets.is_none() {
+            measured.status = Status::Stalled;
+            measured.detail = Some(format!("the {name} did not report how much it carried"));
         }
         Ok(RunOutput { outcome, congestion, device, effective, program })
     }

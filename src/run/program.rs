@@ -37,12 +37,14 @@ use super::error::RunError;
 use super::kernel_load;
 use super::networks::Networks;
 use super::prepared::Prepared;
+use crate::load::Load;
 use crate::program::{Role, Upstream};
 use crate::scenario::{Scenario, Tun};
 
 /// Prepares a program between the two networks.
 pub(super) async fn prepare(
     scenario: &Scenario,
+    load: Load,
     tun: &Tun,
     networks: &Networks,
     interrupts: &mut Interrupts,
@@ -81,7 +83,7 @@ pub(super) async fn prepare(
     }
     let meter = running.meter(&run, link.faults);
     let driver = future::select(running.driver(), carrying).map(|ended| ended.factor_first().0).boxed();
-    let prepared = kernel_load::prepare_between(scenario, networks, link.server, driver, meter)?;
+    let prepared = kernel_load::prepare_between(scenario, load, networks, link.server, driver, meter)?;
     let device = running.device(&run);
     Ok(Prepared { device, program: Some(running), cut: link.cut, ..prepared })
 }

@@ -19,11 +19,13 @@ use super::networks::{FAR, NEAR, Networks};
 use super::prepared::Prepared;
 use super::protocol::Carry;
 use super::tun;
+use crate::load::Load;
 use crate::scenario::{Scenario, Tun};
 
 /// Prepares a proxy between the two networks.
 pub(super) async fn prepare(
     scenario: &Scenario,
+    load: Load,
     tun: &Tun,
     networks: &Networks,
     interrupts: &mut Interrupts,
@@ -34,7 +36,7 @@ pub(super) async fn prepare(
     platform::add_host_route(&tun.name, server)?;
     carrier.begin();
     let meter = carrier.reporting_meter(crossed, networks.drops(&[&tun.name, NEAR], &[FAR]));
-    let prepared = kernel_load::prepare_between(scenario, networks, server, carrier.ended(), meter)?;
+    let prepared = kernel_load::prepare_between(scenario, load, networks, server, carrier.ended(), meter)?;
     Ok(Prepared {
         device: Some(tun::facts(scenario, tun, ready.offload)),
         effective: ready.effective,

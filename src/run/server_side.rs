@@ -1,7 +1,6 @@
 //! The server side of a run: tasks on the runtime under test.
 
 use std::future;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -10,16 +9,12 @@ use netstacks::{Datagrams, Listener};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 
 use super::failure::{Failure, SERVER};
-use crate::load::Load;
 use crate::load::error::LoadError;
-use crate::load::{datagram, request, stream};
+use crate::load::{Load, Served};
 use crate::sample::Status;
 
 /// An aborted task ends when it is polled next. One that does not end in this time is stuck.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// A task that serves a connection. Boxed: each further type of task makes the compiler generate hundreds of functions.
-type Served = BoxFuture<'static, Result<(), LoadError>>;
 
 /// The server of a run, and the driver of its stack, which ends only if something fails.
 pub(super) struct ServerSide {
@@ -35,65 +30,22 @@ impl ServerSide {
         Self { driver: Some(tokio::spawn(driver)), server: Some(tokio::spawn(server)) }
     }
 
-    /// Starts the driver, and a server for this load, to which so many of its streams come. `stream_of` returns the index of
-    /// the stream that a connection carries. A connection without a stream carries requests, if the load has any. Datagrams
-    /// come from `source`.
+    /// Starts the driver, and the servers of a load. `target_of` returns the number of the target that a connection came to.
+    /// Datagrams come from `source`.
     pub(super) fn spawn<Li: Listener>(
         listener: Li,
         source: impl Datagrams,
         driver: BoxFuture<'static, Failure>,
-        (load, count): (&Load, usize),
-        stream_of: impl Fn(&Li::Stream) -> Option<usize> + Send + 'static,
+        load: &Load,
+        target_of: impl Fn(&Li::Stream) -> Option<usize> + Send + 'static,
     ) -> Self {
-        let server = match load.clone() {
-            Load::Streams(streams, _) => {
-                let serve = move |connection| {
-                    // In the host's network, other programs may connect. Their connections are dropped.
-                    let index = stream_of(&connection).filter(|index| *index < streams.len())?;
-                    let streams = Arc::clone(&streams);
-                    Some(async move { stream::server::serve(connection, &streams[index]).await }.boxed())
-                };
-                serve_all(listener, count, Box::new(serve)).boxed()
-            }
-            Load::Datagrams(flows, _) => {
-                async move { of_datagrams(datagram::server::serve(source, &flows).await) }.boxed()
-            }
-            Load::Requests(exchange, _, streams) => {
-                let of_requests = Arc::clone(&exchange);
-                let serve = move |connection| {
-                    let index = stream_of(&connection).filter(|index| *index < streams.len());
-                    let (streams, exchange) = (Arc::clone(&streams), Arc::clone(&of_requests));
-                    Some(match index {
-                        Some(index) => async move { stream::server::serve(connection, &streams[index]).await }.boxed(),
-                        None => async move { request::server::serve(connection, &exchange).await }.boxed(),
-                    })
-                };
-                async move {
-                    tokio::select! {
-                        result = serve_all(listener, usize::MAX, Box::new(serve)) => result,
-                        result = request::server::serve_datagrams(source, &exchange), if exchange.is_udp() => {
-                            of_datagrams(result)
-                        }
-                    }
-                }
-                .boxed()
-            }
-            // The other program has a server of its own.
-            Load::External(_) => future::pending().boxed(),
-        };
-        Self::new(driver, server)
-    }
-
-    /// Several as one, which is done when all are, and fails when one fails.
-    pub(super) fn all(sides: Vec<Self>) -> Self {
-        let mut sides: JoinSet<_> = sides.into_iter().map(|mut side| async move { side.next().await }).collect();
-        let server = async move {
-            while let Some(ended) = sides.join_next().await {
-                ended.map_err(|error| Failure::of_join("the server", error))??;
-            }
-            Ok(())
-        };
-        Self::new(future::pending().boxed(), server.boxed())
+        let (load, of_datagrams) = (load.clone(), load.serve_datagrams(source));
+        let awaited = load.awaited().unwrap_or(usize::MAX);
+        let serve = Box::new(move |connection: Li::Stream| {
+            let target = target_of(&connection);
+            load.serve(connection, target)
+        });
+        Self::new(driver, serve_all(listener, of_datagrams, awaited, serve).boxed())
     }
 
     /// Waits until the server is done or either fails. Never returns once both have ended.
@@ -141,18 +93,15 @@ async fn end<T>(who: &str, task: Option<JoinHandle<T>>) -> Result<(), Failure> {
     }
 }
 
-fn of_datagrams(result: Result<(), LoadError>) -> Result<(), Failure> {
-    result.map_err(|error| Failure::of_transfer(SERVER, &error))
-}
-
-/// Accepts connections until `serve` has taken `awaited` of them, and serves each in a task. Returns when all have been
-/// served, or one has failed.
+/// Accepts connections until `serve` has taken `awaited` of them, and serves each in a task, beside the server of datagrams.
+/// Returns when all have been served, or one has failed.
 async fn serve_all<Li: Listener>(
     mut listener: Li,
+    of_datagrams: Option<Served>,
     mut awaited: usize,
     serve: Box<dyn Fn(Li::Stream) -> Option<Served> + Send>,
 ) -> Result<(), Failure> {
-    let mut tasks = JoinSet::new();
+    let mut tasks: JoinSet<_> = of_datagrams.into_iter().collect();
     while awaited > 0 || !tasks.is_empty() {
         tokio::select! {
             // Tasks first: the failure of a task explains the errors after it.

@@ -1,5 +1,7 @@
 //! Starts the stack under test.
 
+use std::net::{IpAddr, SocketAddr};
+
 use futures_util::FutureExt;
 use netstacks::{
     Effective, Netstack, Spread, StackConfig, StackKind, StartError, Started, Stream as _, Visitor, sharded,
@@ -9,16 +11,22 @@ use platform::Link;
 use super::error::RunError;
 use super::failure::Failure;
 use super::server_side::ServerSide;
-use crate::load::Load;
+use crate::load::{Load, Targets};
 use crate::scenario::Scenario;
 
 /// The port of the first stream; the others have the ports above it. Any port would do: the stacks accept all ports.
 pub(super) const FIRST_PORT: u16 = 5201;
 
-/// Starts the stack under test on links of the type `L`.
-pub(super) trait StackStarter<L: Link> {
-    /// Starts it for a scenario that names `kind`.
-    fn start(&self, kind: StackKind, start: Start<L>) -> Result<StartedStack, RunError>;
+/// Server ports for connections that carry one request. The stack keeps each connection for a while after its end
+/// (TIME-WAIT), and the client reuses its own ports. With a prime number of server ports, no pair of ports returns
+/// soon.
+const PORTS: usize = 61;
+
+/// The targets of a load at a stack, which accepts connections to all ports.
+pub(super) fn targets(stack: IpAddr, load: &Load) -> Vec<SocketAddr> {
+    let Targets { tcp, spreads, udp, .. } = load.targets();
+    let ports = tcp + usize::from(udp) + if spreads { PORTS - 1 } else { 0 };
+    (FIRST_PORT..).take(ports).map(|port| SocketAddr::new(stack, port)).collect()
 }
 
 /// A stack that is to be started, with a server for the load.
@@ -29,8 +37,6 @@ pub(super) struct Start<L> {
     spread: Spread,
     config: StackConfig,
     load: Load,
-    /// How many of the load's streams come to it.
-    streams: usize,
 }
 
 /// A stack that was started.
@@ -42,13 +48,12 @@ pub(super) struct StartedStack {
 impl<L: Link> Start<L> {
     pub(super) fn new(link: L, scenario: &Scenario, load: &Load) -> Self {
         let (others, spread) = (Vec::new(), Spread::default());
-        Self { link, others, spread, config: config(scenario), load: load.clone(), streams: load.streams().len() }
+        Self { link, others, spread, config: config(scenario), load: load.clone() }
     }
 
-    /// The same as one of several instances that share nothing. So many of the load's streams come to it, and it has its
-    /// share of the limits.
-    pub(super) fn of_shard(self, streams: usize, shards: usize) -> Self {
-        Self { config: self.config.divided(shards), streams, ..self }
+    /// Starts the stack of this kind.
+    pub(super) fn start(self, kind: StackKind) -> Result<StartedStack, RunError> {
+        Ok(kind.visit(self)??)
     }
 
     /// The same with more instances, on these links.
@@ -78,13 +83,12 @@ impl<L: Link> Visitor<L> for Start<L> {
     type Output = Result<StartedStack, StartError>;
 
     fn visit<S: Netstack<L>>(self) -> Self::Output {
-        let Self { link, others, spread, config, load, streams } = self;
+        let Self { link, others, spread, config, load } = self;
         let Started { listener, datagrams, driver, effective } = sharded::<S, _>(&spread, link, others, &config)?;
         let driver = driver.map(Failure::of_driver).boxed();
-        // The port that a client connects to names its stream.
-        let stream_of =
+        let target_of =
             |connection: &S::Stream| connection.local_addr().port().checked_sub(FIRST_PORT).map(usize::from);
-        let server = ServerSide::spawn(listener, datagrams, driver, (&load, streams), stream_of);
+        let server = ServerSide::spawn(listener, datagrams, driver, &load, target_of);
         Ok(StartedStack { server, effective })
     }
 }

@@ -1,7 +1,7 @@
 //! Races the parts of a run against each other, the user and the clock, and joins every one of them.
 
+use std::any::Any;
 use std::future;
-use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
@@ -17,14 +17,14 @@ use super::outage::Interruption;
 use super::server_side::ServerSide;
 use super::stopped::{self, Gap, StopWatcher};
 use super::thirds::Readings;
-use crate::load::engine::{Client, Rest};
+use crate::load::engine::Client;
 use crate::load::meter::{Cost, Counters, Snapshot, Usage, difference};
 use crate::load::sockets::Cancel;
 use crate::load::window::Window;
-use crate::load::{Delivered, Load};
+use crate::load::{Delivered, Figures};
 use crate::remedy::WithRemedy;
-use crate::sample::{Interval, Status};
-use crate::scenario::plural;
+use crate::sample::{Measurements, Status};
+use crate::scenario::Scenario;
 
 /// A run has stalled, and is not only slow, if nothing has arrived for this time.
 const STALL: Duration = Duration::from_secs(1);
@@ -38,71 +38,56 @@ const FAILURE_SETTLE: Duration = Duration::from_millis(100);
 /// A client that is cancelled ends at once. One that does not end in this time is stuck.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The sockets of a client that is done.
+type Connections = Box<dyn Any + Send>;
+
 type Reporter = mpsc::UnboundedSender<Result<(), Failure>>;
 type Reports = mpsc::UnboundedReceiver<Result<(), Failure>>;
 
 /// The outcome of a run.
 #[derive(Debug)]
 pub(super) struct Outcome {
-    pub(super) status: Status,
-    pub(super) detail: Option<String>,
-    /// The figures of the load.
-    pub(super) delivered: Delivered,
-    /// The timed window.
-    pub(super) elapsed: Duration,
+    /// How it ended, the figures of the load, and the timed window.
+    pub(super) measured: Measurements,
+    /// The cost of the clients' threads, or of the program that made the load, in the timed window.
+    pub(super) cost: Cost,
     /// The usage in the timed window.
     pub(super) usage: Usage,
     /// The counters of the timed window.
     pub(super) counters: Counters,
-    /// The share of all processors' time that the host took in the timed window.
-    pub(super) stolen_share: Option<f64>,
-    /// How long this process was stopped in the timed window.
-    pub(super) stopped: Option<Duration>,
-    pub(super) intervals: Vec<Interval>,
-    /// The bytes of each third of the timed window.
-    pub(super) thirds: Option<[u64; 3]>,
-    /// From the end of the outage until something arrived.
-    pub(super) recovery: Option<Duration>,
 }
 
 /// Runs a load to its end.
 pub(super) struct Supervisor {
     timeout: Duration,
-    interval: Option<Duration>,
-    load: Load,
+    load: Arc<dyn Figures>,
     window: Arc<Window>,
     outage: Option<Interruption>,
-}
-
-/// What has arrived over time.
-struct Records {
     intervals: Intervals,
     readings: Readings,
-}
-
-impl Records {
-    fn new(interval: Option<Duration>) -> Self {
-        Self { intervals: Intervals::new(interval), readings: Readings::default() }
-    }
+    /// The bytes that had arrived at the last look, and the time of their last change.
+    progress: (u64, Instant),
 }
 
 /// The clients at work.
 #[derive(Default)]
 struct Threads {
-    /// Each returns its connection, which is kept until the other side has ended too.
-    running: Vec<thread::JoinHandle<Option<Box<dyn Rest>>>>,
+    /// Each returns its connections, which are kept until the other side has ended too.
+    running: Vec<thread::JoinHandle<Option<Connections>>>,
     cancel: Vec<Cancel>,
 }
 
 impl Supervisor {
-    /// A supervisor of this load, which is timed in `window` and must end within `timeout`.
-    pub(super) fn new(timeout: Duration, interval: Option<Duration>, load: Load, window: Arc<Window>) -> Self {
-        Self { timeout, interval, load, window, outage: None }
-    }
-
-    /// The same with an outage of the path in the timed window.
-    pub(super) fn with_outage(self, outage: Option<Interruption>) -> Self {
-        Self { outage, ..self }
+    /// A supervisor of this load, which is timed in `window`, with the settings of a scenario. The path may have an outage.
+    pub(super) fn new(
+        scenario: &Scenario,
+        load: Arc<dyn Figures>,
+        window: Arc<Window>,
+        outage: Option<Interruption>,
+    ) -> Self {
+        let (intervals, readings) = (Intervals::new(scenario.interval), Readings::default());
+        let progress = (0, Instant::now());
+        Self { timeout: scenario.timeout, load, window, outage, intervals, readings, progress }
     }
 
     /// Runs the clients against the server side until all is delivered, or something fails. Every thread and task has
@@ -114,25 +99,25 @@ impl Supervisor {
         interrupts: Interrupts,
     ) -> Result<Outcome, RunError> {
         let (report, mut reports) = mpsc::unbounded_channel();
-        let (mut threads, mut records) = (Threads::default(), Records::new(self.interval));
+        let mut threads = Threads::default();
         // The run does not need this thread. Without it, nothing is known of stops.
         let watcher = StopWatcher::start().ok();
         // Each client reports, and a server that ends by itself.
-        let awaited = clients.len() + usize::from(self.load.ends());
+        let awaited = clients.len() + usize::from(self.load.awaited().is_some());
         let started = self.start(clients, &report, &mut threads);
         drop(report);
         let verdict = match started {
-            Ok(()) => self.race(awaited, &mut server, &mut reports, &mut records, interrupts).await,
+            Ok(()) => self.race(awaited, &mut server, &mut reports, interrupts).await,
             Err(error) => Err(error),
         };
         // Read before the parts are ended, because that takes time.
         let failed_at = matches!(verdict, Ok(Err(_))).then(|| self.window.read());
-        let (connections, stopped) = self.stop(threads, &mut reports).await;
+        let stopped = self.stop(threads, &mut reports).await;
         let ended = server.end().await;
-        drop(connections);
+        let stopped = stopped.map(drop);
         let gaps = watcher.map(StopWatcher::finish);
         let verdict = verdict?.and(ended).and(stopped);
-        Ok(self.outcome(verdict, failed_at.as_ref(), records, gaps.as_deref()))
+        Ok(self.outcome(verdict, failed_at.as_ref(), gaps.as_deref()))
     }
 
     fn start(&self, clients: Vec<Client>, report: &Reporter, threads: &mut Threads) -> Result<(), RunError> {
@@ -141,18 +126,14 @@ impl Supervisor {
             let (window, report) = (Arc::clone(&self.window), report.clone());
             let client = move || {
                 // A panic is reported at once, not only when all threads are joined.
-                let (mut connection, result) = match catch_unwind(AssertUnwindSafe(|| deliver(&window))) {
-                    Ok((connection, result)) => {
-                        (Some(connection), result.map_err(|error| Failure::of_transfer(CLIENT, &error)))
+                let (connections, result) = match catch_unwind(AssertUnwindSafe(|| deliver(&window))) {
+                    Ok((connections, result)) => {
+                        (Some(connections), result.map_err(|error| Failure::of_transfer(CLIENT, &error)))
                     }
                     Err(panic) => (None, Err(Failure::of_panic("a client", panic.as_ref()))),
                 };
                 let _unheard = report.send(result);
-                let rest = AssertUnwindSafe(|| connection.iter_mut().for_each(|connection| connection.rest()));
-                if let Err(panic) = catch_unwind(rest) {
-                    let _unheard = report.send(Err(Failure::of_panic("a client", panic.as_ref())));
-                }
-                connection
+                connections
             };
             let thread = thread::Builder::new().name(format!("client-{index}")).spawn(client);
             threads.running.push(thread.map_err(|source| {
@@ -163,26 +144,21 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Ends clients that wait for the window or block on a connection, and joins all threads. A thread that runs a stack may
-    /// be stuck in it; it is left. Returns the connections, and the first failure that comes this late.
-    async fn stop(&self, threads: Threads, reports: &mut Reports) -> (Vec<Box<dyn Rest>>, Result<(), Failure>) {
+    /// Ends clients that wait for the window or block on a connection, and joins all threads, but for one that is stuck.
+    /// Returns the connections.
+    async fn stop(&self, threads: Threads, reports: &mut Reports) -> Result<Vec<Connections>, Failure> {
         self.window.cancel();
         for cancel in threads.cancel {
             cancel();
         }
         // Each thread has a sender of the reports until it ends.
-        let mut late = Ok(());
-        let all = async {
-            while let Some(report) = reports.recv().await {
-                late = mem::replace(&mut late, Ok(())).and(report);
-            }
-        };
+        let all = async { while reports.recv().await.is_some() {} };
         if tokio::time::timeout(SHUTDOWN_TIMEOUT, all).await.is_err() {
             let detail = "a client did not end when it was cancelled".to_owned();
-            return (Vec::new(), late.and(Err(Failure { status: Status::Stalled, detail })));
+            return Err(Failure { status: Status::Stalled, detail });
         }
         // A client catches its own panics.
-        (threads.running.into_iter().filter_map(|thread| thread.join().ok().flatten()).collect(), late)
+        Ok(threads.running.into_iter().filter_map(|thread| thread.join().ok().flatten()).collect())
     }
 
     /// Waits until every client and the server are done, or until something goes wrong.
@@ -191,12 +167,10 @@ impl Supervisor {
         mut awaited: usize,
         server: &mut ServerSide,
         clients: &mut Reports,
-        records: &mut Records,
         mut interrupts: Interrupts,
     ) -> Result<Result<(), Failure>, RunError> {
         let deadline = tokio::time::Instant::now() + self.timeout;
         let mut look = tokio::time::interval(LOOK);
-        let mut progress = Progress::default();
         while awaited > 0 {
             let report = tokio::select! {
                 biased;
@@ -204,11 +178,11 @@ impl Supervisor {
                 Some(report) = clients.recv() => report,
                 () = interrupts.next() => return Err(RunError::Interrupted),
                 () = tokio::time::sleep_until(deadline) => {
-                    progress.update(self.load.arrived());
-                    return Ok(Err(self.late(&progress)));
+                    self.look();
+                    return Ok(Err(self.late()));
                 }
-                () = records.intervals.due(&self.window) => {
-                    records.intervals.record(self.load.timed_bytes(), self.window.usage());
+                () = self.intervals.due(&self.window) => {
+                    self.intervals.record(self.load.timed_bytes(), self.window.usage());
                     continue;
                 }
                 () = outage_due(self.outage.as_ref(), &self.window) => {
@@ -218,9 +192,9 @@ impl Supervisor {
                 }
                 _ = look.tick() => {
                     if self.window.opened().is_some() {
-                        records.readings.add(Instant::now(), self.load.timed_bytes());
+                        self.readings.add(Instant::now(), self.load.timed_bytes());
                     }
-                    progress.update(self.load.arrived());
+                    self.look();
                     continue;
                 }
             };
@@ -232,18 +206,20 @@ impl Supervisor {
         Ok(Ok(()))
     }
 
-    fn late(&self, progress: &Progress) -> Failure {
+    fn look(&mut self) {
+        let arrived = self.load.arrived();
+        if arrived != self.progress.0 {
+            self.progress = (arrived, Instant::now());
+        }
+    }
+
+    fn late(&self) -> Failure {
         let timeout = self.timeout.as_secs_f64();
-        if let Load::External(_) = self.load {
+        let Some((arrived, lower)) = self.load.progress() else {
             let detail = format!("the load did not end within {timeout} seconds");
             return Failure { status: Status::Timeout, detail };
-        }
-        let (arrived, lower) = match &self.load {
-            Load::Requests(exchange, ..) => (plural(exchange.answered(), "response"), "--time and --parallel"),
-            Load::Datagrams(..) => (plural(self.load.arrived(), "byte"), "--time"),
-            load => (plural(load.arrived(), "byte"), "--bytes and --warmup"),
         };
-        let quiet = progress.since.elapsed();
+        let quiet = self.progress.1.elapsed();
         if quiet >= STALL {
             let detail = format!(
                 "nothing arrived for the last {:.1} of {timeout} seconds, after {arrived}",
@@ -256,55 +232,52 @@ impl Supervisor {
         }
     }
 
-    fn outcome(
-        self,
-        verdict: Result<(), Failure>,
-        failed_at: Option<&Snapshot>,
-        mut records: Records,
-        gaps: Option<&[Gap]>,
-    ) -> Outcome {
-        let mut delivered = self.load.delivered();
+    fn outcome(mut self, verdict: Result<(), Failure>, failed_at: Option<&Snapshot>, gaps: Option<&[Gap]>) -> Outcome {
+        let Delivered { mut cost, end, clock, mut figures } = self.load.delivered();
+        let clock = clock.filter(|_| verdict.is_ok());
+        let ended = self.window.ended();
+        if verdict.is_err() {
+            // Perhaps not all clients have ended.
+            (figures.bytes, figures.retransmits, cost) = (self.load.timed_bytes(), None, Cost::default());
+        } else if let Some(ended) = ended.filter(|_| cost == Cost::default()) {
+            cost = ended.cost;
+        }
+        let end = failed_at.copied().or(end).or(ended.map(|ended| ended.end));
+        let window = self.window.opened().zip(end).map(|(begin, end)| Timed { begin, end });
+        let elapsed = match &clock {
+            Some(clock) => {
+                self.intervals.count_by(&clock.parts);
+                clock.elapsed
+            }
+            None => window.map_or(Duration::ZERO, Timed::length),
+        };
+        let usage = window.map(Timed::usage).unwrap_or_default();
+        // Another program's bytes are not seen before its end.
+        let opened = self.window.opened().filter(|_| verdict.is_ok() && clock.is_none());
+        let thirds = opened.and_then(|opened| self.readings.thirds(opened.at, elapsed, figures.bytes));
+        let stopped = window.zip(gaps).map(|(window, gaps)| stopped::time_in(gaps, window.begin.at, window.end.at));
         let (status, detail) = match verdict {
             Ok(()) => (Status::Ok, None),
             Err(failure) => (failure.status, Some(failure.detail)),
         };
-        if status != Status::Ok {
-            // Perhaps not all clients have ended.
-            delivered =
-                Delivered { bytes: self.load.timed_bytes(), cost: Cost::default(), retransmits: None, ..delivered };
-        }
-        let ended = self.window.ended();
-        if let Some(ended) = ended.filter(|_| status == Status::Ok && delivered.cost == Cost::default()) {
-            delivered.cost = ended.cost;
-        }
-        let end = failed_at.copied().or(delivered.end).or(ended.map(|ended| ended.end));
-        let window = self.window.opened().zip(end).map(|(begin, end)| Timed { begin, end });
-        let mut elapsed = window.map_or(Duration::ZERO, Timed::length);
-        if let Some(clock) = delivered.clock.as_ref().filter(|_| status == Status::Ok) {
-            elapsed = clock.elapsed;
-            records.intervals.count_by(&clock.parts);
-        }
-        let usage = window.map(Timed::usage).unwrap_or_default();
-        // Another program's bytes are not seen before its end.
-        let has_readings = status == Status::Ok && !matches!(self.load, Load::External(_));
-        Outcome {
-            recovery: self.outage.as_ref().and_then(Interruption::recovery),
+        let measured = Measurements {
             status,
             detail,
             elapsed,
-            usage,
-            counters: window.map_or_else(|| before_the_window(failed_at), Timed::counters),
             stolen_share: window.and_then(Timed::stolen_share),
-            stopped: window.zip(gaps).map(|(window, gaps)| stopped::time_in(gaps, window.begin.at, window.end.at)),
-            thirds: self
-                .window
-                .opened()
-                .filter(|_| has_readings)
-                .and_then(|opened| records.readings.thirds(opened.at, elapsed, delivered.bytes)),
-            intervals: records.intervals.finish(elapsed, delivered.bytes, usage),
-            delivered,
-        }
+            stopped_seconds: seconds(stopped),
+            thirds,
+            intervals: self.intervals.finish(elapsed, figures.bytes, usage),
+            recovery_seconds: seconds(self.outage.as_ref().and_then(Interruption::recovery)),
+            ..figures
+        };
+        let counters = window.map_or_else(|| before_the_window(failed_at), Timed::counters);
+        Outcome { measured, cost, usage, counters }
     }
+}
+
+pub(super) fn seconds(time: Option<Duration>) -> Option<f64> {
+    time.map(|time| time.as_secs_f64())
 }
 
 /// Of a run that has failed before its window, the faults of the link may be the reason.
@@ -344,26 +317,6 @@ impl Timed {
         let stolen = difference(self.end.stolen, self.begin.stolen)?;
         // The kernel counts in ticks, so in a short window their sum may exceed the length of the window.
         (!self.length().is_zero()).then(|| stolen.div_duration_f64(self.length()).min(1.0))
-    }
-}
-
-/// The bytes that have arrived, and the time of the last change.
-struct Progress {
-    arrived: u64,
-    since: Instant,
-}
-
-impl Default for Progress {
-    fn default() -> Self {
-        Self { arrived: 0, since: Instant::now() }
-    }
-}
-
-impl Progress {
-    fn update(&mut self, arrived: u64) {
-        if arrived != self.arrived {
-            *self = Self { arrived, since: Instant::now() };
-        }
     }
 }
 

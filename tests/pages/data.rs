@@ -1,25 +1,22 @@
 //! Makes the files of `tests/data`: plausible samples of two machines that do not exist.
 
-use std::num::NonZeroU16;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
-use netstacks::{Effective, Repairs, StackCongestion, StackKind};
+use netstacks::StackKind;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rust_tun_perf::cli::Cli;
 use rust_tun_perf::plan::Plan;
 use rust_tun_perf::sample::{
-    CpuTime, DeviceFacts, Environment, Head, Interval, Measurements, Packets, Program, Sample, Status, SwitchFacts,
-    line,
+    CpuTime, DeviceFacts, Environment, Head, Interval, Measurements, Packets, Program, Sample, Status, line,
 };
-use rust_tun_perf::scenario::{
-    Cell, Conditions, Generator, Layer, Mode, RuntimeKind, Scenario, Subject, Verify, Workload,
-};
+use rust_tun_perf::scenario::{Cell, Layer, Mode, RuntimeKind, Scenario, Subject, Verify, Workload};
 
 use super::forwarders;
+use crate::fixture::{self, cell};
 
 const STACKS: [StackKind; 3] = [StackKind::Lwip, StackKind::Ipstack, StackKind::Smoltcp];
 const MODES: [Mode; 2] = [Mode::Reader, Mode::Writer];
@@ -67,14 +64,11 @@ fn laptop() -> String {
 fn machine() -> Environment {
     Environment {
         machine: platform::Environment {
-            system: "linux".to_owned(),
-            architecture: "x86_64".to_owned(),
             kernel: Some("6.12.48".to_owned()),
             cpu: Some("Example i7-1360P".to_owned()),
             cpus: Some(16),
             governor: Some("powersave".to_owned()),
-            virtual_machine: Some(false),
-            machine: None,
+            ..fixture::machine()
         },
         program: program(),
     }
@@ -95,14 +89,12 @@ fn server() -> String {
     }
     let environment = Environment {
         machine: platform::Environment {
-            system: "linux".to_owned(),
             architecture: "aarch64".to_owned(),
             kernel: Some("6.1.0-38-cloud".to_owned()),
             cpu: None,
             cpus: Some(4),
-            governor: None,
             virtual_machine: Some(true),
-            machine: None,
+            ..fixture::machine()
         },
         program: program(),
     };
@@ -123,32 +115,6 @@ fn program() -> Program {
         netstack_smoltcp: None,
         lwip_published: None,
         go_forwarder: None,
-    }
-}
-
-fn cell(subject: Subject, workload: Workload) -> Cell {
-    let link = subject != Subject::Loopback;
-    Cell {
-        subject,
-        workload,
-        conditions: Conditions::default(),
-        runtime: Some(RuntimeKind::CurrentThread),
-        offload: link.then_some(true),
-        mtu: link.then_some(1500),
-        parallel: 1,
-        shards: NonZeroU16::MIN,
-        queues: None,
-        client_threads: None,
-        pin: None,
-        bitrate: None,
-        background: None,
-        ipv6: false,
-        window_bytes: link.then_some(4 << 20),
-        buffer_bytes: 1_000_000,
-        repairs: Repairs::ALL,
-        stack_congestion: StackCongestion::None,
-        queue_packets: None,
-        generator: Generator::Own,
     }
 }
 
@@ -236,59 +202,27 @@ fn measured(cell: &Cell, gbps: f64) -> Measurements {
     let link = cell.layer() != Layer::Loopback;
     let kernel = matches!(cell.layer(), Layer::Path | Layer::Loopback);
     Measurements {
-        status: Status::Ok,
         detail: None,
         congestion: kernel.then(|| "cubic".to_owned()),
         warmup_bytes: 64_000_000,
         bytes,
-        bytes_back: None,
         elapsed,
         verified: Verify::Sample,
         cpu: CpuTime { client_seconds: kernel.then_some(0.62), subject_seconds: Some(0.97) },
-        switches: SwitchFacts::default(),
         stolen_share: Some(0.0),
         stopped_seconds: Some(0.0),
         peak_rss_bytes: Some(11 << 20),
         retransmits: kernel.then_some(0),
-        reordered: None,
         device_drops: (cell.layer() == Layer::Path).then_some(0),
-        queue_facts: None,
         packets: if link { packets } else { Packets::default() },
-        tcp: None,
-        link: None,
-        requests: None,
-        background_bytes: None,
-        datagrams: None,
-        idle: None,
-        program: None,
-        intervals: Vec::new(),
-        thirds: None,
-        recovery_seconds: None,
-        started_unix_ms: None,
         device: (cell.layer() == Layer::Path).then(|| DeviceFacts {
             name: "utun8".to_owned(),
             mtu: 1500,
             offload: cell.offload == Some(true),
             tx_queue_len: Some(4308),
         }),
-        effective: cell.stack().map(effective),
-        round: None,
-        against: false,
-    }
-}
-
-fn effective(stack: StackKind) -> Effective {
-    Effective {
-        stack_version: stack.to_string().into(),
-        shards: 1,
-        receive_buffer_bytes: 4 << 20,
-        send_buffer_bytes: 4 << 20,
-        window_scale: Some(7),
-        largest_packet_bytes: 64_280,
-        congestion: "none".into(),
-        checksum_verified: false,
-        checksum_computed: false,
-        repairs: Vec::new(),
+        effective: cell.stack().map(|stack| fixture::effective(stack.to_string(), 64_280)),
+        ..Measurements::failed(Status::Ok, "")
     }
 }
 

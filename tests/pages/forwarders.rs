@@ -1,6 +1,5 @@
 //! Makes `tests/data/forward.jsonl`: plausible samples of the forwarders on a machine that does not exist.
 
-use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,9 +9,10 @@ use rand_chacha::ChaCha8Rng;
 use rust_tun_perf::sample::{
     CpuTime, DeviceFacts, Environment, Head, Interval, Measurements, Packets, Sample, Status, line,
 };
-use rust_tun_perf::scenario::{Cell, Conditions, Forwarder, Generator, Mode, ROWS, Subject, Verify, Workload};
+use rust_tun_perf::scenario::{Cell, Forwarder, Mode, ROWS, Subject, Verify, Workload};
 
 use super::data::{STARTED_UNIX_MS, fail, scenario};
+use crate::fixture;
 
 /// For each row: its rate in Gbps, retransmissions per second, share of a processor, memory in MB, and reordered
 /// packets per second.
@@ -89,26 +89,12 @@ fn arguments(forwarder: Forwarder) -> String {
 
 fn cell(forwarder: Forwarder) -> Cell {
     Cell {
-        subject: Subject::Forward(forwarder),
-        workload: Workload::Stream(Mode::Writer),
-        conditions: Conditions::default(),
         runtime: None,
         offload: None,
-        mtu: Some(1500),
-        parallel: 1,
-        shards: NonZeroU16::MIN,
-        queues: None,
-        client_threads: None,
-        pin: None,
-        bitrate: None,
-        background: None,
-        ipv6: false,
         window_bytes: None,
         buffer_bytes: 131_072,
-        repairs: netstacks::Repairs::ALL,
-        stack_congestion: netstacks::StackCongestion::None,
         queue_packets: Some(500),
-        generator: Generator::Own,
+        ..fixture::cell(Subject::Forward(forwarder), Workload::Stream(Mode::Writer))
     }
 }
 

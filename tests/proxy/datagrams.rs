@@ -37,7 +37,6 @@ pub(crate) fn a_name_is_looked_up(between: Between) {
         let answer = dig(&lab, &[&format!("@{SERVER}"), transport, "host.test", "A"]);
         assert_eq!(answer, "192.0.2.1\n", "{transport}");
     }
-    lab.end();
 }
 
 /// Returns whether datagrams larger than a packet pass. They need fragments, which ipstack does not support. The other
@@ -71,7 +70,6 @@ pub(crate) fn a_datagram_larger_than_a_packet(between: Between) {
         socket.send(&[8; 1000]).unwrap();
         assert_eq!(socket.recv(&mut answer).unwrap(), 1000, "{server}");
     }
-    lab.end();
 }
 
 /// Without fragments a client that accepts 4,096 bytes gets no answer. One that accepts 1,232 bytes tries again over
@@ -96,14 +94,12 @@ pub(crate) fn an_answer_larger_than_a_packet(between: Between) {
         let ended = large(&["+bufsize=1232"]);
         assert_eq!(texts(&ended.stdout), TEXTS, "{server}: {}", ended.stdout);
     }
-    lab.end();
 }
 
 /// Each flow gets its own answers, and has a socket in the proxy until it has been idle for a while.
 pub(crate) fn a_hundred_flows_of_datagrams(between: Between) {
     let lab = Lab::new(between, &["--udp-idle", "3"]);
     echo_datagrams(&lab, PORT);
-    let idle = lab.descriptors();
     let sockets: Vec<_> = (0..FLOWS).map(|_| socket(&lab, SERVER, PORT)).collect();
     for round in 0..3 {
         for (number, socket) in (0..FLOWS).zip(&sockets) {
@@ -116,10 +112,9 @@ pub(crate) fn a_hundred_flows_of_datagrams(between: Between) {
         }
     }
     if let Between::Proxy(_) = between {
-        assert!(lab.descriptors() >= idle + usize::from(FLOWS), "{} descriptors", lab.descriptors());
+        assert!(lab.descriptors() >= lab.idle + usize::from(FLOWS), "{} descriptors", lab.descriptors());
     }
-    wait_until("idle flows end", || lab.descriptors() <= idle);
-    lab.end();
+    wait_until("idle flows end", || lab.descriptors() <= lab.idle);
 }
 
 pub(crate) fn a_udp_port_without_a_listener(between: Between) {
@@ -129,7 +124,6 @@ pub(crate) fn a_udp_port_without_a_listener(between: Between) {
         socket.send(b"anybody?").unwrap();
         assert_eq!(socket.recv(&mut [0; 1]).unwrap_err().kind(), ErrorKind::ConnectionRefused, "{server}");
     }
-    lab.end();
 }
 
 /// The proxy answers for every address; without it the server answers for its own.
@@ -145,5 +139,4 @@ pub(crate) fn ping_is_answered(between: Between) {
             lab.client.call(&["ping", "-n", "-c", "3", "-i", "0.2", "-w", "5", "-s", size, address]);
         }
     }
-    lab.end();
 }

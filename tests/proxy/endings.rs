@@ -42,7 +42,6 @@ pub(crate) fn an_answer_comes_after_the_clients_half_is_closed(between: Between)
     let echoed = format!("seq 400000 | ncat {SERVER} {PORT} | sha256sum");
     assert_eq!(lab.client.shell(&echoed), lab.client.shell("seq 400000 | sha256sum"));
     assert!(answer_of(&server) > 2_000_000);
-    lab.end();
 }
 
 pub(crate) fn the_client_goes_on_after_the_servers_half_is_closed(between: Between) {
@@ -60,7 +59,6 @@ pub(crate) fn the_client_goes_on_after_the_servers_half_is_closed(between: Betwe
     });
     assert_eq!(last, "that is all");
     assert!(answer_of(&heard).unwrap() == vec![7; 300_000]);
-    lab.end();
 }
 
 /// The proxy answers the client's SYN with a RST, and does not accept first.
@@ -71,7 +69,6 @@ pub(crate) fn a_server_that_refuses(between: Between) {
             assert_eq!(error_of_connect(&lab, server, CLOSED_PORT, PATIENCE), ErrorKind::ConnectionRefused, "{server}");
         }
     }
-    lab.end();
 }
 
 pub(crate) fn a_destination_that_is_unreachable(between: Between) {
@@ -80,25 +77,22 @@ pub(crate) fn a_destination_that_is_unreachable(between: Between) {
         let kind = error_of_connect(&lab, address, PORT, PATIENCE);
         assert!(matches!(kind, ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable), "{address}: {kind}");
     }
-    lab.end();
 }
 
 /// The client gets no answer either, and the proxy gives up after its timeout.
 pub(crate) fn a_destination_that_does_not_answer(between: Between) {
     let lab = Lab::new(between, &["--connect-timeout", "3"]);
-    let idle = lab.descriptors();
     thread::scope(|scope| {
         let connect = |address| error_of_connect(&lab, address, PORT, Duration::from_secs(1));
         let clients = SILENT.map(|address| scope.spawn(move || connect(address)));
         if let Between::Proxy(_) = between {
-            wait_until("the proxy tries both", || lab.descriptors() >= idle + SILENT.len());
+            wait_until("the proxy tries both", || lab.descriptors() >= lab.idle + SILENT.len());
         }
         for (client, address) in clients.into_iter().zip(SILENT) {
             assert_eq!(client.join().unwrap(), ErrorKind::TimedOut, "{address}");
         }
     });
-    wait_until("the proxy gives up", || lab.descriptors() <= idle);
-    lab.end();
+    wait_until("the proxy gives up", || lab.descriptors() <= lab.idle);
 }
 
 /// However much the server has sent before the RST, the client must not take it for the complete answer. Some of these
@@ -118,7 +112,6 @@ pub(crate) fn a_server_that_resets(between: Between) {
         answer_of(&server);
         assert_eq!(error, Err(ErrorKind::ConnectionReset), "after {len} bytes");
     }
-    lab.end();
 }
 
 /// The client's read or its write fails with "connection reset", or both do.
@@ -147,7 +140,6 @@ pub(crate) fn a_server_that_resets_while_the_client_sends(between: Between) {
         let heard = read == Err(ErrorKind::ConnectionReset) || written == ErrorKind::ConnectionReset;
         assert!(heard, "read: {read:?}, write: {written}");
     }
-    lab.end();
 }
 
 pub(crate) fn a_client_that_resets(between: Between) {
@@ -163,7 +155,6 @@ pub(crate) fn a_client_that_resets(between: Between) {
         reset(stream);
     });
     assert_eq!(answer_of(&error), Err(ErrorKind::ConnectionReset));
-    lab.end();
 }
 
 /// Bytes in flight when both sides close still arrive.
@@ -181,5 +172,4 @@ pub(crate) fn both_sides_close_at_once(between: Between) {
     let server = serve_once(&lab, PORT, finish);
     assert_eq!(with_stream(&lab, finish), LEN);
     assert_eq!(answer_of(&server), LEN);
-    lab.end();
 }

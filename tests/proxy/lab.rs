@@ -126,6 +126,8 @@ impl Host {
 /// it are 0.
 pub(crate) struct Lab {
     proxy: Option<Program>,
+    /// The file descriptors of the proxy at first.
+    pub(crate) idle: usize,
     pub(crate) client: Host,
     middle: Host,
     pub(crate) server: Host,
@@ -136,11 +138,12 @@ impl Lab {
     pub(crate) fn new(between: Between, options: &[&str]) -> Self {
         // Each of the tests that run at once needs a dozen descriptors.
         platform::allow_open_files(16_384);
-        let mut lab = Self { proxy: None, client: Host::new(), middle: Host::new(), server: Host::new() };
+        let mut lab = Self { proxy: None, idle: 0, client: Host::new(), middle: Host::new(), server: Host::new() };
         lab.join();
         if let Between::Proxy(stack) = between {
             lab.start_proxy(stack, options);
         }
+        lab.idle = lab.descriptors();
         lab
     }
 
@@ -242,9 +245,16 @@ impl Lab {
         (ticks, waits)
     }
 
-    /// Ends the proxy with a signal, and checks that it succeeds.
-    pub(crate) fn end(mut self) {
-        if let Some(proxy) = self.proxy.take() {
+    /// Waits until the proxy has closed the sockets that it had not at first.
+    pub(crate) fn assert_freed(&self) {
+        wait_until("all sockets are closed", || self.descriptors() <= self.idle);
+    }
+}
+
+/// Ends the proxy with a signal, and checks that it succeeds.
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if let Some(proxy) = self.proxy.take().filter(|_| !thread::panicking()) {
             proxy.signal("-TERM");
             let Ended { status, stderr, .. } = proxy.end();
             assert!(status.success() && !stderr.contains("panicked"), "the proxy: {status}: {stderr}");

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::lab::{Between, Lab, SERVER, SILENT};
-use super::process::{PATIENCE, wait_until};
+use super::process::PATIENCE;
 use super::servers::{answer_of, echo_streams, note_datagrams, reset, serve_once};
 use super::wire::Wire;
 
@@ -31,7 +31,6 @@ fn exchange(mut stream: &TcpStream) {
 /// Fills the proxy with connections. One more gets no answer, the others go on, and the end of one makes room.
 fn connections_up_to(between: Between, options: &[&str], most: usize) {
     let lab = Lab::new(between, options);
-    let idle = lab.descriptors();
     echo_streams(&lab, PORT);
     let mut streams: Vec<_> = (0..most).map(|_| connect(&lab, PATIENCE).unwrap()).collect();
     streams.iter().for_each(exchange);
@@ -42,8 +41,7 @@ fn connections_up_to(between: Between, options: &[&str], most: usize) {
     streams.pop().into_iter().for_each(reset);
     exchange(&connect(&lab, PATIENCE).unwrap());
     streams.into_iter().for_each(reset);
-    wait_until("all sockets are closed", || lab.descriptors() <= idle);
-    lab.end();
+    lab.assert_freed();
 }
 
 pub(crate) fn connections_beyond_max_flows_are_refused(between: Between) {
@@ -62,7 +60,6 @@ pub(crate) fn connections_beyond_max_memory_are_refused(between: Between) {
 /// Clients that never complete anything take only places from each other.
 pub(crate) fn a_flood_of_syns_locks_nobody_out(between: Between) {
     let lab = Lab::new(between, &["--max-flows", "64"]);
-    let idle = lab.descriptors();
     echo_streams(&lab, PORT);
     let mut wire = Wire::new(&lab, (SILENT[0], PORT));
     for round in 0..10 {
@@ -75,15 +72,13 @@ pub(crate) fn a_flood_of_syns_locks_nobody_out(between: Between) {
         exchange(&stream);
         reset(stream);
     }
-    assert!(lab.descriptors() <= idle + 64, "{} sockets", lab.descriptors() - idle);
-    lab.end();
+    assert!(lab.descriptors() <= lab.idle + 64, "{} sockets", lab.descriptors() - lab.idle);
 }
 
 /// More clients than flows, one after another, each with one question. A flow with an answer stays meanwhile: its server
 /// sees one port.
 pub(crate) fn three_thousand_flows_one_after_another(between: Between) {
     let lab = Lab::new(between, &["--max-flows", "500"]);
-    let idle = lab.descriptors();
     let (seen, ports) = mpsc::channel();
     note_datagrams(&lab, PORT, seen);
     lab.client.run(|| {
@@ -110,8 +105,7 @@ pub(crate) fn three_thousand_flows_one_after_another(between: Between) {
     });
     let live: HashSet<_> = ports.try_iter().filter(|(len, _)| *len == 4).map(|(_, port)| port).collect();
     assert_eq!(live.len(), 1, "the ports of the live flow");
-    assert!(lab.descriptors() <= idle + 520, "{} sockets", lab.descriptors() - idle);
-    lab.end();
+    assert!(lab.descriptors() <= lab.idle + 520, "{} sockets", lab.descriptors() - lab.idle);
 }
 
 /// A scan of datagrams without answers does not displace a flow that got one.
@@ -136,14 +130,12 @@ pub(crate) fn a_scan_of_datagrams_displaces_no_flow_with_an_answer(between: Betw
     });
     let live: HashSet<_> = ports.try_iter().map(|(_, port)| port).collect();
     assert_eq!(live.len(), 1, "the ports of the live flow");
-    lab.end();
 }
 
 /// Half-closed connections at rest cost no processor time.
 pub(crate) fn half_closed_connections_rest(between: Between) {
     const REST: u32 = 3;
     let lab = Lab::new(between, &[]);
-    let idle = lab.descriptors();
     echo_streams(&lab, PORT);
     let streams: Vec<_> = (0..50).map(|_| connect(&lab, PATIENCE).unwrap()).collect();
     for mut stream in &streams {
@@ -159,28 +151,25 @@ pub(crate) fn half_closed_connections_rest(between: Between) {
     // A tick is a hundredth of a second.
     assert!(ticks <= 3 && wakes < u64::from(REST) * 10, "{ticks} ticks, {wakes} wake-ups in {REST} seconds");
     streams.into_iter().for_each(reset);
-    wait_until("all sockets are closed", || lab.descriptors() <= idle);
-    lab.end();
+    lab.assert_freed();
 }
 
 /// Connections that end in several ways leave no memory: the first rounds make the proxy allocate all that it needs.
 pub(crate) fn connections_that_end_badly_leave_nothing(between: Between) {
     const MOST_BYTES: u64 = 3 << 20;
     let lab = Lab::new(between, &[]);
-    let idle = lab.descriptors();
     echo_streams(&lab, PORT);
     let round = || {
         let streams: Vec<_> = (0..200).map(|_| connect(&lab, PATIENCE).unwrap()).collect();
         streams.iter().for_each(exchange);
         streams.into_iter().for_each(reset);
-        wait_until("all sockets are closed", || lab.descriptors() <= idle);
+        lab.assert_freed();
     };
     (0..2).for_each(|_| round());
     let early = lab.peak_bytes();
     (0..3).for_each(|_| round());
     let late = lab.peak_bytes();
     assert!(late <= early + MOST_BYTES, "{late} bytes after {early}");
-    lab.end();
 }
 
 /// The device goes down and comes up again under load. The download stalls meanwhile, and goes on.
@@ -202,13 +191,11 @@ pub(crate) fn a_device_that_is_down_for_a_moment(between: Between) {
     stream.read_exact(&mut bytes).unwrap();
     reset(stream);
     assert_eq!(answer_of(&server), Ok(()));
-    lab.end();
 }
 
 /// The server's network is gone. The client resets, and the proxy keeps nothing.
 pub(crate) fn a_server_that_vanishes(between: Between) {
     let lab = Lab::new(between, &["--connect-timeout", "2"]);
-    let idle = lab.descriptors();
     echo_streams(&lab, PORT);
     let streams: Vec<_> = (0..20).map(|_| connect(&lab, PATIENCE).unwrap()).collect();
     streams.iter().for_each(exchange);
@@ -218,6 +205,5 @@ pub(crate) fn a_server_that_vanishes(between: Between) {
         reset(stream);
     }
     assert!(connect(&lab, Duration::from_secs(1)).is_err());
-    wait_until("all sockets are closed", || lab.descriptors() <= idle);
-    lab.end();
+    lab.assert_freed();
 }

@@ -9,7 +9,7 @@ use platform::packet::flags::{ACK, FIN, RST};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::lab::{Between, Lab, SERVER, SERVER_V6, SILENT};
-use super::process::{PATIENCE, wait_until};
+use super::process::PATIENCE;
 use super::servers::{echo_streams, reset};
 use super::wire::{End, Wire};
 
@@ -57,11 +57,9 @@ fn repeat(lab: &Lab, what: &str, mut attempt: impl FnMut() -> io::Result<()> + S
 /// Runs a test with a proxy and servers, and waits until the proxy has closed all sockets.
 fn with_servers(between: Between, test: impl FnOnce(&Lab)) {
     let lab = Lab::new(between, &[]);
-    let idle = lab.descriptors();
     echo_streams(&lab, PORT);
     test(&lab);
-    wait_until("all sockets are closed", || lab.descriptors() <= idle);
-    lab.end();
+    lab.assert_freed();
 }
 
 /// A kernel client resets, and connects again from the same port.
@@ -141,21 +139,18 @@ pub(crate) fn a_port_of_a_client_that_vanished(between: Between) {
     let mut again = wire.connect(SAME, 900_000).unwrap();
     wire.exchange(&mut again);
     wire.send(again, RST | ACK, &[]);
-    lab.end();
 }
 
 /// A client that begins anew while the proxy still waits for the server.
 pub(crate) fn a_syn_with_another_number_while_the_server_is_silent(between: Between) {
     let lab = Lab::new(between, &["--connect-timeout", "3"]);
-    let idle = lab.descriptors();
     let mut wire = Wire::new(&lab, (SILENT[0], PORT));
     for sequence in 0..50 {
         wire.syn(SAME, sequence * 100_000);
     }
     assert_eq!(wire.arrived(Duration::from_secs(1)), None);
     if let Between::Proxy(_) = between {
-        assert!(lab.descriptors() <= idle + 1, "{} sockets", lab.descriptors() - idle);
+        assert!(lab.descriptors() <= lab.idle + 1, "{} sockets", lab.descriptors() - lab.idle);
     }
-    wait_until("all sockets are closed", || lab.descriptors() <= idle);
-    lab.end();
+    lab.assert_freed();
 }

@@ -20,10 +20,10 @@ const PORT: u16 = 7000;
 const SOON: Duration = Duration::from_secs(10);
 
 /// The proxy closes its sockets soon.
-fn assert_freed(lab: &Lab, idle: usize) {
+fn assert_freed(lab: &Lab) {
     let begun = Instant::now();
-    while lab.descriptors() > idle {
-        assert!(begun.elapsed() < SOON, "{} sockets are left", lab.descriptors() - idle);
+    while lab.descriptors() > lab.idle {
+        assert!(begun.elapsed() < SOON, "{} sockets are left", lab.descriptors() - lab.idle);
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -32,7 +32,6 @@ fn assert_freed(lab: &Lab, idle: usize) {
 pub(crate) fn a_half_open_scan(between: Between) {
     const PORTS: u16 = 1000;
     let lab = Lab::new(between, &[]);
-    let idle = lab.descriptors();
     echo_streams(&lab, PORT);
     let mut wire = Wire::new(&lab, (SERVER, PORT));
     for first in (0..PORTS).step_by(50) {
@@ -49,31 +48,27 @@ pub(crate) fn a_half_open_scan(between: Between) {
             }
         }
     }
-    assert_freed(&lab, idle);
-    lab.end();
+    assert_freed(&lab);
 }
 
 /// The clients send a RST while the proxy still waits for the server.
 pub(crate) fn a_client_gives_up_while_the_server_is_silent(between: Between) {
     let lab = Lab::new(between, &[]);
-    let idle = lab.descriptors();
     let mut wire = Wire::new(&lab, (SILENT[0], PORT));
     let ports = 20_000..20_060;
     ports.clone().for_each(|port| wire.syn(port, 1000));
     if let Between::Proxy(_) = between {
-        wait_until("the proxy tries all", || lab.descriptors() >= idle + ports.len());
+        wait_until("the proxy tries all", || lab.descriptors() >= lab.idle + ports.len());
     }
     for (port, next) in ports.zip([1000, 1001].into_iter().cycle()) {
         wire.send(End { port, next, expected: 0 }, RST, &[]);
     }
-    assert_freed(&lab, idle);
-    lab.end();
+    assert_freed(&lab);
 }
 
 /// A kernel that gives up in SYN-SENT says nothing. It just sends no further SYN.
 pub(crate) fn a_kernel_client_gives_up_while_the_server_is_silent(between: Between) {
     let lab = Lab::new(between, &[]);
-    let idle = lab.descriptors();
     lab.client.run(|| {
         let address = SocketAddr::new(SILENT[0].parse::<IpAddr>().unwrap(), PORT);
         let connect = move || TcpStream::connect_timeout(&address, Duration::from_millis(500)).unwrap_err();
@@ -82,14 +77,12 @@ pub(crate) fn a_kernel_client_gives_up_while_the_server_is_silent(between: Betwe
             client.join().unwrap();
         }
     });
-    assert_freed(&lab, idle);
-    lab.end();
+    assert_freed(&lab);
 }
 
 /// A RST ends the connection in each state, and the port works at once.
 pub(crate) fn resets_in_each_state(between: Between) {
     let lab = Lab::new(between, &[]);
-    let idle = lab.descriptors();
     echo_streams(&lab, PORT);
     let mut wire = Wire::new(&lab, (SERVER, PORT));
     for (state, port) in (0..5).zip(30_000..) {
@@ -120,14 +113,12 @@ pub(crate) fn resets_in_each_state(between: Between) {
         wire.exchange(&mut again);
         wire.send(again, RST | ACK, &[]);
     }
-    assert_freed(&lab, idle);
-    lab.end();
+    assert_freed(&lab);
 }
 
 /// The server reads nothing, so the proxy waits to write to it.
 pub(crate) fn a_client_resets_while_the_server_does_not_read(between: Between) {
     let lab = Lab::new(between, &[]);
-    let idle = lab.descriptors();
     let (keep, kept) = mpsc::channel();
     let server = serve_once(&lab, PORT, move |stream| {
         // It stays open until the end of the test.
@@ -142,8 +133,7 @@ pub(crate) fn a_client_resets_while_the_server_does_not_read(between: Between) {
         let _full = stream.write_all(&vec![7; 1_000_000]);
         reset(stream);
     });
-    assert_freed(&lab, idle);
+    assert_freed(&lab);
     keep.send(()).unwrap();
     answer_of(&server);
-    lab.end();
 }

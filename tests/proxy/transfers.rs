@@ -36,7 +36,6 @@ fn iperf3_with(between: Between, options: &[&str]) {
         let received = result["end"]["sum_received"]["bytes"].as_u64().unwrap();
         assert!(received > 25_000_000, "{way:?}: {received} bytes");
     }
-    lab.end();
 }
 
 pub(crate) fn a_large_download_arrives_as_it_was(between: Between) {
@@ -45,7 +44,6 @@ pub(crate) fn a_large_download_arrives_as_it_was(between: Between) {
     let expected = nginx.serve_large();
     let fetch = format!("curl --silent --show-error --fail --max-time 280 http://{SERVER}/large | openssl sha256 -r");
     assert_eq!(lab.client.shell(&fetch), expected);
-    lab.end();
 }
 
 pub(crate) fn several_urls_are_fetched_over_one_connection(between: Between) {
@@ -58,7 +56,6 @@ pub(crate) fn several_urls_are_fetched_over_one_connection(between: Between) {
     let lines: Vec<_> = said.lines().collect();
     assert_eq!(lines[0], format!("1.1 1 {SMALL_BYTES}"), "{said}");
     assert_eq!(lines[1..], vec![format!("1.1 0 {SMALL_BYTES}"); 4], "{said}");
-    lab.end();
 }
 
 /// The server is slow, so that all of them run at once.
@@ -75,7 +72,6 @@ pub(crate) fn two_hundred_downloads_at_once(between: Between) {
         let fetched = fs::read(folder.join(number.to_string())).unwrap();
         assert!(fetched == small, "download {number} is another file of {} bytes", fetched.len());
     }
-    lab.end();
 }
 
 pub(crate) fn everything_over_ipv6(between: Between) {
@@ -90,7 +86,6 @@ pub(crate) fn everything_over_ipv6(between: Between) {
         let answer = dig(&lab, &[&server, transport, "host.test", "AAAA"]);
         assert_eq!(answer, "2001:db8::1\n", "{transport}");
     }
-    lab.end();
 }
 
 /// The proxy keeps nothing of past connections. The first 3,000 make it allocate all that it needs for the next 3,000.
@@ -110,8 +105,7 @@ pub(crate) fn short_connections_leave_nothing(between: Between) {
         assert!(said.lines().all(|connects| connects == "1"), "a connection was used twice: {said}");
         assert_eq!(said.lines().count(), usize::try_from(count).unwrap());
     };
-    let idle = lab.descriptors();
-    let settle = || wait_until("the descriptors of past connections are closed", || lab.descriptors() <= idle);
+    let settle = || wait_until("the descriptors of past connections are closed", || lab.descriptors() <= lab.idle);
     fetch(3000);
     settle();
     let early = lab.peak_bytes();
@@ -119,5 +113,4 @@ pub(crate) fn short_connections_leave_nothing(between: Between) {
     settle();
     let late = lab.peak_bytes();
     assert!(late < early + MOST_BYTES, "{late} bytes after {early}");
-    lab.end();
 }

@@ -3,22 +3,16 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use netstacks::peer::Peers;
 use platform::{Link, TcpStatistics};
 
-use super::worker::Worker;
 use super::{Cancel, Sockets};
-use crate::load::meter::Cost;
 use crate::scenario::Protocol;
 
 /// How long sockets wait before they try a full link again.
 const SOON: Duration = Duration::from_micros(100);
-
-/// How long a client that is done waits at once; it is woken when it is cancelled.
-const LONGEST_REST: Duration = Duration::from_secs(1);
 
 /// The lowest port of a UDP socket.
 const FIRST_PORT: u16 = 1024;
@@ -36,8 +30,6 @@ pub(crate) struct MemorySockets<L> {
     /// The next local port, and how far its ports are apart: threads that share a link have different ones.
     next_port: u16,
     step: u16,
-    /// Runs the stack on this thread, if it has no threads of its own.
-    worker: Option<Worker>,
     /// UDP sockets that are ready at once: new ones, and those for which the link had no room.
     waiting: Vec<usize>,
     /// Room for the numbers of sockets that are ready, and for a datagram.
@@ -63,24 +55,9 @@ impl<L: Link> MemorySockets<L> {
             ports: vec![None; if is_udp { 1 << 16 } else { 0 }],
             next_port: FIRST_PORT.next_multiple_of(count) + index,
             step: count,
-            worker: None,
             waiting: Vec::new(),
             listed: Vec::new(),
             buffer: vec![0; if is_udp { u16::MAX.into() } else { 0 }],
-        }
-    }
-
-    /// The same with the stack of their link on their thread: it runs while they wait.
-    pub(crate) fn with_worker(self, worker: Worker) -> Self {
-        Self { worker: Some(worker), ..self }
-    }
-
-    /// Waits for the peers, and lists the sockets that are ready.
-    fn wait_for_peers(&mut self, longest: Duration) -> io::Result<()> {
-        let Self { peers, listed, worker, .. } = self;
-        match worker {
-            Some(worker) => worker.run(longest, |cx| peers.poll_wait(cx, listed)).unwrap_or(Ok(())),
-            None => peers.wait(longest, listed),
         }
     }
 
@@ -175,7 +152,8 @@ impl<L: Link> Sockets for MemorySockets<L> {
     fn wait(&mut self, end: Instant, due: Option<Instant>, ready: &mut Vec<usize>) -> io::Result<()> {
         let longest = due.map_or(end, |due| due.min(end)).saturating_duration_since(Instant::now());
         // A full link soon has room again: it drops nothing.
-        self.wait_for_peers(if self.waiting.is_empty() { longest } else { longest.min(SOON) })?;
+        let longest = if self.waiting.is_empty() { longest } else { longest.min(SOON) };
+        self.peers.wait(longest, &mut self.listed)?;
         ready.append(&mut self.listed);
         ready.append(&mut self.waiting);
         while let Some(datagram) = self.peers.receive_datagram(&mut self.buffer) {
@@ -190,53 +168,8 @@ impl<L: Link> Sockets for MemorySockets<L> {
         Ok(())
     }
 
-    fn cost(&self) -> Cost {
-        self.worker.as_ref().map_or_else(Cost::of_thread, Worker::cost_of_client)
-    }
-
-    fn rest(&mut self, cancelled: &AtomicBool) {
-        while self.worker.is_some() && !cancelled.load(Ordering::Acquire) {
-            // A link that has failed ends the stack, too, which says so.
-            if self.wait_for_peers(LONGEST_REST).is_err() {
-                break;
-            }
-            // While datagrams wait, every wait ends at once, before the stack has a turn.
-            while self.peers.receive_datagram(&mut self.buffer).is_some() {}
-        }
-    }
-
     fn canceller(&self) -> Cancel {
         let waker = self.peers.waker();
         Box::new(move || waker.wake())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-    use std::sync::Arc;
-
-    use platform::MemoryLink;
-
-    use super::*;
-
-    /// Otherwise the wait ends at once again and again, and the task never runs.
-    #[test]
-    fn a_datagram_does_not_keep_a_client_at_rest_from_its_tasks() {
-        let (link, far) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
-        let mut sender = Peers::new(far, [10, 0, 0, 2].into());
-        sender.send_datagram(7, ([10, 0, 0, 1], FIRST_PORT).into(), b"late").unwrap();
-        sender.wait(Duration::ZERO, &mut Vec::new()).unwrap();
-        let peers = Peers::new(link, [10, 0, 0, 1].into());
-        let (worker, cancelled) = (Worker::new().unwrap(), Arc::new(AtomicBool::new(false)));
-        let (waker, by_task) = (peers.waker(), Arc::clone(&cancelled));
-        let tasks = worker.enter();
-        tokio::spawn(async move {
-            by_task.store(true, Ordering::Release);
-            waker.wake();
-        });
-        drop(tasks);
-        MemorySockets::new(peers, Protocol::Udp, (0, 1)).with_worker(worker).rest(&cancelled);
     }
 }

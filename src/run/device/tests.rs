@@ -7,6 +7,7 @@ use platform::{MemoryLink, Offload};
 
 use super::*;
 use crate::cli::Cli;
+use crate::load::Sides;
 use crate::scenario::Devices;
 
 /// A fault of the other end when it sends packets back.
@@ -75,7 +76,7 @@ fn turn(arguments: &str, fault: Fault) -> (Result<(), LoadError>, Option<Finish>
     let (near, far) = pair(scenario.mtu.into(), 64);
     let facts = DeviceFacts { name: "memory".to_owned(), mtu: 1500, offload: true, tx_queue_len: Some(1024) };
     let shuttle = Shuttle::new(near, &scenario, tun(&scenario), &facts).unwrap();
-    let streams = Stream::split(&scenario);
+    let streams = Streams::of(&scenario).unwrap().each;
     let stream = &streams[0];
     let window = Window::new(1, LinkMeter::new([], || None));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -132,7 +133,7 @@ fn lasts(time: Duration, bytes: u64) {
     let scenario = Scenario { amount: Amount::Time { time, bytes }, ..Scenario::try_from(cli.run).unwrap() };
     let facts = DeviceFacts { name: "memory".to_owned(), mtu: 1500, offload: false, tx_queue_len: None };
     let shuttle = Shuttle::new(near, &scenario, tun(&scenario), &facts).unwrap();
-    let streams = Stream::split(&scenario);
+    let streams = Streams::of(&scenario).unwrap().each;
     let stream = &streams[0];
     let window = Window::new(1, LinkMeter::new([], || None));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -19,7 +19,7 @@ use tokio::task::spawn_blocking;
 use crate::load::meter::{Cost, Meter};
 use crate::load::sockets::kernel;
 use crate::load::window::Window;
-use crate::load::{Clock, Delivered, Load};
+use crate::load::{Clock, Delivered, Figures};
 use crate::remedy::WithRemedy;
 use crate::run::error::RunError;
 use crate::run::failure::{CLIENT, Failure};
@@ -27,7 +27,7 @@ use crate::run::networks::Networks;
 use crate::run::prepared::Prepared;
 use crate::run::process::{ending, last_words};
 use crate::run::server_side::ServerSide;
-use crate::sample::Status;
+use crate::sample::{Measurements, Status};
 use crate::scenario::{Amount, Mode, Scenario};
 
 const PORT: u16 = 5201;
@@ -79,6 +79,33 @@ struct Cpu {
     remote_total: f64,
 }
 
+/// The figures of iperf3, once it has ended. Nothing is seen of it before.
+#[derive(Default)]
+struct Reported(OnceLock<Delivered>);
+
+impl Figures for Reported {
+    /// A task waits for its end.
+    fn awaited(&self) -> Option<usize> {
+        Some(0)
+    }
+
+    fn arrived(&self) -> u64 {
+        0
+    }
+
+    fn timed_bytes(&self) -> u64 {
+        0
+    }
+
+    fn progress(&self) -> Option<(String, &'static str)> {
+        None
+    }
+
+    fn delivered(&self) -> Delivered {
+        self.0.get().cloned().unwrap_or_default()
+    }
+}
+
 /// Prepares iperf3 between addresses of the near and of the far network. `driver` ends if the path between them fails.
 pub(super) async fn prepare(
     scenario: &Scenario,
@@ -92,21 +119,21 @@ pub(super) async fn prepare(
     let client = client(scenario, (near, far), congestion.as_deref());
     let mode = scenario.workload.mode();
     let window = Arc::new(Window::new(1, meter));
-    let delivered = Arc::new(OnceLock::new());
+    let reported = Arc::new(Reported::default());
     let task = {
-        let (window, delivered) = (Arc::clone(&window), Arc::clone(&delivered));
+        let (window, reported) = (Arc::clone(&window), Arc::clone(&reported));
         async move {
             // The end of this task drops the server, which kills it.
             let _server = server;
             window.wait().map_err(|error| Failure::of_transfer(CLIENT, &error))?;
             let report = report(client).await?;
             let end = Some(window.read());
-            let _first = delivered.set(Delivered { end, ..report.delivered(mode)? });
+            let _first = reported.0.set(Delivered { end, ..report.delivered(mode)? });
             Ok(())
         }
     };
     let server = ServerSide::new(driver, task.boxed());
-    Ok(Prepared { congestion, ..Prepared::new(Load::External(delivered), window, server) })
+    Ok(Prepared { congestion, ..Prepared::new(reported as Arc<dyn Figures>, window, server) })
 }
 
 /// Starts the server in the far network, and waits until it listens.
@@ -181,7 +208,7 @@ impl Report {
             Some(Mode::Both) => Some(end.sum_received_bidir_reverse.ok_or_else(none)?),
             _ => None,
         };
-        let read_bytes = back.map_or(0, |sum| sum.bytes);
+        let bytes = received.bytes.checked_add(back.map_or(0, |sum| sum.bytes)).ok_or_else(none)?;
         let seconds = received.seconds.max(back.map_or(0.0, |sum| sum.seconds));
         let elapsed = Duration::try_from_secs_f64(seconds).map_err(|_| none())?;
         let sent: Vec<_> =
@@ -190,15 +217,18 @@ impl Report {
             let bytes = part.sum.bytes.saturating_add(part.sum_bidir_reverse.map_or(0, |sum| sum.bytes));
             Some((Duration::try_from_secs_f64(part.sum.end).ok()?, bytes))
         });
+        let retransmits = sent.iter().try_fold(0_u64, |all, sum| all.checked_add(sum.retransmits?));
+        let retransmits = retransmits.filter(|_| !sent.is_empty());
         let percent = end.cpu_utilization_percent.map(|cpu| cpu.host_total + cpu.remote_total);
         let cpu = percent.and_then(|percent| Duration::try_from_secs_f64(percent / 100.0 * seconds).ok());
         Ok(Delivered {
-            bytes: received.bytes.checked_add(read_bytes).ok_or_else(none)?,
-            read_bytes,
             cost: Cost { cpu, ..Cost::default() },
-            retransmits: (!sent.is_empty())
-                .then(|| sent.iter().try_fold(0_u64, |all, sum| all.checked_add(sum.retransmits?)))
-                .flatten(),
+            figures: Measurements {
+                bytes,
+                bytes_back: back.map(|sum| sum.bytes),
+                retransmits,
+                ..Measurements::default()
+            },
             clock: Some(Clock { elapsed, parts: parts.collect() }),
             ..Delivered::default()
         })

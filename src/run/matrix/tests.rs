@@ -43,19 +43,6 @@ fn executor<F: Fn(usize) -> Result<(), RunError>>(commit: &str, outcome: F) -> F
     Fake { environment, outcome, runs: RefCell::default() }
 }
 
-/// Counts the runs that are left out.
-struct LeftOut(usize);
-
-impl Observer for LeftOut {
-    fn begin(&mut self, _total: Option<usize>, _done: usize, _seed: u64) {}
-    fn run(&mut self, _round: u32, _cell: &Cell, _against: bool) {}
-    fn sample(&mut self, _sample: &Sample) {}
-    fn left_out(&mut self, _reason: Option<&str>) {
-        self.0 += 1;
-    }
-    fn end(&mut self) {}
-}
-
 /// Two cells of loopback, in two rounds, into a file of its own.
 fn plan(folder: &TempDir) -> MatrixPlan {
     let plan = planned("x matrix --layer loopback --runtime current-thread --runs 2 --seed 1 --time 0.1");
@@ -71,7 +58,7 @@ fn statuses(samples: &[Sample]) -> Vec<Status> {
 }
 
 fn made<X: Executor>(plan: &MatrixPlan, this: &X, against: Option<&X>) -> (Vec<Sample>, Result<(), crate::Error>) {
-    matrix(plan, &[], this, against, crate::measure::settled, &mut LeftOut(0))
+    matrix(plan, &[], this, against, crate::measure::settled, &mut Progress::new(io::sink(), false))
 }
 
 /// A process that has no offload, and a program that says its version. Counts the runs that it could not begin, and how
@@ -120,12 +107,12 @@ fn a_process_without_offload_is_left_out_with_it_after_one_try() {
 fn rounds_end_when_each_cell_that_is_not_left_out_is_settled() {
     let plan = planned("x matrix -n external --command true --layer path --mode rr --offload off,on --time 0.1");
     let plan = MatrixPlan { runs: 50, until: Some(0.05), ..plan };
-    let mut left_out = LeftOut(0);
+    let mut progress = Progress::new(io::sink(), false);
     let settled = crate::measure::settled;
     let (samples, ended): (_, Result<(), crate::Error>) =
-        matrix(&plan, &[], &Plain::default(), None, settled, &mut left_out);
+        matrix(&plan, &[], &Plain::default(), None, settled, &mut progress);
     ended.unwrap();
-    assert_eq!([samples.len(), left_out.0], [plan.scenarios.len() / 2 * FEWEST_ROUNDS; 2]);
+    assert_eq!([samples.len(), progress.done - samples.len()], [plan.scenarios.len() / 2 * FEWEST_ROUNDS; 2]);
 }
 
 /// A program that does not start may have offload.
@@ -300,7 +287,8 @@ fn a_settled_cell_is_not_run_again() {
         if readers().count() < 3 { HashSet::new() } else { readers().cloned().collect() }
     };
     let this = executor("new", |_| Ok(()));
-    let (samples, ended): (_, Result<(), crate::Error>) = matrix(&plan, &[], &this, None, settled, &mut LeftOut(0));
+    let (samples, ended): (_, Result<(), crate::Error>) =
+        matrix(&plan, &[], &this, None, settled, &mut Progress::new(io::sink(), false));
     ended.unwrap();
     let of = |mode| samples.iter().filter(|sample| sample.cell.mode() == Some(mode)).count();
     assert_eq!([Mode::Reader, Mode::Writer].map(of), [3, 5]);

@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::cli::Cli;
+use crate::load::Load;
 use crate::load::meter::LinkMeter;
 use crate::run::kernel_load;
 use crate::scenario::{Amount, Protocol, Scenario};
@@ -198,48 +199,49 @@ fn execute(
     runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let target = listener.local_addr().unwrap();
-        let load = Load::of(scenario);
+        let load = Load::of(scenario).unwrap();
         let driver = async { Failure::of_driver(driver.await) }.boxed();
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let udp_target = socket.local_addr().unwrap();
         let datagrams = kernel_load::datagrams_for(socket, &load, scenario.window_bytes).unwrap();
-        let server =
-            ServerSide::spawn(Loopback { listener, fault }, datagrams, driver, (&load, load.streams().len()), |_| {
-                Some(0)
-            });
+        let server = ServerSide::spawn(Loopback { listener, fault }, datagrams, driver, &load, |_| Some(0));
         let meter = LinkMeter::new([], || Some(0));
-        let window = Arc::new(Window::new(load.clients(), meter));
+        let window = Arc::new(Window::new(load.threads(), meter));
         let is_udp = scenario.workload.protocol() == Some(Protocol::Udp);
         let targets = if is_udp { vec![udp_target] } else { vec![target] };
         let (clients, _) = kernel_load::clients(scenario, &load, &targets)?;
-        let supervisor = Supervisor::new(scenario.timeout, scenario.interval, load, window);
+        let supervisor = Supervisor::new(scenario, load.into(), window, None);
         supervisor.supervise(server, clients, Interrupts::catch().unwrap()).await
     })
 }
 
 fn status(arguments: &str, fault: Fault) -> (Status, String) {
-    let outcome = run(arguments, fault, healthy()).unwrap();
-    (outcome.status, outcome.detail.unwrap_or_default())
+    let measured = run(arguments, fault, healthy()).unwrap().measured;
+    (measured.status, measured.detail.unwrap_or_default())
+}
+
+/// The measurements of a scenario that succeeds.
+fn good(scenario: &Scenario, fault: Fault) -> Measurements {
+    let Outcome { measured, counters, .. } = execute(scenario, fault, healthy()).unwrap();
+    assert_eq!((measured.status, counters.drops), (Status::Ok, Some(0)), "{scenario:?}: {:?}", measured.detail);
+    measured
 }
 
 #[test]
 fn all_bytes_arrive_and_are_counted() {
     for arguments in ["-m reader", "-m writer", "-m reader --verify off", "-m writer --verify full --warmup 0"] {
-        let outcome = run(&format!("{arguments} --bytes 3MB"), Fault::None, healthy()).unwrap();
-        assert_eq!(outcome.status, Status::Ok, "{arguments}: {:?}", outcome.detail);
-        assert_eq!(outcome.delivered.bytes, 3_000_000, "{arguments}");
-        assert!(outcome.elapsed > Duration::ZERO, "{arguments}");
-        assert_eq!(outcome.counters.drops, Some(0), "{arguments}");
+        let measured = good(&scenario(&format!("{arguments} --bytes 3MB")), Fault::None);
+        assert_eq!(measured.bytes, 3_000_000, "{arguments}");
+        assert!(measured.elapsed > Duration::ZERO, "{arguments}");
     }
 }
 
 #[test]
 fn a_run_lasts_for_its_time_and_counts_the_bytes_in_it() {
     for mode in ["reader", "writer"] {
-        let outcome = run(&format!("-m {mode} --time 0.2 --verify full"), Fault::None, healthy()).unwrap();
-        assert_eq!(outcome.status, Status::Ok, "{mode}: {:?}", outcome.detail);
-        assert!(outcome.delivered.bytes > 0, "{mode}");
-        assert!(outcome.elapsed >= Duration::from_millis(200), "{mode}: {:?}", outcome.elapsed);
+        let measured = good(&scenario(&format!("-m {mode} --time 0.2 --verify full")), Fault::None);
+        assert!(measured.bytes > 0, "{mode}");
+        assert!(measured.elapsed >= Duration::from_millis(200), "{mode}: {:?}", measured.elapsed);
     }
 }
 
@@ -250,11 +252,10 @@ fn a_run_lasts_for_its_time_and_for_its_bytes() {
         let time = Duration::from_millis(20);
         let amount = Amount::Time { time, bytes: 5_000_000 };
         let scenario = Scenario { amount, ..scenario(&format!("-m {mode} --verify full")) };
-        let outcome = execute(&scenario, Fault::None, healthy()).unwrap();
-        assert_eq!(outcome.status, Status::Ok, "{mode}: {:?}", outcome.detail);
-        let is_slow = outcome.elapsed > time * Amount::STRETCH;
-        assert!(outcome.delivered.bytes >= 5_000_000 || is_slow, "{mode}: {}", outcome.delivered.bytes);
-        assert!(outcome.elapsed >= time, "{mode}: {:?}", outcome.elapsed);
+        let measured = good(&scenario, Fault::None);
+        let is_slow = measured.elapsed > time * Amount::STRETCH;
+        assert!(measured.bytes >= 5_000_000 || is_slow, "{mode}: {}", measured.bytes);
+        assert!(measured.elapsed >= time, "{mode}: {:?}", measured.elapsed);
     }
 }
 
@@ -265,9 +266,8 @@ fn a_run_at_a_low_rate_has_an_end() {
         let time = Duration::from_millis(200);
         let amount = Amount::Time { time, bytes: 1_000_000_000 };
         let scenario = Scenario { amount, ..scenario(&format!("-m {mode} --bitrate 10M --warmup 0")) };
-        let outcome = execute(&scenario, Fault::None, healthy()).unwrap();
-        assert_eq!(outcome.status, Status::Ok, "{mode}: {:?}", outcome.detail);
-        assert!(outcome.elapsed >= time && outcome.delivered.bytes < 5_000_000, "{mode}: {:?}", outcome.elapsed);
+        let measured = good(&scenario, Fault::None);
+        assert!(measured.elapsed >= time && measured.bytes < 5_000_000, "{mode}: {:?}", measured.elapsed);
     }
 }
 
@@ -282,9 +282,8 @@ fn requests_are_answered_and_each_has_its_latency() {
         "-m crr --parallel 20 --request 100 --response 20000",
         "-m crr --parallel 4 --rate 500",
     ] {
-        let outcome = run(&format!("{arguments} --time 0.3"), Fault::None, healthy()).unwrap();
-        assert_eq!(outcome.status, Status::Ok, "{arguments}: {:?}", outcome.detail);
-        let made = outcome.delivered.requested.unwrap();
+        let measured = good(&scenario(&format!("{arguments} --time 0.3")), Fault::None);
+        let made = measured.requests.unwrap();
         assert!(made.answered > 50 && made.errors.is_empty(), "{arguments}: {made:?}");
         // Requests in flight at the end are in it, too; at a rate all that were due.
         let count = made.latency.count();
@@ -303,9 +302,8 @@ fn datagrams_are_sent_at_their_rate_and_counted() {
     for arguments in ["-m reader --datagram 1000", "-m writer --datagram 1000", "-m writer --datagram 12 --verify full"]
     {
         let arguments = format!("{arguments} --protocol udp --bitrate 4M --time 0.5");
-        let outcome = run(&arguments, Fault::None, healthy()).unwrap();
-        assert_eq!(outcome.status, Status::Ok, "{arguments}: {:?}", outcome.detail);
-        let (datagrams, bytes) = (outcome.delivered.datagrams.unwrap(), outcome.delivered.bytes);
+        let measured = good(&scenario(&arguments), Fault::None);
+        let (datagrams, bytes) = (measured.datagrams.unwrap(), measured.bytes);
         let len = if arguments.contains("1000") { 1000 } else { 12 };
         let due = 4_000_000.0 * 0.5 / 8.0 / len as f64;
         assert!((0.9 * due..=due + 1.0).contains(&(datagrams.sent as f64)), "{arguments}: {datagrams:?}");
@@ -320,9 +318,8 @@ fn datagrams_are_sent_at_their_rate_and_counted() {
 fn requests_over_udp_are_answered_and_each_has_its_latency() {
     for arguments in ["", "--parallel 20 --request 100 --response 1400 --verify full", "--parallel 5 --rate 500"] {
         let arguments = format!("-m rr --protocol udp --time 0.3 {arguments}");
-        let outcome = run(&arguments, Fault::None, healthy()).unwrap();
-        assert_eq!(outcome.status, Status::Ok, "{arguments}: {:?}", outcome.detail);
-        let (made, datagrams) = (outcome.delivered.requested.unwrap(), outcome.delivered.datagrams.unwrap());
+        let measured = good(&scenario(&arguments), Fault::None);
+        let (made, datagrams) = (measured.requests.unwrap(), measured.datagrams.unwrap());
         assert!(made.answered > 50 && made.errors.is_empty(), "{arguments}: {made:?}");
         assert!(datagrams.lost() * 20 < datagrams.sent, "{arguments}: {datagrams:?}");
         assert_eq!(datagrams.duplicated, 0, "{arguments}: {datagrams:?}");
@@ -335,9 +332,8 @@ fn requests_over_udp_are_answered_and_each_has_its_latency() {
 fn a_stream_sends_at_its_bit_rate() {
     for arguments in ["-m reader --time 0.5", "-m writer --time 0.5", "-m reader --bytes 5MB", "-m writer --bytes 5MB"]
     {
-        let outcome = run(&format!("{arguments} --bitrate 80M --warmup 20MB"), Fault::None, healthy()).unwrap();
-        assert_eq!(outcome.status, Status::Ok, "{arguments}: {:?}", outcome.detail);
-        let bits = outcome.delivered.bytes as f64 * 8.0 / outcome.elapsed.as_secs_f64();
+        let measured = good(&scenario(&format!("{arguments} --bitrate 80M --warmup 20MB")), Fault::None);
+        let bits = measured.bytes as f64 * 8.0 / measured.elapsed.as_secs_f64();
         // The kernel's buffers hold no bytes of the warm-up: the server has acknowledged it.
         assert!((40e6..=85e6).contains(&bits), "{arguments}: {bits}");
     }
@@ -349,9 +345,8 @@ fn a_stream_sends_at_its_bit_rate() {
 fn a_pause_of_the_server_is_in_the_latencies_of_a_rate() {
     let share_of_pauses = PAUSE.div_duration_f64(PERIOD);
     let quantile = |arguments: &str, share| {
-        let outcome = run(&format!("-m rr --time 1 {arguments}"), Fault::Pauses, healthy()).unwrap();
-        assert_eq!(outcome.status, Status::Ok, "{arguments}: {:?}", outcome.detail);
-        Duration::from_micros(outcome.delivered.requested.unwrap().latency.quantile_us(share).unwrap() as u64)
+        let measured = good(&scenario(&format!("-m rr --time 1 {arguments}")), Fault::Pauses);
+        Duration::from_micros(measured.requests.unwrap().latency.quantile_us(share).unwrap() as u64)
     };
     // Half of the requests that are due in a pause wait for half of its length or more.
     assert!(quantile("--rate 500", 1.0 - share_of_pauses / 2.0) >= PAUSE / 3);
@@ -388,8 +383,8 @@ fn a_leak_for_each_connection_is_found() {
 #[ignore = "the test above runs it in a process of its own"]
 fn the_memory_of_a_connection() {
     let leak = std::env::var("LEAK").unwrap().parse().unwrap();
-    let outcome = run("-m idle --parallel 2000 --time 0.1", Fault::Leak(leak), healthy()).unwrap();
-    let bytes = outcome.delivered.requested.unwrap().idle.unwrap().bytes_per_connection();
+    let measured = good(&scenario("-m idle --parallel 2000 --time 0.1"), Fault::Leak(leak));
+    let bytes = measured.idle.unwrap().bytes_per_connection();
     println!("bytes: {}", bytes.map_or_else(|| "unknown".to_owned(), |bytes| bytes.to_string()));
 }
 
@@ -413,34 +408,33 @@ fn every_failure_of_a_request_has_a_status_and_a_count() {
 
 #[test]
 fn a_run_knows_that_it_was_not_stopped() {
-    let outcome = run("-m reader --time 0.1", Fault::None, healthy()).unwrap();
-    assert!(outcome.stopped.is_some_and(|stopped| stopped < outcome.elapsed), "{:?}", outcome.stopped);
-    assert!(outcome.stolen_share.is_none_or(|share| (0.0..=1.0).contains(&share)), "{:?}", outcome.stolen_share);
+    let measured = good(&scenario("-m reader --time 0.1"), Fault::None);
+    let stopped = measured.stopped_seconds;
+    assert!(stopped.is_some_and(|stopped| stopped < measured.elapsed.as_secs_f64()), "{stopped:?}");
+    assert!(measured.stolen_share.is_none_or(|share| (0.0..=1.0).contains(&share)), "{:?}", measured.stolen_share);
 }
 
 #[test]
 fn the_intervals_add_up_to_the_bytes_that_arrived() {
     for arguments in ["-m reader --time 1", "-m writer --time 1", "-m reader --bytes 3MB", "-m writer --bytes 3MB"] {
-        let outcome = run(&format!("{arguments} --interval 0.05"), Fault::None, healthy()).unwrap();
-        assert_eq!(outcome.status, Status::Ok, "{arguments}: {:?}", outcome.detail);
-        let parts = &outcome.intervals;
-        assert_eq!(parts.iter().map(|part| part.bytes).sum::<u64>(), outcome.delivered.bytes, "{arguments}: {parts:?}");
+        let measured = good(&scenario(&format!("{arguments} --interval 0.05")), Fault::None);
+        let parts = &measured.intervals;
+        assert_eq!(parts.iter().map(|part| part.bytes).sum::<u64>(), measured.bytes, "{arguments}: {parts:?}");
         assert!(parts.is_sorted_by(|earlier, later| earlier.end < later.end), "{arguments}: {parts:?}");
-        assert_eq!(parts.last().unwrap().end, outcome.elapsed, "{arguments}");
-        assert!(parts.len() <= outcome.elapsed.as_millis() as usize / 50 + 1, "{arguments}: {parts:?}");
+        assert_eq!(parts.last().unwrap().end, measured.elapsed, "{arguments}");
+        assert!(parts.len() <= measured.elapsed.as_millis() as usize / 50 + 1, "{arguments}: {parts:?}");
         assert!(arguments.contains("--bytes") || parts.len() >= 2, "{arguments}: {parts:?}");
     }
-    assert!(run("-m reader --bytes 1MB", Fault::None, healthy()).unwrap().intervals.is_empty());
+    assert!(good(&scenario("-m reader --bytes 1MB"), Fault::None).intervals.is_empty());
 }
 
 #[test]
 fn the_thirds_of_a_server_that_slows_down_show_it() {
-    let outcome = run("-m rr --time 1.5", Fault::Slows(Duration::from_millis(800)), healthy()).unwrap();
-    assert_eq!(outcome.status, Status::Ok, "{:?}", outcome.detail);
-    let [first, second, last] = outcome.thirds.unwrap();
+    let measured = good(&scenario("-m rr --time 1.5"), Fault::Slows(Duration::from_millis(800)));
+    let [first, second, last] = measured.thirds.unwrap();
     assert!(last < first / 2, "{first}, {second}, {last}");
-    assert_eq!(first + second + last, outcome.delivered.bytes);
-    assert_eq!(run("-m reader --bytes 1MB", Fault::None, healthy()).unwrap().thirds, None, "it is too short");
+    assert_eq!(first + second + last, measured.bytes);
+    assert_eq!(good(&scenario("-m reader --bytes 1MB"), Fault::None).thirds, None, "it is too short");
 }
 
 #[test]
@@ -497,7 +491,7 @@ fn a_panic_ends_the_run_at_once_with_its_message() {
     }
     let begin = Instant::now();
     let outcome = run("-m reader --bytes 1MB", Fault::Stall(0), async { panic!("a bug in the driver") }).unwrap();
-    assert_eq!(outcome.status, Status::Panicked);
+    assert_eq!(outcome.measured.status, Status::Panicked);
     assert!(begin.elapsed() < Duration::from_secs(5));
 }
 
@@ -508,8 +502,8 @@ fn a_driver_that_fails_ends_the_run_at_once_with_its_error() {
     for (error, status) in [(io::Error::other("the device is gone"), Status::DeviceLost), (fault, Status::Panicked)] {
         let message = error.to_string();
         let outcome = run("-m reader --bytes 1TB", Fault::None, async { Err(error) }).unwrap();
-        assert_eq!(outcome.status, status);
-        assert!(outcome.detail.unwrap().contains(&message));
+        assert_eq!(outcome.measured.status, status);
+        assert!(outcome.measured.detail.unwrap().contains(&message));
     }
     assert!(begin.elapsed() < Duration::from_secs(5));
 }
@@ -530,7 +524,8 @@ fn an_unknown_congestion_control_is_reported_as_missing() {
 /// A thread that runs a stack may be stuck in it.
 #[tokio::test]
 async fn a_client_that_does_not_end_is_left_behind() {
-    let load = Load::of(&scenario("-m writer"));
+    let scenario = Scenario { timeout: Duration::from_millis(10), ..scenario("-m writer") };
+    let load = Load::of(&scenario).unwrap();
     let window = Arc::new(Window::new(1, LinkMeter::new([], || Some(0))));
     let server = ServerSide::new(future::pending().boxed(), future::pending().boxed());
     let deliver = Box::new(|_: &Window| {
@@ -539,40 +534,9 @@ async fn a_client_that_does_not_end_is_left_behind() {
         }
     });
     let client = Client { deliver, cancel: Box::new(|| ()) };
-    let supervisor = Supervisor::new(Duration::from_millis(10), None, load, window);
+    let supervisor = Supervisor::new(&scenario, load.into(), window, None);
     let outcome = supervisor.supervise(server, vec![client], Interrupts::catch().unwrap()).await.unwrap();
-    assert_eq!(outcome.status, Status::Timeout, "{:?}", outcome.detail);
-}
-
-/// The connection of a client that is done, whose stack panics: at once, or when it is cancelled.
-struct PanicsAtRest(Option<std::sync::mpsc::Receiver<()>>);
-
-impl Rest for PanicsAtRest {
-    fn rest(&mut self) {
-        if let Some(cancelled) = &self.0 {
-            cancelled.recv().unwrap();
-        }
-        panic!("a bug at rest");
-    }
-}
-
-#[tokio::test]
-async fn a_panic_of_a_client_that_is_done_is_reported() {
-    for is_late in [false, true] {
-        // The server never ends. If it is late, only the client is awaited.
-        let load = Load::of(&scenario(if is_late { "-m rr" } else { "-m writer" }));
-        assert_eq!(load.ends(), !is_late);
-        let window = Arc::new(Window::new(1, LinkMeter::new([], || Some(0))));
-        let server = ServerSide::new(future::pending().boxed(), future::pending().boxed());
-        let (cancel, cancelled) = std::sync::mpsc::channel();
-        let connection = PanicsAtRest(is_late.then_some(cancelled));
-        let deliver = Box::new(|_: &Window| (Box::new(connection) as Box<dyn Rest>, Ok(())));
-        let client = Client { deliver, cancel: Box::new(move || cancel.send(()).unwrap_or_default()) };
-        let supervisor = Supervisor::new(Duration::from_secs(5), None, load, window);
-        let outcome = supervisor.supervise(server, vec![client], Interrupts::catch().unwrap()).await.unwrap();
-        assert_eq!(outcome.status, Status::Panicked, "{:?}", outcome.detail);
-        assert!(outcome.detail.unwrap().contains("a bug at rest"));
-    }
+    assert_eq!(outcome.measured.status, Status::Timeout, "{:?}", outcome.measured.detail);
 }
 
 /// A connection at rest must live, also one that is half-closed.

@@ -34,7 +34,10 @@ fn the_bytes_that_were_received_count() {
         ),
     );
     let delivered = report.delivered(Some(Mode::Writer)).unwrap();
-    assert_eq!((delivered.bytes, delivered.read_bytes, delivered.retransmits), (1200, 0, Some(2)));
+    assert_eq!(
+        (delivered.figures.bytes, delivered.figures.bytes_back, delivered.figures.retransmits),
+        (1200, None, Some(2))
+    );
     assert_eq!(delivered.clock.as_ref().unwrap().elapsed, Duration::from_millis(2500));
     assert_eq!(delivered.cost.cpu, Some(Duration::from_millis(1250)));
     assert_eq!(ends(&delivered), [(1000, 600), (2000, 700)]);
@@ -51,7 +54,10 @@ fn the_bytes_of_both_directions_are_added() {
         sum(1.1, 40, None)
     );
     let delivered = report(&[interval], &end).delivered(Some(Mode::Both)).unwrap();
-    assert_eq!((delivered.bytes, delivered.read_bytes, delivered.retransmits), (130, 40, Some(7)));
+    assert_eq!(
+        (delivered.figures.bytes, delivered.figures.bytes_back, delivered.figures.retransmits),
+        (130, Some(40), Some(7))
+    );
     assert_eq!(delivered.clock.as_ref().unwrap().elapsed, Duration::from_millis(1100));
     assert_eq!(ends(&delivered), [(1000, 150)]);
 }
@@ -68,7 +74,7 @@ fn figures_that_are_too_large_are_refused() {
     let report = report(&[interval], &end);
     assert!(report.delivered(Some(Mode::Both)).is_err());
     let delivered = report.delivered(Some(Mode::Writer)).unwrap();
-    assert_eq!((delivered.bytes, delivered.retransmits), (u64::MAX, Some(u64::MAX)));
+    assert_eq!((delivered.figures.bytes, delivered.figures.retransmits), (u64::MAX, Some(u64::MAX)));
     assert_eq!(ends(&delivered), [(1000, u64::MAX)]);
 }
 
@@ -77,7 +83,7 @@ fn a_figure_that_is_not_reported_is_unknown() {
     let without = |end: &str| report(&[], end).delivered(Some(Mode::Writer));
     assert!(without("\"sum_sent\": null").unwrap_err().detail.contains("received"));
     let delivered = without(&format!("\"sum_received\": {}", sum(1.0, 9, None))).unwrap();
-    assert_eq!((delivered.retransmits, delivered.cost.cpu), (None, None));
+    assert_eq!((delivered.figures.retransmits, delivered.cost.cpu), (None, None));
     assert_eq!(ends(&delivered), []);
     let one_way = report(&[], &format!("\"sum_received\": {}", sum(1.0, 9, None)));
     assert!(one_way.delivered(Some(Mode::Both)).is_err());

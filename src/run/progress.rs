@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::plan::about;
-use crate::run::Observer;
 use crate::sample::Sample;
 use crate::scenario::{Cell, plural};
 
@@ -19,7 +18,7 @@ pub struct Progress<W> {
     terminal: bool,
     /// `None` if it is not known when the matrix ends.
     total: Option<usize>,
-    done: usize,
+    pub(super) done: usize,
     round: u32,
     begun: Instant,
     /// The runs that were made before it began.
@@ -78,10 +77,10 @@ impl<W: Write> Progress<W> {
             }
         }
     }
-}
 
-impl<W: Write> Observer for Progress<W> {
-    fn begin(&mut self, total: Option<usize>, done: usize, seed: u64) {
+    /// The matrix begins. It has `total` runs, if that is known, and `done` of them were made before. `seed` determines their
+    /// order.
+    pub(super) fn begin(&mut self, total: Option<usize>, done: usize, seed: u64) {
         (self.total, self.done, self.earlier, self.begun) = (total, done, done, Instant::now());
         let runs = match (total, done) {
             (Some(total), 0) => format!("{}; ", plural(total, "run")),
@@ -102,7 +101,8 @@ impl<W: Write> Observer for Progress<W> {
         }
     }
 
-    fn run(&mut self, round: u32, cell: &Cell, against: bool) {
+    /// A run of a cell begins, by this program or by the other build.
+    pub(super) fn run(&mut self, round: u32, cell: &Cell, against: bool) {
         if round > self.round && self.round > 0 {
             self.correct();
         }
@@ -113,7 +113,8 @@ impl<W: Write> Observer for Progress<W> {
         }
     }
 
-    fn sample(&mut self, sample: &Sample) {
+    /// The run has ended.
+    pub(super) fn sample(&mut self, sample: &Sample) {
         self.advance();
         let result = if sample.is_ok() {
             match (sample.requests_per_second(), sample.connections_per_mb()) {
@@ -135,14 +136,16 @@ impl<W: Write> Observer for Progress<W> {
         }
     }
 
-    fn left_out(&mut self, reason: Option<&str>) {
+    /// A run is left out. The first of its kind has the reason.
+    pub(super) fn left_out(&mut self, reason: Option<&str>) {
         self.advance();
         if let Some(reason) = reason {
             self.line(&format!("left out: {reason}"));
         }
     }
 
-    fn end(&mut self) {
+    /// The matrix ends.
+    pub(super) fn end(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }
