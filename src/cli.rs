@@ -415,7 +415,11 @@ pub struct List<T>(pub Vec<T>);
 
 /// A list of stacks.
 fn stacks(text: &str) -> Result<List<StackKind>, String> {
-    words::values("netstack", text).iter().map(|name| StackKind::from_str(name, false)).collect::<Result<_, _>>().map(List)
+    words::values("netstack", text)
+        .iter()
+        .map(|name| StackKind::from_str(name, false))
+        .collect::<Result<_, _>>()
+        .map(List)
 }
 
 /// The values of `--repairs`: `all` and `none`, separated by commas, or one value of names.
@@ -438,16 +442,33 @@ pub fn command() -> clap::Command {
         NOT_OF_FORWARDERS.contains(&id) || is_property(id) && !has(&of_forwarder, id)
     };
     let hide = |arg: clap::Arg, is_hidden: bool| if is_hidden { arg.hide(true) } else { arg };
-    let hide_forwarder = |command: clap::Command| command.mut_args(|arg| { let is = only_forwarder(&arg); hide(arg, is) });
-    hide_forwarder(Cli::command())
-        .mut_subcommand("matrix", hide_forwarder)
-        .mut_subcommand("forward", |command| command.mut_args(|arg| { let is = no_forwarder(&arg); hide(arg, is).hide_short_help(false) }))
+    let hide_forwarder = |command: clap::Command| {
+        command.mut_args(|arg| {
+            let is = only_forwarder(&arg);
+            hide(arg, is)
+        })
+    };
+    hide_forwarder(Cli::command()).mut_subcommand("matrix", hide_forwarder).mut_subcommand("forward", |command| {
+        command.mut_args(|arg| {
+            let is = no_forwarder(&arg);
+            hide(arg, is).hide_short_help(false)
+        })
+    })
 }
 
 /// Settings that forwarders alone have, and those that they do not have.
 const OF_FORWARDERS: [&str; 6] = ["forwarder", "go_forwarder", "near_name", "far_name", "near_addr", "far_addr"];
 const NOT_OF_FORWARDERS: [&str; 11] = [
-    "upstream", "release", "command", "link_seed", "interval", "netns", "tun_name", "tun_addr", "tun_dest", "tun_mask",
+    "upstream",
+    "release",
+    "command",
+    "link_seed",
+    "interval",
+    "netns",
+    "tun_name",
+    "tun_addr",
+    "tun_dest",
+    "tun_mask",
     "current_thread",
 ];
 

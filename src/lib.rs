@@ -18,7 +18,10 @@ pub mod proxy;
 pub mod remedy;
 pub mod run;
 
-pub use frontend::{cli, measure, plan, program, report, sample, scenario};
+pub mod cli;
+pub mod plan;
+
+pub use results::{cell, measure, plural, program, report, sample, units};
 
 use std::env;
 use std::io::{self, BufReader, IsTerminal, Write};
@@ -28,13 +31,13 @@ use std::slice;
 use conformance::{Ran, Recording};
 use platform::Class;
 
-use crate::cli::{Cli, DEFAULT_FLOOR, Format};
+use crate::cli::{Cli, DEFAULT_FLOOR};
 use crate::measure::{CellSummary, CompareError, Comparison, Summary};
+use crate::plan::scenario::Scenario;
 use crate::plan::{ConformPlan, MatrixPlan, Plan, PlanError};
-use crate::report::{SaveError, Series};
+use crate::report::{Format, SaveError, Series};
 use crate::run::{Executor, ProcessExecutor, RunError, TunExecutor};
 use crate::sample::{Appender, Environment, FileError, Head, Origin, Sample, SampleFile, Score, Status};
-use crate::scenario::{Scenario, plural};
 
 /// The commit and the version of tokio of this program, if its build script knew them.
 const ORIGIN: Origin =
@@ -142,10 +145,7 @@ pub fn main(cli: Cli) -> Result<(), Error> {
     // Not locked: a panic in another thread must be able to print.
     let (out, err) = (&mut io::stdout(), &mut io::stderr());
     match Plan::try_from(cli)? {
-        Plan::Child => match run::child(&TunExecutor, BufReader::new(io::stdin()), io::stdout())? {
-            Some(sample) => succeeded(sample),
-            None => Ok(()),
-        },
+        Plan::Child => Ok(run::child(BufReader::new(io::stdin()), io::stdout())?),
         plan => main_with(plan, &TunExecutor, ProcessExecutor::new, Console { out, err, terminal, columns }),
     }
 }
@@ -166,11 +166,10 @@ pub fn main_with<X: Executor>(
     match plan {
         Plan::Run { scenario, json } => one_run(&scenario, json, within, console),
         Plan::Matrix(plan) => matrix(&plan, apart, console),
-        Plan::Compare { old, new, builds: [old_build, new_build], floor, relative } => {
+        Plan::Compare { old, new, builds: [old_build, new_build], floor } => {
             let old = SampleFile::read(&old)?.into_samples(old_build, "--old-build")?;
             let new = SampleFile::read(&new)?.into_samples(new_build, "--new-build")?;
-            let compare = if relative { Comparison::relative } else { Comparison::of };
-            verdict(&compare(&old, &new, floor)?, &old, &new, console.out)
+            verdict(&Comparison::of(&old, &new, floor)?, &old, &new, console.out)
         }
         Plan::ComparePrograms { file, programs, build, floor } => {
             let [old, new] = SampleFile::read(&file)?.into_programs(programs, build, "--new-build")?;
@@ -186,7 +185,6 @@ pub fn main_with<X: Executor>(
         Plan::Doctor => doctor(&apart(platform::this_program()), console.out),
         Plan::Completions(shell) => Ok(console.out.write_all(&cli::completions(shell))?),
         Plan::Man => Ok(console.out.write_all(&cli::manual()?)?),
-        Plan::Schema => Ok(write!(console.out, "{}", sample::schema())?),
         // `main` does this task: only a separate process is a child.
         Plan::Child => Ok(()),
     }

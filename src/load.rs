@@ -31,8 +31,9 @@ use self::error::LoadError;
 use self::meter::{Cost, Snapshot};
 use self::sockets::Sockets;
 use self::sockets::kernel::Bulk;
+use crate::cell::Protocol;
+use crate::plan::scenario::Scenario;
 use crate::sample::Measurements;
-use crate::scenario::{Protocol, Scenario};
 
 /// Makes the table of the loads, and everything that depends on their kind.
 macro_rules! loads {
@@ -218,7 +219,7 @@ pub(crate) struct Clock {
 
 /// The number of client threads of a scenario: more than sockets would have nothing to do.
 fn threads(scenario: &Scenario, default: usize, sockets: usize) -> usize {
-    scenario.client_threads.map_or(default, usize::from).min(sockets).max(1)
+    scenario.cell.client_threads.map_or(default, |threads| threads.get().into()).min(sockets).max(1)
 }
 
 /// A client for each thread, which has its part of so many sockets. `client` makes it, of the number of the thread, its part

@@ -1,13 +1,13 @@
 //! The `rust-tun-perf` command.
 
+use std::env;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
-use rust_tun_perf::cli::Cli;
+use rust_tun_perf::cli;
 
 fn main() -> ExitCode {
-    match rust_tun_perf::main(Cli::parse()) {
+    match rust_tun_perf::main(cli::parse(env::args_os()).unwrap_or_else(|error| error.exit())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.is_closed_pipe() => ExitCode::from(error.exit_code()),
         Err(error) => {

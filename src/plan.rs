@@ -97,7 +97,8 @@ fn of_parser(error: &clap::Error) -> PlanError {
         _ => "options".to_owned(),
     };
     let text = error.to_string();
-    let lines = text.trim_start_matches("error: ").lines().take_while(|line| !line.is_empty() && !line.starts_with("Usage"));
+    let lines =
+        text.trim_start_matches("error: ").lines().take_while(|line| !line.is_empty() && !line.starts_with("Usage"));
     PlanError::new(option, lines.map(str::trim).collect::<Vec<_>>().join(" "))
 }
 

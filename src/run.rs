@@ -52,7 +52,6 @@ mod profile;
 mod program;
 mod progress;
 mod protocol;
-mod proxy;
 mod runtime;
 mod serve;
 mod server_side;
@@ -87,13 +86,14 @@ pub use self::serve::serve;
 use self::networks::Networks;
 use self::prepared::{Prepared, RunOutput};
 use self::profile::profiled;
-use self::runtime::runtime;
+use self::runtime::{processors, runtime};
 use self::supervise::{Outcome, seconds};
+use crate::cell::{Cell, Generator, Mode, Runtime, Subject, Verify};
 use crate::load::Load;
 use crate::load::meter::Cost;
+use crate::plan::scenario::{Devices, Scenario};
 use crate::remedy::WithRemedy;
 use crate::sample::{CpuTime, Measurements, Sample, SwitchFacts};
-use crate::scenario::{Cell, Conditions, Devices, Generator, Mode, RuntimeKind, Scenario, Subject, Verify};
 
 /// How long the runtime's threads may take to end.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -135,13 +135,13 @@ enum Network {
 /// Runs a scenario.
 fn execute(scenario: &Scenario) -> Result<Sample, RunError> {
     // A carrier draws its own flame graph.
-    let profile = scenario.profile.as_deref().filter(|_| !scenario.subject.is_carrier());
-    let title = Cell::planned(scenario).to_string();
+    let profile = scenario.profile.as_deref().filter(|_| !scenario.cell.subject().is_carrier());
+    let title = scenario.planned().to_string();
     profiled(&title, profile, Sample::is_ok, || {
         let started = SystemTime::now();
         let network = enter_network(scenario)?;
         let load = Load::of(scenario).ok_or_else(|| unfit(scenario))?;
-        let runtime = probe(scenario, &load).and_then(|()| runtime(runtime_kind(scenario), scenario.pin.as_ref())).map_err(|source| {
+        let runtime = probe(scenario, &load).and_then(|()| runtime(workers(&scenario.cell), scenario.cell.pin.as_ref())).map_err(|source| {
             platform::Error::new(Class::Failed, "start", "the runtime and the clients", source)
                 .remedy("raise the limits on processes and open files (ulimit -u, ulimit -n), or lower --worker-threads and --parallel")
         })?;
@@ -162,7 +162,7 @@ fn execute(scenario: &Scenario) -> Result<Sample, RunError> {
 /// over memory does neither. The kernel's loopback changes nothing, so it uses the host's network if there is no
 /// permission for another.
 fn enter_network(scenario: &Scenario) -> Result<Network, RunError> {
-    match scenario.subject {
+    match scenario.cell.subject() {
         Subject::Forward(forwarder) => {
             if !platform::netns_supported() {
                 return Err(platform::Error::unsupported(
@@ -177,8 +177,7 @@ fn enter_network(scenario: &Scenario) -> Result<Network, RunError> {
         }
         subject
             if !scenario.isolated
-                && (matches!(subject, Subject::Proxy(_) | Subject::Program(_) | Subject::Kernel)
-                    || subject.has_process()) =>
+                && (matches!(subject, Subject::Program(_) | Subject::Kernel) || subject.has_process()) =>
         {
             let source = io::Error::new(io::ErrorKind::Unsupported, "it needs networks of its own");
             let operation = "run two sides in";
@@ -186,15 +185,13 @@ fn enter_network(scenario: &Scenario) -> Result<Network, RunError> {
                 .remedy("only Linux has networks of a run's own; on Linux leave out --netns host")
                 .into())
         }
-        Subject::Proxy(_) | Subject::Program(_) | Subject::Kernel => {
-            Ok(Network::Pair(Networks::new()?, platform::this_program()))
-        }
+        Subject::Program(_) | Subject::Kernel => Ok(Network::Pair(Networks::new()?, platform::this_program())),
         Subject::Stack(_) => Ok(Network::Host),
         _ if !scenario.isolated => Ok(Network::Host),
         Subject::Path(_) | Subject::Device => {
             let command = external::command(scenario)?;
             if let Some(command) = command {
-                let has_link = scenario.conditions != Conditions::default();
+                let has_link = !scenario.cell.impairments.is_none();
                 let networks =
                     if has_link { Some(Networks::new()?) } else { platform::enter_netns().map(|()| None)? };
                 return Ok(Network::With(command, networks));
@@ -209,19 +206,19 @@ fn enter_network(scenario: &Scenario) -> Result<Network, RunError> {
     }
 }
 
-/// The runtime of the stack and its server. A carrier has its own runtime, so its load gets all processors.
-fn runtime_kind(scenario: &Scenario) -> RuntimeKind {
-    if scenario.subject.is_carrier() { RuntimeKind::MultiThread(None) } else { scenario.runtime }
+/// The workers of the runtime of the stack and its server; none on the current-thread runtime. A carrier has its own runtime, so
+/// its load gets all processors.
+fn workers(cell: &Cell) -> Option<usize> {
+    match cell.runtime {
+        _ if cell.subject().is_carrier() => Some(processors()),
+        Runtime::CurrentThread => None,
+        Runtime::MultiThread => Some(cell.worker_threads.map_or_else(processors, |workers| workers.get().into())),
+    }
 }
 
 /// The threads that a run starts.
 fn threads(scenario: &Scenario, load: &Load) -> usize {
-    let workers = match runtime_kind(scenario) {
-        RuntimeKind::CurrentThread => 0,
-        RuntimeKind::MultiThread(Some(workers)) => workers.get(),
-        RuntimeKind::MultiThread(None) => platform::parallelism().unwrap_or(1),
-    };
-    workers + load.threads() + WATCHERS
+    workers(&scenario.cell).unwrap_or(0) + load.threads() + WATCHERS
 }
 
 /// Checks that the system has enough threads and descriptors for a run. Tokio panics if one is missing, and a runtime
@@ -229,7 +226,7 @@ fn threads(scenario: &Scenario, load: &Load) -> usize {
 fn probe(scenario: &Scenario, load: &Load) -> io::Result<()> {
     let [clients, servers] = load.descriptors();
     // A stack's server has no sockets.
-    let is_stack = matches!(scenario.subject, Subject::Device | Subject::Stack(_) | Subject::Path(_));
+    let is_stack = matches!(scenario.cell.subject(), Subject::Device | Subject::Stack(_) | Subject::Path(_));
     let sockets = if is_stack { clients } else { clients + servers };
     // A carrier has the same limit, and may need more.
     platform::allow_open_files((3 * clients + 2 * DESCRIPTORS) as u64);
@@ -254,7 +251,7 @@ async fn prepare(
     network: &Network,
     interrupts: &mut Interrupts,
 ) -> Result<Prepared, RunError> {
-    match (scenario.subject, &scenario.devices, network) {
+    match (scenario.cell.subject(), &scenario.devices, network) {
         (Subject::Path(_), Devices::Tun(tun), Network::With(command, networks)) => {
             external::prepare((scenario, load), tun, command, networks.as_ref(), interrupts).await
         }
@@ -270,9 +267,6 @@ async fn prepare(
         (Subject::Kernel, Devices::Tun(tun), Network::Pair(networks, _)) => {
             kernel::prepare(scenario, load, tun, networks)
         }
-        (Subject::Proxy(_), Devices::Tun(tun), Network::Pair(networks, _)) => {
-            proxy::prepare(scenario, load, tun, networks, interrupts).await
-        }
         (Subject::Program(_), Devices::Tun(tun), Network::Pair(networks, _)) => {
             program::prepare(scenario, load, tun, networks, interrupts).await
         }
@@ -283,28 +277,28 @@ async fn prepare(
 /// The error of a scenario with parts that do not belong together: another program wrote it.
 fn unfit(scenario: &Scenario) -> RunError {
     let source = io::Error::new(io::ErrorKind::InvalidInput, "it has other devices, or another load");
-    platform::Error::new(Class::Invalid, "run", format!("the layer {}", scenario.subject.layer()), source).into()
+    platform::Error::new(Class::Invalid, "run", format!("the layer {}", scenario.cell.subject().name()), source).into()
 }
 
 /// The sample of a run that was made.
 fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample {
     let RunOutput { outcome, congestion, device, effective, program } = output;
     let Outcome { measured, cost, usage, counters } = outcome;
-    let is_carried = scenario.subject.is_carrier() || scenario.subject.has_process();
-    let has_own_load = scenario.generator == Generator::Own;
+    let is_carried = scenario.cell.subject().is_carrier() || scenario.cell.subject().has_process();
+    let has_own_load = scenario.cell.generator == Generator::Own;
     let carrier = Cost { cpu: usage.carrier_cpu, switches: counters.carrier_switches };
     let (client, subject) = match (is_carried, has_own_load) {
         (true, true) => (usage.own, carrier),
         (true, false) => (cost, carrier),
         (false, _) => (cost, usage.own.since(cost)),
     };
-    let mut cell = Cell::of(scenario, device.as_ref().is_some_and(|device| device.offload));
+    let mut cell = scenario.cell.with_offload(device.as_ref().is_some_and(|device| device.offload));
     // Of a program, the MTU is the link's, which a tunnel's devices do not have.
-    if let (Some(mtu), Some(device), None) = (&mut cell.mtu, &device, &scenario.program) {
-        *mtu = device.mtu;
+    if let (Some(device), None) = (&device, &cell.program) {
+        cell.mtu = u16::try_from(device.mtu).unwrap_or(cell.mtu);
     }
     let warmup_bytes = if has_own_load { scenario.warmup_bytes } else { 0 };
-    let is_both = scenario.workload.mode() == Some(Mode::Both);
+    let is_both = scenario.cell.workload().mode() == Some(Mode::Both);
     let measured = Measurements {
         bytes_back: is_both.then(|| measured.bytes_back.unwrap_or_default().min(measured.bytes)),
         congestion,
@@ -312,7 +306,7 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
         verified: match scenario.verify {
             _ if !has_own_load => Verify::Off,
             // Without a warm-up, no payload was checked.
-            Verify::Sample if warmup_bytes == 0 && scenario.workload.is_stream() => Verify::Off,
+            Verify::Sample if warmup_bytes == 0 && scenario.cell.workload().is_stream() => Verify::Off,
             verify => verify,
         },
         cpu: CpuTime { client_seconds: seconds(client.cpu), subject_seconds: seconds(subject.cpu) },
@@ -320,7 +314,7 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
         peak_rss_bytes: if is_carried { counters.carrier_peak_rss_bytes } else { platform::peak_rss_bytes() },
         reordered: counters.reordered,
         device_drops: counters.drops,
-        link: counters.faults.filter(|_| scenario.conditions != Conditions::default()),
+        link: counters.faults.filter(|_| !scenario.cell.impairments.is_none()),
         queue_facts: counters.queues,
         packets: counters.packets.unwrap_or_default().into(),
         program: program.map(Box::new),

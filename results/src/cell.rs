@@ -20,7 +20,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use clap::{Args, Parser};
-use netstacks::{Repairs, StackCongestion, StackKind};
+use netstacks::{Repairs, StackConfig, StackCongestion, StackKind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -86,7 +86,7 @@ pub struct Cell {
     pub protocol: Protocol,
 
     /// What the kernel's client does [default of matrix: reader,writer]
-    #[arg(short, long, value_name = "MODE")]
+    #[arg(short, long, value_name = "MODE", display_order = 0)]
     pub mode: Option<Mode>,
 
     /// Close the client's side of each idle connection; the server leaves its side open
@@ -344,9 +344,36 @@ impl Cell {
         matches!(self.offload, Offload::On | Offload::Whole)
     }
 
+    /// The receive buffer and the send buffer of each stream, in bytes: of a stack, or of UDP sockets.
+    pub fn window_len(&self) -> usize {
+        self.window.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(StackConfig::default().window)
+    }
+
+    /// The size of a read or write of a stream, in bytes.
+    pub fn buffer_len(&self) -> usize {
+        self.buffer.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(1)
+    }
+
+    /// What its device does.
+    pub const fn device_offload(&self) -> platform::Offload {
+        match self.offload {
+            Offload::Auto => platform::Offload::Auto,
+            Offload::On | Offload::Whole => platform::Offload::On,
+            Offload::Off => platform::Offload::Off,
+        }
+    }
+
     /// The stack in it, in this process or one of its own.
     pub fn stack(&self) -> Option<StackKind> {
         self.netstack.filter(|stack| *stack != StackKind::Kernel)
+    }
+
+    /// The words for the command `proxy` that its properties are for our proxy.
+    pub fn proxy_words(&self) -> Vec<String> {
+        let of_proxy = ["offload", "runtime", "shards", "queues", "window", "repairs", "stack_congestion"];
+        let own = PROPERTIES.iter().filter(|property| of_proxy.contains(&property.option));
+        let words = own.map(|property| (property, property.machine_value(self))).filter(|(_, value)| !value.is_empty());
+        words.map(|(property, value)| format!("--{}={value}", property.long())).collect()
     }
 
     /// The name of the program that it is.

@@ -5,9 +5,10 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use clap::Args;
-use netstacks::StackKind;
+use netstacks::{Repairs, StackCongestion, StackKind};
 use platform::Offload;
 
+use crate::cell::Runtime;
 use crate::units;
 
 /// A transparent TUN proxy on a userspace stack.
@@ -79,7 +80,19 @@ pub struct Proxy {
     #[arg(long, value_name = "TIME", default_value = "300", value_parser = units::patience)]
     pub udp_idle: Duration,
 
-    /// Run on one thread
-    #[arg(short, long)]
+    /// What our adapter does in the stack's place: all, none, the names of repairs, or -NAME for all but these
+    #[arg(long, value_name = "REPAIRS", default_value_t = Repairs::ALL, allow_hyphen_values = true)]
+    pub repairs: Repairs,
+
+    /// The congestion control of the stack smoltcp
+    #[arg(long, value_name = "NAME", default_value = "none")]
+    pub stack_congestion: StackCongestion,
+
+    /// The runtime
+    #[arg(long, value_name = "RUNTIME", default_value_t = Runtime::MultiThread)]
+    pub runtime: Runtime,
+
+    /// Run on one thread: --runtime current-thread
+    #[arg(short, long, conflicts_with = "runtime")]
     pub current_thread: bool,
 }

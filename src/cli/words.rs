@@ -142,7 +142,8 @@ pub fn compiled_in() -> Vec<String> {
 
 /// The programs of profiles that this machine has. The kernel's tunnel is only known to work when it has been tried.
 fn installed() -> Vec<String> {
-    let is_here = |name: &&str| Profile::named(name).is_ok_and(|profile| profile.is_installed() && !profile.is_of_kernel());
+    let is_here =
+        |name: &&str| Profile::named(name).is_ok_and(|profile| profile.is_installed() && !profile.is_of_kernel());
     program::names().filter(is_here).map(ToOwned::to_owned).collect()
 }
 
@@ -165,7 +166,8 @@ impl TypedValueParser for Text {
 /// The options of a run as texts.
 fn texts() -> impl Iterator<Item = Arg> {
     let run = Run::augment_args(Command::new("run"));
-    let args: Vec<_> = run.get_arguments().filter(|arg| !OF_ONE_RUN.contains(&arg.get_id().as_str())).cloned().collect();
+    let args: Vec<_> =
+        run.get_arguments().filter(|arg| !OF_ONE_RUN.contains(&arg.get_id().as_str())).cloned().collect();
     args.into_iter().map(|arg| {
         if !arg.get_action().takes_values() {
             return arg;
@@ -189,7 +191,8 @@ impl FromArgMatches for Words {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
         let is_given = |arg: &Arg| matches.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine);
         let given = texts().filter(is_given).map(|arg| {
-            let typed = if arg.get_action().takes_values() { matches.get_many::<String>(arg.get_id().as_str()) } else { None };
+            let typed =
+                if arg.get_action().takes_values() { matches.get_many::<String>(arg.get_id().as_str()) } else { None };
             (arg.get_long().unwrap_or_default().to_owned(), typed.into_iter().flatten().cloned().collect())
         });
         Ok(Self(given.collect()))

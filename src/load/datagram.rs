@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use platform::{MAX_BYTES_TOGETHER, MAX_DATAGRAMS_TOGETHER, Offload};
+use platform::{MAX_BYTES_TOGETHER, MAX_DATAGRAMS_TOGETHER};
 use serde::Serialize;
 use tokio::sync::watch;
 
@@ -41,8 +41,10 @@ use super::sockets::kernel::Bulk;
 use super::sockets::{Cancel, Sockets};
 use super::stream::Direction;
 use super::{Delivered, Figures, Kind, Served, Sides, Targets, Task, divided, threads};
+use crate::cell::{Datagrams, Impairments, Layer, Offload, Protocol, Verify, Workload};
+use crate::plan::scenario::{Amount, Scenario};
+use crate::plural;
 use crate::sample::{DatagramFacts, Measurements};
-use crate::scenario::{Amount, Conditions, Datagrams, Layer, Protocol, Scenario, Verify, Workload, plural};
 
 /// The seed of the payload.
 const SEED: u64 = 0x6461_7461_6772_616D;
@@ -227,28 +229,29 @@ impl Flows {
     /// The datagrams of a scenario; `None` if it has none.
     pub(crate) fn of(scenario: &Scenario) -> Option<Self> {
         let (Workload::Datagrams(Datagrams { mode, len }), Amount::Time { time, .. }) =
-            (scenario.workload, scenario.amount)
+            (scenario.cell.workload(), scenario.amount)
         else {
             return None;
         };
         let len = usize::from(len.get());
-        let is_together = scenario.offload != Offload::Off
+        let is_together = scenario.cell.offload != Offload::Off
             && platform::offload_supported()
-            && scenario.subject.layer() != Layer::Stack;
-        let Conditions { delay, jitter, .. } = scenario.conditions;
+            && scenario.cell.layer != Layer::Stack;
+        let Impairments { delay, jitter, .. } = scenario.cell.impairments;
         let first = Trial::none();
-        let has_process = scenario.subject.has_process();
+        let has_process = scenario.cell.subject().has_process();
         let directions = Direction::of(mode);
         let flow = |direction: Direction| {
             let counts_elsewhere = has_process && direction == Direction::ToServer;
             Flow::new(direction, counts_elsewhere.then_some(first.begin))
         };
-        let of = |direction: &Direction| (0..scenario.parallel.get()).map(|_| flow(*direction)).collect::<Vec<_>>();
+        let of =
+            |direction: &Direction| (0..scenario.cell.parallel.get()).map(|_| flow(*direction)).collect::<Vec<_>>();
         let grace = GRACE + delay + jitter;
         Some(Self {
             len,
             batch: if is_together { (MAX_BYTES_TOGETHER / len).clamp(1, MAX_DATAGRAMS_TOGETHER) } else { 1 },
-            rate: scenario.bitrate.map(|bits| (directions.len() as f64) * bits.get() as f64 / (8 * len) as f64),
+            rate: scenario.cell.bitrate.map(|bits| (directions.len() as f64) * bits.get() as f64 / (8 * len) as f64),
             time,
             grace,
             quiet: grace + if has_process { QUIET_PROCESS } else { QUIET },

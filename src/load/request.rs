@@ -46,8 +46,10 @@ use super::pattern::Pattern;
 use super::sockets::Sockets;
 use super::stream::{Stream, Streams};
 use super::{Delivered, Figures, Kind, Served, Sides, Targets, Task, divided, threads};
+use crate::cell::{Impairments, Protocol, Requests, Verify, Workload};
+use crate::plan::scenario::{Amount, Scenario};
+use crate::plural;
 use crate::sample::{BlackHoleFacts, DatagramFacts, IdleFacts, Latency, Measurements, RequestFacts};
-use crate::scenario::{Amount, Conditions, Protocol, Requests, Scenario, Verify, Workload, plural};
 
 /// The seed of the payload of requests and responses.
 const SEED: u64 = 0x7271_7374_7265_7370;
@@ -301,15 +303,15 @@ impl Sides for RequestLoad {
 impl Exchange {
     /// The requests of a scenario beside these streams; `None` if it has none.
     fn of(scenario: &Scenario, streams: &Arc<[Stream]>) -> Option<Self> {
-        let requests = match scenario.workload {
+        let requests = match scenario.cell.workload() {
             // A byte each way.
-            workload if workload.held().is_some() => Requests::default(),
+            workload if workload.is_held() => scenario.cell.requests(),
             workload => workload.requests()?,
         };
         let Amount::Time { time, .. } = scenario.amount else { return None };
-        let Conditions { delay, jitter, duplicate_ppm, .. } = scenario.conditions;
-        let protocol = scenario.workload.protocol().unwrap_or_default();
-        let is_idle = scenario.workload.held().is_some();
+        let Impairments { delay, jitter, duplicate_ppm, .. } = scenario.cell.impairments;
+        let protocol = scenario.cell.protocol;
+        let is_idle = scenario.cell.workload().is_held();
         let drain = DRAIN_TIMEOUT + 4 * (delay + jitter);
         Some(Self {
             requests,
@@ -319,13 +321,13 @@ impl Exchange {
             patience: if is_idle { drain } else { PATIENCE + 4 * (delay + jitter) },
             drain,
             streams: Arc::clone(streams),
-            connects: matches!(scenario.workload, Workload::Crr(_) | Workload::UdpCrr(_)),
+            connects: matches!(scenario.cell.workload(), Workload::Crr(_) | Workload::UdpCrr(_)),
             is_idle,
-            is_half_closed: scenario.workload == Workload::HalfClosed,
+            is_half_closed: scenario.cell.workload() == Workload::HalfClosed,
             half_closed: AtomicU64::new(0),
             rest: Semaphore::const_new(0),
             release: scenario.release,
-            connections: scenario.parallel.get().into(),
+            connections: scenario.cell.parallel.get().into(),
             time,
             request: Pattern::of_messages(SEED, requests.request_bytes.get() as usize),
             response: Pattern::of_messages(SEED, requests.response_bytes.get() as usize),

@@ -35,8 +35,10 @@ use super::error::LoadError;
 use super::pattern::Pattern;
 use super::sockets::Sockets;
 use super::{Delivered, Figures, Kind, Served, Sides, Targets, Task, divided, threads};
+use crate::cell::{Mode, Protocol, Verify};
+use crate::plan::scenario::{Amount, Scenario};
+use crate::plural;
 use crate::sample::{Measurements, TcpFacts};
-use crate::scenario::{Amount, Mode, Protocol, Scenario, Verify, plural};
 
 /// The byte with which the client asks for payload.
 pub(crate) const GO: u8 = b'G';
@@ -146,7 +148,7 @@ pub(crate) struct Finish {
 impl Streams {
     /// The streams beside the requests of a scenario, each in a thread of its own.
     pub(super) fn beside(scenario: &Scenario) -> Self {
-        let each = scenario.background.map_or_else(Arc::default, |mode| Self::split(scenario, mode, 1));
+        let each = scenario.cell.background.map_or_else(Arc::default, |mode| Self::split(scenario, mode, 1));
         Self { threads: each.len(), each }
     }
 
@@ -156,7 +158,7 @@ impl Streams {
         // The two ends of a stream, and every sixteenth stream, have one pattern: it takes memory.
         let patterns: Vec<_> = (SEED..)
             .take(streams.min(SEEDS) as usize)
-            .map(|seed| Arc::new(Pattern::new(seed, scenario.buffer_bytes.get())))
+            .map(|seed| Arc::new(Pattern::new(seed, scenario.cell.buffer_len())))
             .collect();
         let share = |total: u64, index: u64| total / streams + u64::from(index < total % streams);
         let stream = |direction: Direction, index: u64| Stream {
@@ -171,11 +173,11 @@ impl Streams {
                 }
                 amount @ Amount::Time { .. } => amount,
             },
-            buffer_bytes: scenario.buffer_bytes.get(),
-            bytes_per_second: scenario.bitrate.map(|bits| bits.get() as f64 / 8.0 / streams as f64),
+            buffer_bytes: scenario.cell.buffer_len(),
+            bytes_per_second: scenario.cell.bitrate.map(|bits| bits.get() as f64 / 8.0 / streams as f64),
             verify: scenario.verify,
-            is_served_elsewhere: scenario.subject.has_process(),
-            keeps_halves: scenario.subject.program().is_some(),
+            is_served_elsewhere: scenario.cell.subject().has_process(),
+            keeps_halves: scenario.cell.program.is_some(),
             sent: OnceLock::new(),
             is_sent: Notify::new(),
             crossed: OnceLock::new(),
@@ -298,8 +300,9 @@ impl Kind for Streams {
 impl Sides for Streams {
     fn of(scenario: &Scenario) -> Option<Self> {
         // The device alone has no client.
-        let mode = scenario.workload.is_stream().then(|| scenario.workload.mode().unwrap_or(Mode::Writer))?;
-        let each = Self::split(scenario, mode, scenario.parallel.get().into());
+        let mode =
+            scenario.cell.workload().is_stream().then(|| scenario.cell.workload().mode().unwrap_or(Mode::Writer))?;
+        let each = Self::split(scenario, mode, scenario.cell.parallel.get().into());
         let processors = platform::parallelism().unwrap_or(1);
         Some(Self { threads: threads(scenario, processors, each.len()), each })
     }

@@ -58,7 +58,9 @@ pub(super) fn tun_fd(fd: Option<i32>, cell: &Cell) -> Result<Option<i32>, PlanEr
             Err(PlanError::new("--tun-fd", format!("{stack} is a process of its own; it opens its device itself")))
         }
         (None, _) | (_, Subject::Path(_)) => Ok(fd),
-        (Some(_), subject) => Err(PlanError::new("--tun-fd", format!("the layer {} makes its own device", subject.name()))),
+        (Some(_), subject) => {
+            Err(PlanError::new("--tun-fd", format!("the layer {} makes its own device", subject.name())))
+        }
     }
 }
 

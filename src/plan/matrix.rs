@@ -258,11 +258,15 @@ fn left_out(cell: &Cell, isolated: bool, supported: bool) -> Option<String> {
 fn check_names(words: &Words) -> Result<(), PlanError> {
     let mut known: HashMap<_, Program> = HashMap::new();
     for typed in words.values("program") {
-        let program: Program = typed.parse().map_err(|reason| PlanError::new("--program", format!("{typed}: {reason}")))?;
+        let program: Program =
+            typed.parse().map_err(|reason| PlanError::new("--program", format!("{typed}: {reason}")))?;
         match known.get(&program.name) {
             Some(other) if other.profile() != program.profile() => {
                 let remedy = "give one of them another in a profile; see docs/your-program.md";
-                return Err(PlanError::new("--program", format!("two programs have the name {}; {remedy}", program.name)));
+                return Err(PlanError::new(
+                    "--program",
+                    format!("two programs have the name {}; {remedy}", program.name),
+                ));
             }
             _ => drop(known.insert(program.name, program)),
         }

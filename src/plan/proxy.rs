@@ -27,9 +27,6 @@ pub struct ProxyConfig {
     pub repairs: Repairs,
     /// Congestion control of the stack, if it has a choice.
     pub stack_congestion: StackCongestion,
-    /// Receive buffer and send buffer of each UDP socket, in bytes, beyond the limit of the system if the proxy may; `None`
-    /// for the system's default.
-    pub datagram_buffer: Option<usize>,
     /// Most connections at a time, and most UDP flows at a time. Only half as many connections may be unfinished: the
     /// server has not replied, or the handshake of the client is not complete. Beyond that the oldest unfinished one
     /// gives way to a new one, and of UDP flows the one that has been unused for longest, those without an answer first.
@@ -62,7 +59,6 @@ impl ProxyConfig {
             window: 512 << 10,
             repairs: Repairs::ALL,
             stack_congestion: StackCongestion::default(),
-            datagram_buffer: None,
             max_flows: 1024,
             max_memory: None,
             connect_timeout: Duration::from_mins(1),
@@ -90,8 +86,8 @@ pub struct ProxyPlan {
     pub shards: usize,
     /// The queues of the device; `None` for one for each instance where it can have several.
     pub queues: Option<usize>,
-    /// Its runtime.
-    pub runtime: Runtime,
+    /// The workers of its runtime; `None` for the current thread.
+    pub workers: Option<usize>,
 }
 
 impl TryFrom<cli::Proxy> for ProxyPlan {
@@ -102,6 +98,7 @@ impl TryFrom<cli::Proxy> for ProxyPlan {
         if !stack.compiled_in() {
             return Err(PlanError::new("--netstack", NotCompiledIn(stack).to_string()));
         }
+        proxy.repairs.check(stack).map_err(|reason| PlanError::new("--repairs", reason))?;
         if proxy.shards > 1 && !stack.can_shard() {
             return Err(PlanError::new("--shards", format!("{stack} has one instance a process")));
         }
@@ -110,7 +107,7 @@ impl TryFrom<cli::Proxy> for ProxyPlan {
             return Err(PlanError::new("--queues", reason));
         }
         let bytes = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
-        let runtime = if proxy.current_thread { Runtime::CurrentThread } else { Runtime::MultiThread };
+        let is_one = proxy.current_thread || proxy.runtime == Runtime::CurrentThread;
         Ok(Self {
             device: TunConfig {
                 name: devices::name("--tun-name", &proxy.tun_name)?,
@@ -122,6 +119,8 @@ impl TryFrom<cli::Proxy> for ProxyPlan {
             },
             config: ProxyConfig {
                 window: bytes(proxy.window).clamp(StackConfig::MIN_WINDOW, StackConfig::MAX_WINDOW),
+                repairs: proxy.repairs,
+                stack_congestion: proxy.stack_congestion,
                 max_flows: proxy.max_flows.get().into(),
                 max_memory: proxy.max_memory.map(bytes),
                 connect_timeout: proxy.connect_timeout,
@@ -132,7 +131,7 @@ impl TryFrom<cli::Proxy> for ProxyPlan {
             stack,
             shards: proxy.shards.into(),
             queues: proxy.queues.map(usize::from),
-            runtime,
+            workers: (!is_one).then(|| platform::parallelism().unwrap_or(1)),
         })
     }
 }

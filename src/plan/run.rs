@@ -94,7 +94,11 @@ impl TryFrom<Run> for Scenario {
         if current_thread {
             cell.runtime = Runtime::CurrentThread;
         }
-        if cell.mode.is_none() && cell.netstack.is_none() && cell.subject() == Subject::Loopback && cell.layer == Layer::Path {
+        if cell.mode.is_none()
+            && cell.netstack.is_none()
+            && cell.subject() == Subject::Loopback
+            && cell.layer == Layer::Path
+        {
             return Err(PlanError::new("--mode, --netstack", FIRST));
         }
         // A device that is taken over keeps its MTU. If the descriptor is no device, the run will say so.
@@ -214,7 +218,8 @@ fn check_amounts(cell: &Cell, settings: &Settings) -> Result<(), PlanError> {
         let reason = "only the mode idle reads the memory again after its connections have closed";
         return Err(PlanError::new("--release", reason));
     }
-    let has_tcp = !matches!(cell.layer, Layer::Stack | Layer::Device) && (workload.is_tcp() || cell.background.is_some());
+    let has_tcp =
+        !matches!(cell.layer, Layer::Stack | Layer::Device) && (workload.is_tcp() || cell.background.is_some());
     if settings.congestion.is_some() && !has_tcp {
         return Err(PlanError::new("--congestion", "there are no TCP sockets of the kernel"));
     }
@@ -268,7 +273,9 @@ fn amount(cell: &Cell, settings: &Settings, timeout: Duration, release: Duration
             Ok(Amount::Time { time: DEFAULT_TIME.min(timeout / 2), bytes: if fits { DEFAULT_BYTES } else { 0 } })
         }
         (None, Some(bytes)) => match NonZeroU64::new(bytes) {
-            Some(bytes) if (u64::from(cell.parallel.get())..=MAX_BYTES).contains(&bytes.get()) => Ok(Amount::Bytes(bytes)),
+            Some(bytes) if (u64::from(cell.parallel.get())..=MAX_BYTES).contains(&bytes.get()) => {
+                Ok(Amount::Bytes(bytes))
+            }
             _ => Err(PlanError::new("--bytes", "must be at least one byte for each stream and at most 1 PB")),
         },
     }

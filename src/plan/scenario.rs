@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use platform::Network;
 
-use crate::cell::{Cell, Impairments, Generator, Verify};
+use crate::cell::{Cell, Generator, Impairments, Verify};
+use crate::program::Profile;
 
 /// How long the mode idle lets the subject release memory by default.
 pub const DEFAULT_RELEASE: Duration = Duration::from_secs(1);
@@ -158,6 +159,11 @@ impl Scenario {
             Devices::Tun(tun) => tun.fd,
             Devices::Pair { .. } => None,
         }
+    }
+
+    /// The profile of its program, if a user wrote it.
+    pub(crate) fn profile_of_user(&self) -> Option<Profile> {
+        self.cell.program.as_ref()?.profile().filter(|profile| profile.is_of_file()).cloned()
     }
 
     /// Whether the highest rate of its datagrams is searched for.

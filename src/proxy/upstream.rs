@@ -55,10 +55,6 @@ impl Upstream {
     pub(super) fn datagrams(&self, server: SocketAddr) -> io::Result<UdpSocket> {
         let socket = self.socket(Domain::for_address(server), Type::DGRAM, Protocol::UDP)?;
         socket.connect(&server.into())?;
-        if let Some(bytes) = self.config.datagram_buffer {
-            // With smaller ones more datagrams are lost.
-            let _limited = platform::set_socket_buffers(&socket, bytes);
-        }
         platform::coalesce_datagrams(&socket);
         UdpSocket::from_std(socket.into())
     }

@@ -19,8 +19,8 @@ use super::failure::Failure;
 use super::networks::Networks;
 use super::outage::Cut;
 use super::tun;
+use crate::plan::scenario::{Scenario, Tun};
 use crate::sample::DeviceFacts;
-use crate::scenario::{Scenario, Tun};
 
 /// The device in the network of the server.
 pub(super) const FAR: &str = "far";

@@ -47,10 +47,9 @@ pub(super) struct CarrierProgram {
 }
 
 impl CarrierProgram {
-    /// A child process of this program.
+    /// A child process of this program that carries packets.
     pub(super) fn this(name: &'static str, carry: Carry) -> Self {
-        let has_profile = carry.scenario.profile.is_some();
-        Self { has_profile, ..Self::with_task(name, Task::Carry(Box::new(carry))) }
+        Self { has_profile: carry.profile.is_some(), ..Self::with_task(name, Task::Carry(carry)) }
     }
 
     /// A child process of this program with any task that has orders.
@@ -281,7 +280,7 @@ impl<F: Fn() -> Counters + Send + Sync + 'static> Meter for CarrierMeter<F> {
 
 /// The counters of a carrier that made this report, between devices that dropped so many packets.
 pub(super) fn counters(report: Option<Report>, carried: fn(&Counts) -> Carried, drops: Option<u64>) -> Counters {
-    let Some(Report { counts, link, queues }) = report else { return Counters::default() };
+    let Some(Report { counts }) = report else { return Counters::default() };
     let lost = counts.to_far.lost_packets.saturating_add(counts.to_near.lost_packets);
     let carried = carried(&counts);
     let packets = PacketCounts {
@@ -294,8 +293,6 @@ pub(super) fn counters(report: Option<Report>, carried: fn(&Counts) -> Carried, 
         packets: Some(packets),
         drops: drops.map(|drops| drops.saturating_add(lost)),
         reordered: carried.reordered,
-        faults: link,
-        queues,
         ..Counters::default()
     }
 }

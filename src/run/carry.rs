@@ -1,28 +1,16 @@
-//! The child process that carries packets or connections for a run of its parent.
+//! The child process that carries packets for a run of its parent.
 
 use std::io::{self, BufRead, Write};
 use std::thread;
 
 use conformance::{Ready, START, line};
-use forwarders::{DevicePair, ForwardConfig, Forwarder};
-use netstacks::StackKind;
+use forwarders::{DevicePair, Forwarder};
 use platform::{Class, Error, read_line};
 use serde::Serialize;
-use tokio::sync::oneshot;
 
-use super::conditions::plan;
 use super::error::RunError;
-use super::networks::NEAR;
 use super::profile::profiled;
 use super::protocol::{Answer, Carry, REPORT, Report};
-use super::proxy::counts;
-use super::runtime::runtime;
-use super::serve::report;
-use super::tun;
-use crate::load::meter::Queues;
-use crate::load::sockets::kernel;
-use crate::proxy::{Config, Proxy};
-use crate::scenario::{self, Cell, Devices, Scenario, Subject, Tun};
 
 /// Carries until the end of `orders`.
 ///
@@ -34,101 +22,24 @@ pub(super) fn carry(
     orders: impl BufRead + Send + 'static,
     output: impl Write + Send + 'static,
 ) -> Result<(), RunError> {
-    let scenario = &task.scenario;
-    let title = Cell::planned(scenario).to_string();
+    let (graph, title) = task.profile.as_ref().map(|(graph, title)| (graph.as_path(), title.as_str())).unzip();
     profiled(
-        &title,
-        scenario.profile.as_deref(),
+        title.unwrap_or_default(),
+        graph,
         |()| true,
-        || match (scenario.subject, &scenario.devices) {
-            (Subject::Forward(scenario::Forwarder::Rust(config)), Devices::Pair { near, far }) => {
-                let devices = DevicePair {
-                    near: near.name.clone(),
-                    far: far.name.clone(),
-                    far_namespace: task.far_namespace.clone(),
-                };
-                forward(&devices, config, orders, output)
-            }
-            (Subject::Proxy(stack), Devices::Tun(tun)) => proxy(scenario, tun, stack, orders, output),
-            (subject, _) => {
-                let source = io::Error::new(io::ErrorKind::InvalidInput, "it carries nothing");
-                Err(Error::new(Class::Invalid, "carry for", format!("the layer {}", subject.layer()), source).into())
-            }
+        || {
+            let devices = DevicePair {
+                near: task.near.clone(),
+                far: task.far.clone(),
+                far_namespace: task.far_namespace.clone(),
+            };
+            let forwarder = Forwarder::open(&devices, &task.config)?;
+            let counters = forwarder.counters();
+            let stopper = forwarder.stopper();
+            let control = Control { orders, output, report: move || Report { counts: counters.read() } };
+            control.obey(Ready::default(), move || stopper.stop(), || Ok(forwarder.run()?))
         },
     )
-}
-
-fn forward(
-    devices: &DevicePair,
-    config: ForwardConfig,
-    orders: impl BufRead + Send + 'static,
-    output: impl Write + Send + 'static,
-) -> Result<(), RunError> {
-    let forwarder = Forwarder::open(devices, &config)?;
-    let counters = forwarder.counters();
-    let stopper = forwarder.stopper();
-    let control = Control { orders, output, report: move || Report { counts: counters.read(), ..Report::default() } };
-    control.obey(Ready::default(), move || stopper.stop(), || Ok(forwarder.run()?))
-}
-
-fn proxy(
-    scenario: &Scenario,
-    tun: &Tun,
-    stack: StackKind,
-    orders: impl BufRead + Send + 'static,
-    output: impl Write + Send + 'static,
-) -> Result<(), RunError> {
-    let runtime = runtime(scenario.runtime, scenario.pin.as_ref())
-        .map_err(|source| Error::new(Class::Failed, "start", "the runtime", source))?;
-    let entered = runtime.enter();
-    // A socket shows which congestion control the proxy gets.
-    let (_, congestion) = kernel::socket((tun.network.peer, 0).into(), scenario.congestion.as_deref())?;
-    let defaults = Config::new(NEAR);
-    // Only half of the flows may wait for their servers.
-    let holes = scenario.workload.requests().map_or(0, |requests| requests.blackholes);
-    let max_flows = defaults.max_flows.max(2 * usize::from(scenario.parallel.get() + holes));
-    let faults = plan(scenario);
-    // The network is the run's own.
-    let datagram_buffer = Some(scenario.window_bytes);
-    let window = scenario.window_bytes;
-    let Scenario { repairs, stack_congestion, .. } = *scenario;
-    let config = Config {
-        window,
-        repairs,
-        stack_congestion,
-        datagram_buffer,
-        max_flows,
-        congestion,
-        faults,
-        report,
-        ..defaults
-    };
-    let proxy = Proxy::new(config)?;
-    let (mut devices, facts) = tun::open_shards(scenario, tun)?;
-    let receiving = devices.iter().filter(|device| device.receives()).count();
-    let shards = devices.len();
-    let mut running = proxy.start(devices.remove(0), devices, stack)?;
-    drop(entered);
-    let ready = Ready { offload: facts.offload, effective: Some(running.effective().clone()) };
-    let (traffic, faults) = (running.traffic(), running.faults());
-    let queues = Queues::new(shards, receiving, running.passed_on());
-    let report = move || Report {
-        counts: counts(traffic.iter().map(|traffic| traffic.counts()).sum()),
-        link: Some(faults.counts()),
-        queues: queues.as_ref().map(Queues::facts),
-    };
-    let control = Control { orders, output, report };
-    let (stop, stopped) = oneshot::channel::<()>();
-    let serve = async {
-        tokio::select! {
-            _ = stopped => Ok(()),
-            ended = running.ended() => {
-                let source = ended.err().unwrap_or_else(|| io::Error::other("the stack ended"));
-                Err(Error::new(Class::Failed, "serve", &tun.name, source).into())
-            }
-        }
-    };
-    control.obey(ready, move || drop(stop), || runtime.block_on(serve))
 }
 
 /// Reads orders, and prints reports.

@@ -5,14 +5,14 @@ use std::slice;
 use platform::{FaultPlan, Faults, Faulty, Link, PathMtu, Which};
 
 use super::outage::Cut;
-use crate::scenario::Scenario;
+use crate::plan::scenario::Scenario;
 
 /// How many later packets overtake a packet: as many as TCP takes for a sign of loss (RFC 5681, 3.2).
 const OVERTAKEN_BY: usize = 3;
 
 /// The conditions of a scenario, for both directions.
 pub(super) fn plan(scenario: &Scenario) -> FaultPlan {
-    let link = scenario.conditions;
+    let link = scenario.cell.impairments;
     let which = |ppm| if ppm == 0 { Which::None } else { Which::PerMillion(ppm) };
     let faults = Faults {
         lose: which(link.loss_ppm),
@@ -37,7 +37,7 @@ pub(super) fn with_conditions<L: Link>(link: L, scenario: &Scenario) -> (Faulty<
 
 /// The function that cuts these links for an outage, if the scenario has one.
 pub(super) fn cut<L: Link>(links: &mut [Faulty<L>], scenario: &Scenario) -> Option<Cut> {
-    scenario.conditions.outage.map(|_| {
+    scenario.cell.impairments.outage.map(|_| {
         let switches: Vec<_> = links.iter_mut().map(Faulty::switch).collect();
         let cut: Cut = Box::new(move |is_cut| {
             for switch in &switches {

@@ -33,9 +33,9 @@ use crate::load::error::LoadError;
 use crate::load::meter::{Cost, LinkMeter};
 use crate::load::stream::{Finish, Phase, Stream, Streams};
 use crate::load::window::Window;
+use crate::plan::scenario::{Amount, Scenario, Tun};
 use crate::remedy::WithRemedy;
 use crate::sample::{DeviceFacts, Status};
-use crate::scenario::{Amount, Scenario, Tun};
 
 /// The ports of the run's own packets.
 const PORTS: [u16; 2] = [5201, 5202];
@@ -119,14 +119,14 @@ impl<L: Link> Shuttle<L> {
             platform::Error::new(Class::Invalid, "fill", &facts.name, source).remedy("raise --mtu")
         })?;
         let room = |packet_len: usize| packet_len - headers.len_without_options();
-        let segment_len = room(capabilities.mtu).min(scenario.buffer_bytes.get());
-        let largest = room(capabilities.max_packet_len).min(scenario.buffer_bytes.get()) / segment_len * segment_len;
+        let segment_len = room(capabilities.mtu).min(scenario.cell.buffer_len());
+        let largest = room(capabilities.max_packet_len).min(scenario.cell.buffer_len()) / segment_len * segment_len;
         // Half of the queue is left for the kernel's own packets.
         let queue = facts.tx_queue_len.unwrap_or(2).max(2) as usize / 2 * segment_len;
         Ok(Self {
             batch: (0..capabilities.batch).map(|_| PacketBuffer::new(capabilities.max_packet_len)).collect(),
             checksum: if capabilities.checksum.tx { Checksum::Partial } else { Checksum::Filled },
-            window: scenario.window_bytes.min(queue).max(segment_len) as u64,
+            window: scenario.cell.window_len().min(queue).max(segment_len) as u64,
             link,
             headers,
             segment_len,

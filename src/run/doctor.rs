@@ -5,9 +5,10 @@ use platform::Class;
 use platform::doctor::{Check, Verdict};
 
 use super::{Executor, RunError};
+use crate::cell::Mode;
+use crate::plan::scenario::Scenario;
 use crate::remedy;
 use crate::sample::{Sample, Status};
-use crate::scenario::{Mode, Scenario};
 
 /// What the system lacks for runs, or for good figures. Nothing is tried.
 pub fn lacks() -> Vec<Check> {
@@ -53,9 +54,9 @@ pub fn doctor<E: From<RunError>>(
 
 /// Makes a run. [`Verdict::Missing`] means that the system lacks something.
 fn attempt(executor: &impl Executor, scenario: &Scenario) -> Result<Check, RunError> {
-    let name = scenario.subject.stack().map_or("", StackKind::name);
+    let name = scenario.cell.subject().stack().map_or("", StackKind::name);
     let failed = |reason| {
-        let remedy = format!("see what it says alone: rust-tun-perf {}", scenario.arguments().join(" "));
+        let remedy = format!("see what it says alone: rust-tun-perf {}", scenario.words.join(" "));
         Check::new(name, Verdict::Failed, reason).remedy(remedy)
     };
     Ok(match executor.execute(scenario) {
@@ -64,7 +65,7 @@ fn attempt(executor: &impl Executor, scenario: &Scenario) -> Result<Check, RunEr
         Err(error) => Check::new(name, Verdict::Missing, error.to_string()),
         Ok(Sample { cell, measured, .. }) if measured.status == Status::Ok => {
             let device = measured.device.map_or_else(String::new, |device| format!(" over {}", device.name));
-            let offload = if cell.offload == Some(true) { "with" } else { "without" };
+            let offload = if cell.offloads() { "with" } else { "without" };
             Check::new(name, Verdict::Ok, format!("every byte arrives both ways{device}, {offload} offload"))
         }
         Ok(Sample { measured, .. }) => failed(format!("{}: {}", measured.status, measured.detail.unwrap_or_default())),

@@ -1,8 +1,8 @@
 //! The trait that executes scenarios.
 
 use super::error::RunError;
+use crate::plan::scenario::Scenario;
 use crate::sample::{Environment, Sample};
-use crate::scenario::Scenario;
 
 /// Executes scenarios. The executor of a test may return fixed samples.
 pub trait Executor {

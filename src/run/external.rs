@@ -22,7 +22,7 @@ use std::time::Duration;
 use conformance::{Device, Program, Ready, Task, line};
 use futures_util::FutureExt;
 use netstacks::StackKind;
-use platform::{FaultCounter, Interface, Interrupts, Network, Offload, ProcessMeter};
+use platform::{FaultCounter, Interface, Interrupts, Network, ProcessMeter};
 
 use super::between::{self, FAR};
 use super::carrier::{Carrier, CarrierProgram};
@@ -38,11 +38,12 @@ use super::prepared::Prepared;
 use super::server_side::ServerSide;
 use super::stack::{FIRST_PORT, targets};
 use super::tun::{self, tx_queue_len};
+use crate::cell::{Offload, Runtime};
 use crate::load::Load;
 use crate::load::meter::Counters;
 use crate::load::window::Window;
+use crate::plan::scenario::{Scenario, Tun};
 use crate::sample::Status;
-use crate::scenario::{RuntimeKind, Scenario, Tun};
 
 /// The name of the process in messages.
 const NAME: &str = "stack's process";
@@ -56,7 +57,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// The command of a scenario's process, if it has one. gVisor's program is built if it is not in the cache. Must be
 /// called before the thread leaves the host's network, because go may fetch modules.
 pub(super) fn command(scenario: &Scenario) -> Result<Option<Program>, RunError> {
-    if !scenario.subject.has_process() {
+    if !scenario.cell.subject().has_process() {
         return Ok(None);
     }
     program(scenario.command.as_deref()).map(Some)
@@ -73,13 +74,13 @@ pub(super) fn program(command: Option<&str>) -> Result<Program, RunError> {
 
 /// The task of a process: the first line that it reads.
 fn task(scenario: &Scenario, tun: &Tun, load: &Load) -> String {
-    let device = Device { name: &tun.name, mtu: scenario.mtu, offload: scenario.offload != Offload::Off };
-    let threads = match scenario.runtime {
-        RuntimeKind::CurrentThread => Some(1),
-        RuntimeKind::MultiThread(workers) => workers.map(Into::into),
+    let device = Device { name: &tun.name, mtu: scenario.cell.mtu, offload: scenario.cell.offload != Offload::Off };
+    let threads = match scenario.cell.runtime {
+        Runtime::CurrentThread => Some(1),
+        Runtime::MultiThread => scenario.cell.worker_threads.map(|workers| workers.get().into()),
     };
-    let repairs = (scenario.subject.stack().unwrap_or(StackKind::External), scenario.repairs);
-    line(&Task::new(device, scenario.window_bytes, threads, repairs, load.task(FIRST_PORT)))
+    let repairs = (scenario.cell.subject().stack().unwrap_or(StackKind::External), scenario.cell.repairs);
+    line(&Task::new(device, scenario.cell.window_len(), threads, repairs, load.task(FIRST_PORT)))
 }
 
 /// Prepares a run with a stack in a process of its own.
@@ -150,7 +151,7 @@ async fn start(
 ) -> Result<(Carrier, Ready), RunError> {
     let program = CarrierProgram { name: NAME, program: command.clone(), task, has_profile: false, stacks: None };
     let (carrier, ready) = Carrier::start(program, networks.map(Networks::far), interrupts).await?;
-    if scenario.offload == Offload::On && !ready.offload {
+    if scenario.cell.offload == Offload::On && !ready.offload {
         return Err(RunError::NoOffload);
     }
     Ok((carrier, ready))
@@ -163,7 +164,7 @@ fn interface(scenario: &Scenario, tun: &Tun) -> Interface {
         address: tun.network.address,
         prefix_len: tun.network.prefix_len,
         route_to: None,
-        mtu: scenario.mtu,
+        mtu: scenario.cell.mtu,
         tx_queue_len: Some(tx_queue_len(scenario)),
     }
 }

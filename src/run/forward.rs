@@ -27,9 +27,10 @@ use super::prepared::Prepared;
 use super::profile::FoldedStacks;
 use super::protocol::Carry;
 use super::{go, kernel_load};
+use crate::cell::{Cell, Forwarder, Generator, Mode};
 use crate::load::Load;
+use crate::plan::scenario::{End, Scenario};
 use crate::sample::DeviceFacts;
-use crate::scenario::{Cell, End, Forwarder, Generator, Mode, Scenario};
 
 /// How many packets may wait in a device if the scenario sets no number. The same default as on the command line.
 const DEFAULT_QUEUE: u32 = 500;
@@ -57,8 +58,8 @@ pub(super) async fn prepare(
     set_up(scenario, (near, far), networks)?;
     carrier.begin();
     let drops = networks.drops(&[&near.name], &[&far.name]);
-    let meter = carrier.reporting_meter(carried(scenario.workload.mode()), drops);
-    let prepared = match scenario.generator {
+    let meter = carrier.reporting_meter(carried(scenario.cell.workload().mode()), drops);
+    let prepared = match scenario.cell.generator {
         Generator::Own => kernel_load::prepare_between(scenario, load, networks, far.address, carrier.ended(), meter)?,
         Generator::Iperf3 => {
             iperf3::prepare(scenario, (near.address, far.address), networks, carrier.ended(), meter).await?
@@ -66,7 +67,7 @@ pub(super) async fn prepare(
     };
     let device = DeviceFacts {
         name: format!("{}, {}", near.name, far.name),
-        mtu: scenario.mtu.into(),
+        mtu: scenario.cell.mtu.into(),
         offload: forwarder.offload() != Offload::Off,
         tx_queue_len: Some(queue_packets(scenario)),
     };
@@ -81,14 +82,16 @@ fn program(
     networks: &Networks,
 ) -> Result<CarrierProgram, RunError> {
     let far_namespace = networks.far().path();
-    if let Forwarder::Rust(_) = forwarder {
-        return Ok(CarrierProgram::this("forwarder", Carry { scenario: scenario.clone(), far_namespace }));
+    let title = scenario.planned().to_string();
+    if let Forwarder::Rust(config) = forwarder {
+        let profile = scenario.profile.clone().map(|graph| (graph, title));
+        let (near, far) = (near.name.clone(), far.name.clone());
+        return Ok(CarrierProgram::this("forwarder", Carry { config, near, far, far_namespace, profile }));
     }
-    let title = Cell::planned(scenario).to_string();
     let stacks = scenario.profile.clone().map(|graph| FoldedStacks::new(graph, title)).transpose()?;
     let mut arguments = Vec::new();
     let mut option = |name: &str, value: &str| arguments.push(format!("-{name}={value}"));
-    option("mtu", &scenario.mtu.to_string());
+    option("mtu", &scenario.cell.mtu.to_string());
     option("offload", forwarder.offload().name());
     option("hop", forwarder.handoff().name());
     option("near", &near.name);
@@ -113,7 +116,7 @@ fn set_up(scenario: &Scenario, (near, far): (&End, &End), networks: &Networks) -
         address: end.address,
         prefix_len: end.prefix_len(),
         route_to: Some(other),
-        mtu: scenario.mtu,
+        mtu: scenario.cell.mtu,
         tx_queue_len: Some(queue_packets(scenario)),
     };
     interface(near, far.address).set_up()?;
@@ -122,7 +125,7 @@ fn set_up(scenario: &Scenario, (near, far): (&End, &End), networks: &Networks) -
 }
 
 fn queue_packets(scenario: &Scenario) -> u32 {
-    scenario.queue_packets.unwrap_or(DEFAULT_QUEUE)
+    scenario.cell.queue.unwrap_or(DEFAULT_QUEUE)
 }
 
 /// Selects the counts of the payload's direction.

@@ -15,10 +15,11 @@ use super::process::{last_words, stated_error};
 use super::process_executor::outcome;
 use super::protocol::{Answer, Greeting, Message, Report, StackReport};
 use super::{datagram_process, go};
+use crate::cell::Mode;
 use crate::load::datagram::Flows;
 use crate::load::meter::Usage;
+use crate::plan::scenario::Scenario;
 use crate::sample::{Measurements, Sample};
-use crate::scenario::{Mode, Scenario};
 
 /// Reads a line of a child process or of its parent, and returns it as each reader that takes it would write it.
 pub fn lines(line: &str) -> Vec<String> {

@@ -20,8 +20,9 @@ use platform::{Class, End, Error, ProcessEnd};
 use tempfile::TempDir;
 
 use super::process::{output, printed};
+use crate::cell::{Forwarder, Subject};
+use crate::plan::scenario::Scenario;
 use crate::remedy::{SystemError, WithRemedy};
-use crate::scenario::{Forwarder, Scenario, Subject};
 
 /// A program in Go.
 struct GoProgram {
@@ -121,7 +122,8 @@ pub(super) fn program(scenario: &Scenario) -> Result<PathBuf, SystemError> {
 /// Go, or if the program does not say.
 pub(super) fn version<'a>(scenarios: impl IntoIterator<Item = &'a Scenario>) -> Option<String> {
     let mut scenarios = scenarios.into_iter();
-    let scenario = scenarios.find(|scenario| matches!(scenario.subject, Subject::Forward(Forwarder::Go { .. })))?;
+    let scenario =
+        scenarios.find(|scenario| matches!(scenario.cell.subject(), Subject::Forward(Forwarder::Go { .. })))?;
     version_of(&program(scenario).ok()?)
 }
 

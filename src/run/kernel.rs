@@ -13,7 +13,7 @@ use super::networks::Networks;
 use super::prepared::Prepared;
 use crate::load::Load;
 use crate::load::meter::LinkMeter;
-use crate::scenario::{Scenario, Tun};
+use crate::plan::scenario::{Scenario, Tun};
 
 /// Prepares two devices, the link between them, clients and servers.
 pub(super) fn prepare(scenario: &Scenario, load: Load, near: &Tun, networks: &Networks) -> Result<Prepared, RunError> {

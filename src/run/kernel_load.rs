@@ -22,9 +22,9 @@ use crate::load::meter::Meter;
 use crate::load::sockets::kernel::{self, Bulk, KernelSockets, Settings};
 use crate::load::window::Window;
 use crate::load::{Load, Targets};
+use crate::plan::scenario::Scenario;
 use crate::program::{Profile, Role, Upstream};
 use crate::remedy::WithRemedy;
-use crate::scenario::Scenario;
 
 const NO_IPV6: &str = "set the sysctls net.ipv6.conf.all.disable_ipv6 and net.ipv6.conf.lo.disable_ipv6 to 0, or \
                        leave out --ipv6";
@@ -118,7 +118,7 @@ pub(super) fn prepare(
     let window = Window::new(load.threads(), meter);
     let driver = driver.inspect(|_| drop(silent)).boxed();
     let listener = KernelListener::new(listeners).map_err(failed)?;
-    let datagrams = datagrams_for(datagrams, &load, scenario.window_bytes).map_err(failed)?;
+    let datagrams = datagrams_for(datagrams, &load, scenario.cell.window_len()).map_err(failed)?;
     let server = ServerSide::spawn(listener, datagrams, driver, &load, target_of);
     let (clients, congestion) = clients(scenario, &load, &targets)?;
     Ok(Prepared { clients, congestion, ..Prepared::new(load, window, server) })
@@ -134,8 +134,14 @@ pub(super) fn clients(
     let congestion =
         if load.targets().tcp > 0 { kernel::socket(*target, scenario.congestion.as_deref())?.1 } else { None };
     let asks = |profile: &&Profile| profile.role == Role::Route && profile.upstream() == Some(Upstream::Socks5);
-    let socks5 = scenario.program.as_deref().filter(asks).map(|_| socks5_address(target.ip()));
-    let bulk = load.bulk(scenario.window_bytes);
+    let socks5 = scenario
+        .cell
+        .program
+        .as_ref()
+        .and_then(|program| program.profile())
+        .filter(asks)
+        .map(|_| socks5_address(target.ip()));
+    let bulk = load.bulk(scenario.cell.window_len());
     let clients = load.clients(targets, |protocol, count| {
         let settings = Settings { protocol, congestion: scenario.congestion.clone(), socks5, bulk };
         KernelSockets::new(settings, count)

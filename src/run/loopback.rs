@@ -13,8 +13,8 @@ use super::kernel_load;
 use super::prepared::Prepared;
 use crate::load::Load;
 use crate::load::meter::LinkMeter;
+use crate::plan::scenario::Scenario;
 use crate::sample::DeviceFacts;
-use crate::scenario::Scenario;
 
 /// Prepares kernel sockets on both sides, in a network of the run's own or in the host's.
 pub(super) fn prepare(scenario: &Scenario, load: Load, is_own_network: bool) -> Result<Prepared, RunError> {

@@ -1,18 +1,18 @@
 //! Runs the cells of a matrix, round by round, and keeps each sample as it comes.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::io::Write;
 use std::sync::Arc;
 use std::time::Instant;
 
 use netstacks::StackKind;
-use platform::{Class, Offload};
+use platform::Class;
 
 use super::{Executor, Progress, RunError};
+use crate::cell::{Cell, Offload, Subject};
 use crate::plan::MatrixPlan;
-use crate::program::ProgramName;
+use crate::plan::scenario::Scenario;
 use crate::sample::{self, Appender, Environment, FileError, Head, Measurements, Sample, Status};
-use crate::scenario::{Cell, Scenario, Subject};
 
 /// The cells that need no further run: [`settled`](crate::measure::settled).
 pub type Settled = fn(&[Sample], f64) -> HashSet<Cell>;
@@ -75,8 +75,6 @@ struct Rounds {
     checked: HashSet<(Cell, bool)>,
     /// The subjects that have no offload, so that their runs with it are left out.
     plain: HashSet<Subject>,
-    /// What each program said was its version, when it was asked first.
-    versions: HashMap<ProgramName, Option<String>>,
     /// Samples of runs that could not begin, as long as no run could. They are kept only if another run begins.
     unavailable: Vec<Sample>,
 }
@@ -91,9 +89,13 @@ impl Rounds {
         let mut heads = Vec::new();
         for executor in executors {
             // Both builds run the same scenarios, so one head names them.
-            let scenarios = if heads.is_empty() { plan.scenarios.clone() } else { Vec::new() };
+            let scenarios = if heads.is_empty() { plan.scenarios.as_slice() } else { &[] };
             let environment = executor.prepare(&plan.scenarios)?;
-            heads.push(Head::new(environment, arguments.to_vec(), plan.seed(), scenarios));
+            let words = scenarios.iter().map(|scenario| scenario.words.clone()).collect();
+            let head = Head::new(environment, arguments.to_vec(), plan.seed(), words);
+            let mut profiles: Vec<_> = scenarios.iter().filter_map(|scenario| scenario.profile_of_user()).collect();
+            profiles.dedup();
+            heads.push(Head { profiles, ..head });
         }
         Ok(Self::open(plan, heads)?)
     }
@@ -125,7 +127,6 @@ impl Rounds {
             samples,
             checked: HashSet::new(),
             plain: HashSet::new(),
-            versions: HashMap::new(),
             unavailable: Vec::new(),
         })
     }
@@ -143,7 +144,7 @@ impl Rounds {
         for round in 1..=plan.runs {
             let round_begun = Instant::now();
             let settled = plan.until.map(|within| settled(&self.samples, within)).unwrap_or_default();
-            let is_over = |scenario| self.is_left_out(scenario) || settled.contains(&Cell::planned(scenario));
+            let is_over = |scenario| self.is_left_out(scenario) || settled.contains(&scenario.planned());
             if plan.scenarios.iter().all(is_over) {
                 break;
             }
@@ -171,7 +172,7 @@ impl Rounds {
         for index in MatrixPlan::order(cells * executors.len(), self.seed, round) {
             let (scenario, executor) = (&plan.scenarios[index % cells], executors[index / cells]);
             let environment = Arc::clone(&self.environments[index / cells]);
-            let run = Run { cell: Cell::planned(scenario), round, against: index >= cells };
+            let run = Run { cell: scenario.planned(), round, against: index >= cells };
             if settled.contains(&run.cell) || !self.done.insert(run.clone()) {
                 continue;
             }
@@ -194,7 +195,7 @@ impl Rounds {
                 Ok(measured) => measured,
                 Err(RunError::Interrupted) => return Err(RunError::Interrupted.into()),
                 Err(error @ RunError::NoOffload) => {
-                    self.leave_out(scenario.subject, &error, progress);
+                    self.leave_out(scenario.cell.subject(), &error, progress);
                     refused.get_or_insert(error);
                     continue;
                 }
@@ -221,7 +222,7 @@ impl Rounds {
 
     /// Whether the runs of a scenario are left out.
     fn is_left_out(&self, scenario: &Scenario) -> bool {
-        scenario.offload == Offload::On && self.plain.contains(&scenario.subject)
+        scenario.cell.offload == Offload::On && self.plain.contains(&scenario.cell.subject())
     }
 
     /// Leaves out the runs of a subject with offload from now on.
@@ -247,34 +248,16 @@ impl Rounds {
         executor: &impl Executor,
     ) -> Result<Measurements, RunError> {
         let check = scenario.path_check();
-        let key = (Cell::planned(&check), against);
+        let key = (check.planned(), against);
         if !self.checked.contains(&key) {
-            let measured = self.ask(&check, executor)?;
+            let measured = executor.execute(&check)?.measured;
             if measured.status != Status::Ok {
                 let detail = format!("in the check before the run: {}", measured.detail.unwrap_or_default());
                 return Ok(Measurements::failed(measured.status, detail));
             }
             self.checked.insert(key);
         }
-        self.ask(scenario, executor)
-    }
-
-    /// Executes a scenario. A program is asked for its version once.
-    fn ask(&mut self, scenario: &Scenario, executor: &impl Executor) -> Result<Measurements, RunError> {
-        let mut scenario = scenario.clone();
-        let known = scenario.program.as_mut().and_then(|profile| {
-            let version = self.versions.get(&profile.name)?;
-            profile.version.clear();
-            Some(version.clone())
-        });
-        let mut measured = executor.execute(&scenario)?.measured;
-        if let (Some(profile), Some(facts)) = (scenario.program, &mut measured.program) {
-            match known {
-                Some(version) => facts.version = version,
-                None => drop(self.versions.insert(profile.name, facts.version.clone())),
-            }
-        }
-        Ok(measured)
+        Ok(executor.execute(scenario)?.measured)
     }
 
     /// Keeps a sample, on the disk first. As long as no run could begin, nothing is kept: once the missing thing is

@@ -17,8 +17,8 @@ use crate::load::engine::Client;
 use crate::load::meter::LinkMeter;
 use crate::load::sockets::memory::MemorySockets;
 use crate::load::window::Window;
+use crate::plan::scenario::Scenario;
 use crate::sample::DeviceFacts;
-use crate::scenario::Scenario;
 
 /// Stands for the name of the device.
 const NAME: &str = "memory";
@@ -30,11 +30,11 @@ pub(super) fn prepare(
     network: &Network,
     kind: StackKind,
 ) -> Result<Prepared, RunError> {
-    let pair = match scenario.offload {
+    let pair = match scenario.cell.device_offload() {
         Offload::Auto | Offload::On => MemoryLink::offloading_pair,
         Offload::Off => MemoryLink::pair,
     };
-    let (near, far) = pair(scenario.mtu.into(), MemoryLink::DEFAULT_DEPTH);
+    let (near, far) = pair(scenario.cell.mtu.into(), MemoryLink::DEFAULT_DEPTH);
     let link = Counted::new(near.moderated());
     let device = DeviceFacts {
         name: NAME.to_owned(),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use platform::{Interface, Namespace, Network, network_of};
 
 use super::outage::Cut;
-use crate::scenario::Scenario;
+use crate::plan::scenario::Scenario;
 
 /// The port of the SOCKS5 server (RFC 1928, 3).
 const SOCKS5_PORT: u16 = 1080;
@@ -72,7 +72,7 @@ impl Networks {
             address,
             prefix_len,
             route_to: Some(route_to),
-            mtu: scenario.mtu,
+            mtu: scenario.cell.mtu,
             // The kernel passes packets on at once, so none waits.
             tx_queue_len: None,
         };

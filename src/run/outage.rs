@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::error::RunError;
+use crate::cell::Outage;
 use crate::load::window::Window;
-use crate::scenario::Outage;
 
 /// Cuts the path of a run, or joins it again. Called by the thread that is in the near network.
 pub(super) type Cut = Box<dyn Fn(bool) -> Result<(), RunError> + Send>;

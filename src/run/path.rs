@@ -11,7 +11,7 @@ use super::{kernel_load, tun};
 use crate::load::Load;
 use crate::load::meter::{LinkMeter, Queues};
 use crate::load::window::Window;
-use crate::scenario::{Scenario, Tun};
+use crate::plan::scenario::{Scenario, Tun};
 
 /// Prepares a stack on a device.
 pub(super) fn prepare(scenario: &Scenario, load: Load, tun: &Tun, kind: StackKind) -> Result<Prepared, RunError> {

@@ -15,8 +15,8 @@ use super::supervise::{Outcome, Supervisor};
 use crate::load::Figures;
 use crate::load::engine::Client;
 use crate::load::window::Window;
+use crate::plan::scenario::Scenario;
 use crate::sample::{DeviceFacts, ProgramFacts, Status};
-use crate::scenario::Scenario;
 
 /// A run that is prepared: every layer makes one.
 pub(super) struct Prepared {
@@ -68,12 +68,12 @@ impl Prepared {
     /// Starts, times, supervises and ends the run.
     pub(super) async fn run(self, scenario: &Scenario, interrupts: Interrupts) -> Result<RunOutput, RunError> {
         let Self { load, window, server, clients, congestion, device, effective, carrier, program, cut } = self;
-        let clients = match &scenario.pin {
+        let clients = match &scenario.cell.pin {
             Some(pin) => (0..).zip(clients).map(|(thread, client)| client.pinned(pin.of_client(thread))).collect(),
             None => clients,
         };
         let counted = Arc::clone(&load);
-        let outage = scenario.conditions.outage.zip(cut).map(|(outage, cut)| Interruption::new(outage, cut));
+        let outage = scenario.cell.impairments.outage.zip(cut).map(|(outage, cut)| Interruption::new(outage, cut));
         let supervisor = Supervisor::new(scenario, load, window, outage);
         let mut outcome = supervisor.supervise(server, clients, interrupts).await;
         let program = match program {
@@ -86,7 +86,7 @@ impl Prepared {
         let name = carrier.name();
         if let Ok(made) = &mut outcome
             && made.measured.status == Status::Ok
-            && scenario.subject.has_process()
+            && scenario.cell.subject().has_process()
             && let Err(Failure { status, detail }) = carrier.check(&*counted).await
         {
             (made.measured.status, made.measured.detail) = (status, Some(detail));

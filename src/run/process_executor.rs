@@ -19,10 +19,11 @@ use super::error::RunError;
 use super::executor::Executor;
 use super::go;
 use super::process::{PARENT, ending, last_words, stated_error};
-use super::protocol::{CHILD, Greeting, Message, NO_OFFLOAD, Task};
+use super::protocol::{CHILD, Greeting, Message, Task};
+use crate::cell::Cell;
+use crate::plan::scenario::Scenario;
 use crate::remedy::WithRemedy;
 use crate::sample::{self, Environment, Measurements, Sample, Status};
-use crate::scenario::{Cell, Scenario};
 
 /// How long a process may take beyond its run's timeout by default: to start, to wait for the last report of a
 /// forwarder, and to end its tasks and threads.
@@ -82,27 +83,28 @@ impl ProcessExecutor {
     pub fn hello(&self) -> Result<Environment, RunError> {
         let program = self.program.display().to_string();
         let limit = HELLO_TIMEOUT.min(self.grace);
-        let Some(end) = self.child(Task::Hello, limit)? else {
+        let Some(end) = self.child(&[CHILD.to_owned()], &Message::line(Task::Hello), limit)? else {
             let text = format!("{program} did not say what it is within {} s", limit.as_secs_f64());
             return Err(RunError::Process { class: Class::Failed, text });
         };
         Ok(Greeting::parse(&String::from_utf8_lossy(&end.stdout), &program)?.environment)
     }
 
-    /// Gives a child process a task, and waits for its end; `None` if it had to be killed.
-    fn child(&self, task: Task, limit: Duration) -> Result<Option<Arc<End>>, RunError> {
+    /// Starts the program with these arguments and standard input, and waits for its end; `None` if it had to be killed.
+    fn child(&self, arguments: &[String], input: &str, limit: Duration) -> Result<Option<Arc<End>>, RunError> {
         let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
         let watch = match &mut *watch {
             Some(watch) => watch,
             none => none.insert(Watch::new()?),
         };
         let Watch { runtime, interrupts } = watch;
-        runtime.block_on(self.attend(&Message::line(task), limit, interrupts))
+        runtime.block_on(self.attend(arguments, input, limit, interrupts))
     }
 
     async fn attend(
         &self,
-        message: &str,
+        arguments: &[String],
+        input: &str,
         limit: Duration,
         interrupts: &mut Interrupts,
     ) -> Result<Option<Arc<End>>, RunError> {
@@ -114,8 +116,8 @@ impl ProcessExecutor {
             () = future::ready(()) => {}
         }
         let mut command = Command::new(&self.program);
-        command.arg(CHILD).env(PARENT, process::id().to_string());
-        let child = Child::start(command, message).map_err(|source| self.error(source))?;
+        command.args(arguments).env(PARENT, process::id().to_string());
+        let child = Child::start(command, input).map_err(|source| self.error(source))?;
         tokio::select! {
             biased;
             () = interrupts.next() => {
@@ -153,7 +155,8 @@ impl Executor for ProcessExecutor {
     /// neither a sample nor an error. A process that does not end is killed, and its sample has [`Status::Stalled`].
     fn execute(&self, scenario: &Scenario) -> Result<Sample, RunError> {
         let limit = scenario.timeout.saturating_add(self.grace);
-        let Some(end) = self.child(Task::Run(Box::new(scenario.clone())), limit)? else {
+        let arguments: Vec<_> = scenario.words.iter().cloned().chain(["--json".to_owned()]).collect();
+        let Some(end) = self.child(&arguments, "", limit)? else {
             let grace = self.grace.as_secs_f64();
             let detail =
                 format!("the run did not end within {grace} seconds of its timeout, and its process was killed");
@@ -184,9 +187,6 @@ pub(super) fn outcome(scenario: &Scenario, end: &End) -> Result<Sample, RunError
     // An interrupt for all would have reached this process, too.
     let alone = || "the process alone was interrupted".to_owned();
     let how = if is_interrupted(end) { alone() } else { ending("process", &end.by) };
-    if end.by == ProcessEnd::Exited(3) && end.stdout.trim_ascii() == NO_OFFLOAD.as_bytes() {
-        return Err(RunError::NoOffload);
-    }
     match (parse(&end.stdout), &end.by) {
         (Ok(sample), ProcessEnd::Exited(0)) => Ok(sample),
         (Ok(sample), ProcessEnd::Exited(_)) if !sample.is_ok() => Ok(sample),
@@ -196,6 +196,7 @@ pub(super) fn outcome(scenario: &Scenario, end: &End) -> Result<Sample, RunError
             sample.measured.detail = Some(last_words(&format!("after its result {how}"), &end.stderr));
             Ok(sample)
         }
+        (Err(_), _) if end.stderr.contains(&RunError::NoOffload.to_string()) => Err(RunError::NoOffload),
         (Err(reason), by) => stated_error(end).map_or_else(
             || {
                 let reason = match by {
@@ -219,7 +220,7 @@ fn parse(stdout: &[u8]) -> Result<Sample, String> {
 
 fn failed(scenario: &Scenario, status: Status, detail: String) -> Sample {
     Sample {
-        cell: Cell::planned(scenario),
+        cell: scenario.planned(),
         measured: Measurements::failed(status, detail),
         environment: Arc::new(crate::environment()),
     }

@@ -38,8 +38,8 @@ use super::kernel_load;
 use super::networks::Networks;
 use super::prepared::Prepared;
 use crate::load::Load;
+use crate::plan::scenario::{Scenario, Tun};
 use crate::program::{Role, Upstream};
-use crate::scenario::{Scenario, Tun};
 
 /// Prepares a program between the two networks.
 pub(super) async fn prepare(
@@ -49,7 +49,12 @@ pub(super) async fn prepare(
     networks: &Networks,
     interrupts: &mut Interrupts,
 ) -> Result<Prepared, RunError> {
-    let profile = scenario.program.as_deref().ok_or_else(|| invalid("the scenario has no profile of it"))?;
+    let profile = scenario
+        .cell
+        .program
+        .as_ref()
+        .and_then(|program| program.profile())
+        .ok_or_else(|| invalid("the scenario has no profile of it"))?;
     let link = link::join(scenario, profile.role, tun, networks)?;
     let makes_device = profile.role != Role::Route;
     if makes_device && platform::interface_names(&platform::folder_of_thread()).contains(&tun.name) {

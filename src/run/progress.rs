@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::cell::Cell;
 use crate::plan::about;
+use crate::plural;
 use crate::sample::Sample;
-use crate::scenario::{Cell, plural};
 
 /// Shows the progress of a matrix. Errors of the writer are ignored: the samples are elsewhere.
 #[derive(Debug)]
@@ -160,7 +161,7 @@ mod tests {
 
     use super::*;
     use crate::cli::Cli;
-    use crate::scenario::Scenario;
+    use crate::plan::scenario::Scenario;
 
     #[test]
     fn the_pace_of_the_first_round_is_said_once() {

@@ -5,8 +5,7 @@
 //! | task | the child |
 //! |---|---|
 //! | hello | prints a [`Greeting`] as one line of JSON |
-//! | run | makes the run, and prints its sample as one line of JSON, or [`NO_OFFLOAD`] before that error |
-//! | carry | carries packets or connections for a run of the parent |
+//! | carry | carries packets for a run of the parent |
 //! | socks5 | is a SOCKS5 server for a run of the parent |
 //!
 //! A child that carries or serves then takes orders. Each is a string in JSON, on a line of its own:
@@ -25,15 +24,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use conformance::{Ready, line};
-use forwarders::Counts;
-use platform::FaultCounts;
+use forwarders::{Counts, ForwardConfig};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::error::RunError;
-use crate::sample::{Environment, QueueFacts};
-use crate::scenario::Scenario;
+use crate::sample::Environment;
 
 /// The version of the protocol. It grows when a task or an order changes its meaning.
 pub use conformance::PROTOCOL;
@@ -43,9 +40,6 @@ pub(super) const CHILD: &str = "child";
 
 /// The order to print the counts so far.
 pub(super) const REPORT: &str = "\"report\"";
-
-/// The line in the place of a sample for [`RunError::NoOffload`]: the parent leaves out such runs.
-pub(super) const NO_OFFLOAD: &str = "\"no-offload\"";
 
 /// The first line that a carrying child prints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,10 +64,8 @@ pub(super) struct Message {
 pub(super) enum Task {
     /// Describe this program. A child does it in every version of the protocol.
     Hello,
-    /// Make a run.
-    Run(Box<Scenario>),
-    /// Carry packets or connections.
-    Carry(Box<Carry>),
+    /// Carry packets.
+    Carry(Carry),
     /// Be a SOCKS5 server at this address.
     Socks5(SocketAddr),
 }
@@ -84,12 +76,6 @@ pub(super) struct Report {
     /// The packets and bytes that it carried.
     #[serde(flatten)]
     pub(super) counts: Counts,
-    /// What its link did to packets, if it is a proxy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) link: Option<FaultCounts>,
-    /// The queues of its device, if it is a proxy with several shards.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) queues: Option<QueueFacts>,
 }
 
 /// The report of a stack's process: how much its server has received and sent so far, in bytes of payload.
@@ -99,13 +85,19 @@ pub(super) struct StackReport {
     pub(super) sent_bytes: u64,
 }
 
-/// A task to carry packets or connections between two networks.
+/// A task to carry packets between two networks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Carry {
-    /// The run of the parent. The child does the part of its subject.
-    pub(super) scenario: Scenario,
-    /// The namespace of the far network, as a file of `/proc/PID/ns`. The near network is the child's own.
+    /// How.
+    pub(super) config: ForwardConfig,
+    /// The name of the device in the child's own network.
+    pub(super) near: String,
+    /// The name of the device in the far network.
+    pub(super) far: String,
+    /// The namespace of the far network, as a file of `/proc/PID/ns`.
     pub(super) far_namespace: PathBuf,
+    /// The file for a flame graph, and its title.
+    pub(super) profile: Option<(PathBuf, String)>,
 }
 
 /// The answer to [`Task::Hello`].
@@ -163,24 +155,17 @@ fn parse<T: DeserializeOwned>(line: &str, program: &str) -> Result<T, RunError> 
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-    use clap::Parser;
-
     use super::*;
-    use crate::cli::Cli;
 
-    fn scenario() -> Scenario {
-        Scenario::try_from(Cli::try_parse_from(["x", "--layer", "device"]).unwrap().run).unwrap()
+    fn carry() -> Task {
+        let config = crate::cell::Cell::parse("--forwarder rust").unwrap().forwarder().and_then(|one| one.config());
+        let [near, far] = ["a", "b"].map(ToOwned::to_owned);
+        Task::Carry(Carry { config: config.unwrap(), near, far, far_namespace: "/proc/1/ns/net".into(), profile: None })
     }
 
     #[test]
     fn a_task_is_read_as_it_was_written() {
-        let scenario = scenario();
-        for task in [
-            Task::Hello,
-            Task::Run(Box::new(scenario.clone())),
-            Task::Carry(Box::new(Carry { scenario, far_namespace: "/proc/1/ns/net".into() })),
-            Task::Socks5("[::1]:1080".parse().unwrap()),
-        ] {
+        for task in [Task::Hello, carry(), Task::Socks5("[::1]:1080".parse().unwrap())] {
             let line = Message::line(task.clone());
             assert!(line.ends_with("}\n"), "{line}");
             assert_eq!(Message::parse(&line).unwrap(), Message { protocol: PROTOCOL, task });
@@ -189,11 +174,11 @@ mod tests {
 
     #[test]
     fn a_task_of_another_version_is_refused_with_both_versions() {
-        let line = Message::line(Task::Run(Box::new(scenario()))).replace("\"protocol\":1", "\"protocol\":7");
-        let error = Message::parse(&line).unwrap_err();
+        let ours = format!("\"protocol\":{PROTOCOL}");
+        let error = Message::parse(&Message::line(carry()).replace(&ours, "\"protocol\":77")).unwrap_err();
         assert_eq!(error.exit_code(), 2);
         let text = error.to_string();
-        assert!(text.contains("version 7") && text.contains("version 1"), "{text}");
+        assert!(text.contains("version 77") && text.contains(&format!("version {PROTOCOL}")), "{text}");
     }
 
     #[test]
@@ -213,9 +198,9 @@ mod tests {
         let greeting = Greeting { protocol: PROTOCOL, environment: crate::environment() };
         let line = serde_json::to_string(&greeting).unwrap();
         assert_eq!(Greeting::parse(&line, "x").unwrap(), greeting);
-        let other = line.replace("\"protocol\":1", "\"protocol\":7");
+        let other = line.replace(&format!("\"protocol\":{PROTOCOL}"), "\"protocol\":77");
         let text = Greeting::parse(&other, "/opt/x").unwrap_err().to_string();
-        assert!(text.contains("/opt/x") && text.contains("version 7") && text.contains("version 1"), "{text}");
+        assert!(text.contains("/opt/x") && text.contains("version 77"), "{text}");
         let text = Greeting::parse("44.6 Gbps", "/opt/x").unwrap_err().to_string();
         assert!(text.contains("/opt/x does not speak"), "{text}");
     }

@@ -5,21 +5,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::runtime::{Builder, Runtime};
 
-use crate::scenario::{Processors, RuntimeKind};
+use crate::cell::Processors;
 
-/// Starts a runtime, on these processors if there are any. The system must have enough threads and descriptors for it: tokio
-/// panics if one is missing.
-pub(super) fn runtime(kind: RuntimeKind, pin: Option<&Processors>) -> io::Result<Runtime> {
-    let mut builder = match kind {
-        RuntimeKind::CurrentThread => {
+/// The workers of a runtime that was not told how many.
+pub(super) fn processors() -> usize {
+    platform::parallelism().unwrap_or(1)
+}
+
+/// Starts a runtime with this many workers, or on the current thread, on these processors if there are any. The system must have
+/// enough threads and descriptors for it: tokio panics if one is missing.
+pub(super) fn runtime(workers: Option<usize>, pin: Option<&Processors>) -> io::Result<Runtime> {
+    let mut builder = match workers {
+        None => {
             pin.map_or(Ok(()), |pin| platform::pin_thread(pin.of_worker(0)))?;
             Builder::new_current_thread()
         }
-        RuntimeKind::MultiThread(workers) => {
+        Some(workers) => {
             let mut builder = Builder::new_multi_thread();
-            if let Some(workers) = workers {
-                builder.worker_threads(workers.get());
-            }
+            builder.worker_threads(workers);
             if let Some(pin) = pin.cloned() {
                 let started = AtomicUsize::new(0);
                 builder.on_thread_start(move || {

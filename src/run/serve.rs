@@ -7,8 +7,8 @@ use platform::{Class, Error, Interrupts, Link, TunDevice};
 use super::error::RunError;
 use super::runtime::runtime;
 use crate::plan::ProxyPlan;
+use crate::plural;
 use crate::proxy::{Config, Proxy, Running};
-use crate::scenario::plural;
 
 /// Open files other than the sockets of flows.
 const SPARE_DESCRIPTORS: u64 = 64;
@@ -26,7 +26,7 @@ pub fn serve(plan: &ProxyPlan, out: &mut impl Write) -> Result<(), RunError> {
         let object = object.to_owned();
         move |source| RunError::from(Error::new(Class::Failed, operation, object, source))
     };
-    let runtime = runtime(plan.runtime, None).map_err(failed("start", "the runtime"))?;
+    let runtime = runtime(plan.workers, None).map_err(failed("start", "the runtime"))?;
     runtime.block_on(async {
         let proxy = Proxy::new(Config { report, ..plan.config.clone() })?;
         let mut devices = TunDevice::open_shards(&plan.device, plan.shards, plan.queues)?;

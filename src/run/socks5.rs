@@ -16,8 +16,7 @@ use tokio::time::sleep;
 use super::carry::Control;
 use super::error::RunError;
 use super::protocol::Report;
-use super::runtime::runtime;
-use crate::scenario::RuntimeKind;
+use super::runtime::{processors, runtime};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 4096;
@@ -43,7 +42,7 @@ pub(super) fn serve(
 ) -> Result<(), RunError> {
     let failed = |source| Error::new(Class::Failed, "listen on", address.to_string(), source);
     platform::allow_open_files(OPEN_FILES);
-    let runtime = runtime(RuntimeKind::MultiThread(None), None).map_err(failed)?;
+    let runtime = runtime(Some(processors()), None).map_err(failed)?;
     let entered = runtime.enter();
     let listener = listen(address).map_err(failed)?;
     drop(entered);

@@ -11,8 +11,9 @@ use platform::Link;
 use super::error::RunError;
 use super::failure::Failure;
 use super::server_side::ServerSide;
+use crate::cell::Cell;
 use crate::load::{Load, Targets};
-use crate::scenario::Scenario;
+use crate::plan::scenario::Scenario;
 
 /// The port of the first stream; the others have the ports above it. Any port would do: the stacks accept all ports.
 pub(super) const FIRST_PORT: u16 = 5201;
@@ -63,9 +64,9 @@ impl<L: Link> Start<L> {
 }
 
 fn config(scenario: &Scenario) -> StackConfig {
-    let Scenario { repairs, stack_congestion: congestion, .. } = *scenario;
+    let Cell { repairs, stack_congestion: congestion, .. } = scenario.cell;
     StackConfig {
-        window: scenario.window_bytes,
+        window: scenario.cell.window_len(),
         backlog: backlog(scenario),
         repairs,
         congestion,
@@ -76,7 +77,7 @@ fn config(scenario: &Scenario) -> StackConfig {
 /// Connections that may wait to be accepted, by a stack or by the kernel. All may be opened at once, behind some that are being
 /// closed. If a SYN is dropped, its client waits for a second or more, and the scripted client for ever.
 pub(super) fn backlog(scenario: &Scenario) -> usize {
-    StackConfig::default().backlog.max(2 * usize::from(scenario.parallel.get()))
+    StackConfig::default().backlog.max(2 * usize::from(scenario.cell.parallel.get()))
 }
 
 impl<L: Link> Visitor<L> for Start<L> {

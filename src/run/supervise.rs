@@ -22,9 +22,9 @@ use crate::load::meter::{Cost, Counters, Snapshot, Usage, difference};
 use crate::load::sockets::Cancel;
 use crate::load::window::Window;
 use crate::load::{Delivered, Figures};
+use crate::plan::scenario::Scenario;
 use crate::remedy::WithRemedy;
 use crate::sample::{Measurements, Status};
-use crate::scenario::Scenario;
 
 /// A run has stalled, and is not only slow, if nothing has arrived for this time.
 const STALL: Duration = Duration::from_secs(1);

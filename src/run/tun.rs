@@ -5,9 +5,9 @@ use std::net::IpAddr;
 
 use platform::{Class, Link, TunConfig, TunDevice};
 
+use crate::plan::scenario::{Scenario, Tun};
 use crate::remedy::{SystemError, WithRemedy};
 use crate::sample::DeviceFacts;
-use crate::scenario::{Scenario, Tun};
 
 /// The shortest queue in front of the stack, in packets.
 const MIN_TX_QUEUE_LEN: u32 = 4096;
@@ -30,13 +30,13 @@ pub(super) fn open_shards(scenario: &Scenario, tun: &Tun) -> Result<(Vec<TunDevi
     let config = TunConfig {
         name: tun.name.clone(),
         network: tun.network,
-        mtu: scenario.mtu,
+        mtu: scenario.cell.mtu,
         tx_queue_len: tx_queue_len(scenario),
-        offload: scenario.offload,
+        offload: scenario.cell.device_offload(),
         fd: tun.fd,
     };
-    let queues = scenario.queues.map(|queues| queues.get().into());
-    let links = TunDevice::open_shards(&config, scenario.shards.get().into(), queues)?;
+    let queues = scenario.cell.queues.map(|queues| queues.get().into());
+    let links = TunDevice::open_shards(&config, scenario.cell.shards.get().into(), queues)?;
     let device = &links[0];
     let facts = DeviceFacts {
         name: device.name().to_owned(),
@@ -44,7 +44,7 @@ pub(super) fn open_shards(scenario: &Scenario, tun: &Tun) -> Result<(Vec<TunDevi
         offload: device.capabilities().segmentation.any(),
         tx_queue_len: device.tx_queue_len().ok().flatten(),
     };
-    if scenario.queue_packets.is_some() && facts.tx_queue_len.is_none() {
+    if scenario.cell.queue.is_some() && facts.tx_queue_len.is_none() {
         let source = io::Error::new(io::ErrorKind::Unsupported, "this system has no such queue");
         return Err(platform::Error::new(Class::Unavailable, "set the queue of", &facts.name, source)
             .remedy("leave out --queue"));
@@ -55,7 +55,7 @@ pub(super) fn open_shards(scenario: &Scenario, tun: &Tun) -> Result<(Vec<TunDevi
 /// The facts of a device that another process has opened.
 pub(super) fn facts(scenario: &Scenario, tun: &Tun, offload: bool) -> DeviceFacts {
     let tx_queue_len = Some(tx_queue_len(scenario));
-    DeviceFacts { name: tun.name.clone(), mtu: scenario.mtu.into(), offload, tx_queue_len }
+    DeviceFacts { name: tun.name.clone(), mtu: scenario.cell.mtu.into(), offload, tx_queue_len }
 }
 
 /// Refuses an address that another interface has: that interface would take the packets of the run.
@@ -72,11 +72,11 @@ fn refuse_used_address(address: IpAddr) -> Result<(), SystemError> {
 /// The length of the queue in front of the stack. By default it holds all packets that the kernel may have in flight: a
 /// window for each stream in packets of the MTU, and half as much again for ACKs and small packets.
 pub(super) fn tx_queue_len(scenario: &Scenario) -> u32 {
-    if let Some(packets) = scenario.queue_packets {
+    if let Some(packets) = scenario.cell.queue {
         return packets;
     }
-    let payload = u64::from(scenario.mtu).saturating_sub(40).max(1);
-    let packets = scenario.window_bytes as u64 * u64::from(scenario.parallel.get()) / payload;
+    let payload = u64::from(scenario.cell.mtu).saturating_sub(40).max(1);
+    let packets = scenario.cell.window_len() as u64 * u64::from(scenario.cell.parallel.get()) / payload;
     let len = (packets + packets / 2).min(MAX_TX_QUEUE_LEN);
     u32::try_from(len).unwrap_or(u32::MAX).max(MIN_TX_QUEUE_LEN)
 }

@@ -15,55 +15,54 @@ const LINK: &str = "Impairments of the link between device and stack, or between
 /// What the link between device and stack does to packets beside carrying them, each way. A super-packet is one
 /// packet. The default is nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Args)]
-#[command(next_help_heading = LINK)]
 #[serde(default)]
 pub struct Impairments {
     /// How long every packet takes, such as 5ms: half of what it adds to a round trip
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = units::delay, hide_default_value = true)]
+    #[arg(long, help_heading = LINK, value_name = "TIME", default_value = "0", value_parser = units::delay, hide_default_value = true)]
     #[serde(rename = "delay_ns", with = "nanoseconds")]
     pub delay: Duration,
 
     /// Up to this much more or less, evenly distributed
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = units::delay, hide_default_value = true,
+    #[arg(long, help_heading = LINK, value_name = "TIME", default_value = "0", value_parser = units::delay, hide_default_value = true,
         hide_short_help = true)]
     #[serde(rename = "jitter_ns", with = "nanoseconds")]
     pub jitter: Duration,
 
     /// Packets that are lost
-    #[arg(long = "loss", value_name = "PERCENT", default_value = "0", value_parser = units::share, hide_default_value = true)]
+    #[arg(help_heading = LINK, long = "loss", value_name = "PERCENT", default_value = "0", value_parser = units::share, hide_default_value = true)]
     pub loss_ppm: u32,
 
     /// Packets that the next three overtake
-    #[arg(long = "reorder", value_name = "PERCENT", default_value = "0", value_parser = units::share,
+    #[arg(help_heading = LINK, long = "reorder", value_name = "PERCENT", default_value = "0", value_parser = units::share,
         hide_default_value = true, hide_short_help = true)]
     pub reorder_ppm: u32,
 
     /// Packets that come twice
-    #[arg(long = "duplicate", value_name = "PERCENT", default_value = "0", value_parser = units::share,
+    #[arg(help_heading = LINK, long = "duplicate", value_name = "PERCENT", default_value = "0", value_parser = units::share,
         hide_default_value = true, hide_short_help = true)]
     pub duplicate_ppm: u32,
 
     /// Packets of which a bit is changed; without offload
-    #[arg(long = "corrupt", value_name = "PERCENT", default_value = "0", value_parser = units::share,
+    #[arg(help_heading = LINK, long = "corrupt", value_name = "PERCENT", default_value = "0", value_parser = units::share,
         hide_default_value = true, hide_short_help = true)]
     pub corrupt_ppm: u32,
 
     /// Bits a second at most, such as 100M
-    #[arg(long, value_name = "BITRATE", value_parser = units::rate, hide_short_help = true)]
+    #[arg(long, help_heading = LINK, value_name = "BITRATE", value_parser = units::rate, hide_short_help = true)]
     pub rate_limit: Option<NonZeroU64>,
 
     /// The longest packet that the path carries, in bytes, 576 to 65534; IPv6 at least 1280. ICMP tells the sender of a
     /// longer one
-    #[arg(long, value_name = "N", hide_short_help = true)]
+    #[arg(long, help_heading = LINK, value_name = "N", hide_short_help = true)]
     pub path_mtu: Option<NonZeroU16>,
 
     /// Drop packets that are longer than --path-mtu silently: a black hole; all for both
-    #[arg(long, value_name = "SWITCH", num_args = 0..=1, default_value = "off", default_missing_value = "on",
+    #[arg(long, help_heading = LINK, value_name = "SWITCH", num_args = 0..=1, default_value = "off", default_missing_value = "on",
         value_parser = units::switch(), hide_short_help = true, action = clap::ArgAction::Set)]
     pub no_icmp: bool,
 
     /// The path carries nothing: from when, after the beginning of the timed window, and for how long, such as 1s,500ms
-    #[arg(long, value_name = "AT,FOR", value_parser = units::outage, hide_short_help = true)]
+    #[arg(long, help_heading = LINK, value_name = "AT,FOR", value_parser = units::outage, hide_short_help = true)]
     pub outage: Option<Outage>,
 }
 

@@ -154,7 +154,8 @@ impl Cell {
         }
     }
 
-    fn requests(&self) -> Requests {
+    /// Its requests: of a byte each way, unless it has others.
+    pub fn requests(&self) -> Requests {
         let len = |len: u64| u32::try_from(len).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MIN);
         Requests {
             request_bytes: len(self.request),

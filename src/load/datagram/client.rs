@@ -349,8 +349,8 @@ mod tests {
     use crate::cli::Cli;
     use crate::load::meter::LinkMeter;
     use crate::load::sockets::Cancel;
+    use crate::plan::scenario::Scenario;
     use crate::sample::Status;
-    use crate::scenario::Scenario;
 
     /// Sends to a server in a process that counts so many datagrams too many, and says so late.
     struct Process {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::arrivals::Arrived;
 use crate::load::error::LoadError;
-use crate::scenario::MAX_LOST_SHARE;
+use crate::sample::MAX_LOST_SHARE;
 
 /// How long a trial of a search lasts, and the one before the timed window.
 pub(super) const TRIAL: Duration = Duration::from_millis(100);

@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 use super::counts::{Counts, kind};
 use super::pace::Pace;
 use super::{Exchange, Requested};
+use crate::cell::Requests;
 use crate::load::engine::{Client, Engine, Work};
 use crate::load::error::LoadError;
 use crate::load::sockets::Sockets;
 use crate::load::window::Window;
 use crate::sample::{DatagramFacts, IdleFacts};
-use crate::scenario::Requests;
 
 /// How long a thread makes requests before the timed window.
 const WARM_UP: Duration = Duration::from_millis(100);

@@ -13,8 +13,8 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use super::socks5::Handshake;
 use super::{Cancel, Sockets};
+use crate::cell;
 use crate::remedy::{SystemError, WithRemedy};
-use crate::scenario;
 
 /// Most events of one poll.
 const EVENTS: usize = 1024;
@@ -40,7 +40,7 @@ pub(crate) struct KernelSockets {
 /// The settings of sockets.
 #[derive(Clone)]
 pub(crate) struct Settings {
-    pub(crate) protocol: scenario::Protocol,
+    pub(crate) protocol: cell::Protocol,
     pub(crate) congestion: Option<String>,
     /// A SOCKS5 server that opens the connections.
     pub(crate) socks5: Option<SocketAddr>,
@@ -86,7 +86,7 @@ impl KernelSockets {
     }
 
     fn open(&self, target: SocketAddr) -> io::Result<KernelSocket> {
-        if self.settings.protocol == scenario::Protocol::Udp {
+        if self.settings.protocol == cell::Protocol::Udp {
             let socket = net::UdpSocket::bind(any_port(target))?;
             socket.connect(target)?;
             socket.set_nonblocking(true)?;

@@ -9,7 +9,7 @@ use netstacks::peer::Peers;
 use platform::{Link, TcpStatistics};
 
 use super::{Cancel, Sockets};
-use crate::scenario::Protocol;
+use crate::cell::Protocol;
 
 /// How long sockets wait before they try a full link again.
 const SOON: Duration = Duration::from_micros(100);

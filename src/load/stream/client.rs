@@ -13,7 +13,7 @@ use crate::load::engine::{Client, Engine, Work};
 use crate::load::error::{LoadError, unless_blocked};
 use crate::load::sockets::Sockets;
 use crate::load::window::Window;
-use crate::scenario::Amount;
+use crate::plan::scenario::Amount;
 
 /// Reads or writes of a stream before the next stream has its turn.
 const TURN: usize = 64;

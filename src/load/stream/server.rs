@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{Direction, GO, Phase, Stream};
 use crate::load::error::LoadError;
-use crate::scenario::Amount;
+use crate::plan::scenario::Amount;
 
 /// A stream with a bit rate checks at least this often whether it must stop.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);

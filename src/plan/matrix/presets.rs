@@ -30,7 +30,9 @@ pub(super) fn lines(preset: Preset, typed: &Words) -> Result<(Defaults, Vec<Word
         return Err(PlanError::new(format!("--{option}"), "--preset chooses it; leave one of them out"));
     }
     let processors = platform::parallelism().unwrap_or(1);
-    let fits = |line: &Words| line.values("shards").iter().all(|shards| shards.parse().is_ok_and(|shards: usize| shards <= processors));
+    let fits = |line: &Words| {
+        line.values("shards").iter().all(|shards| shards.parse().is_ok_and(|shards: usize| shards <= processors))
+    };
     let lines = lines.into_iter().filter(|(line, _)| fits(line)).map(|(mut line, usual)| {
         for (option, texts) in typed.0.iter().chain(&usual.0) {
             if !line.has(option) {

@@ -69,7 +69,9 @@ fn rounds_until_something_have_a_limit_and_no_other_build() {
         assert_eq!(announced(line).as_deref(), Some(expected));
     }
     assert_eq!(announced("--bytes 1MB"), None);
-    for wrong in ["--until 10", "--until 0 --at-most 1", "--until 10 --at-most 0", "--until 10 --at-most 1 --against old"] {
+    for wrong in
+        ["--until 10", "--until 0 --at-most 1", "--until 10 --at-most 0", "--until 10 --at-most 1 --against old"]
+    {
         let refused = cli::parse(format!("x matrix {wrong}").split(' ')).unwrap_err().to_string();
         assert!(refused.contains("--at-most") || refused.contains("--until"), "{refused}");
     }
@@ -148,7 +150,11 @@ fn lists_multiply_for_the_cells_that_have_them() {
         };
         assert_eq!((plan.scenarios.len(), plan.skipped.len()), (planned, 0), "{line}: {:?}", plan.skipped);
     }
-    let several = plan(&format!("{ONE},lwip -m reader --stack-congestion all").replace("smoltcp --runtime", "smoltcp,lwip --runtime").replace("off,lwip", "off"));
+    let several = plan(
+        &format!("{ONE},lwip -m reader --stack-congestion all")
+            .replace("smoltcp --runtime", "smoltcp,lwip --runtime")
+            .replace("off,lwip", "off"),
+    );
     assert_eq!(several.scenarios.len(), 3 + 1);
 }
 
@@ -186,7 +192,11 @@ fn an_impossible_combination_is_left_out_with_the_reason() {
     assert_eq!(plan.scenarios.len(), 2 * 3);
     let reasons: Vec<_> = plan.skipped.iter().map(|line| line.split_once(": ").unwrap().1).collect();
     assert_eq!(reasons, ["--mtu: 576 bytes; IPv6 needs at least 1280"; 2]);
-    assert!(plan.skipped[0].contains("--netstack=smoltcp") && plan.skipped[0].contains("--mtu=576"), "{:?}", plan.skipped);
+    assert!(
+        plan.skipped[0].contains("--netstack=smoltcp") && plan.skipped[0].contains("--mtu=576"),
+        "{:?}",
+        plan.skipped
+    );
 }
 
 #[test]
@@ -290,9 +300,8 @@ fn the_check_of_a_path_is_short_and_compares_every_byte() {
 #[cfg(target_os = "linux")]
 fn programs_come_from_lists_and_from_commands() {
     let words = ["matrix", "-m", "rr", "--program", "kernel,lwip", "--program", "a {tun},1", "--program", "kernel"];
-    let names = |plan: &MatrixPlan| -> Vec<_> {
-        cells(plan).iter().map(|cell| cell.program().unwrap().to_string()).collect()
-    };
+    let names =
+        |plan: &MatrixPlan| -> Vec<_> { cells(plan).iter().map(|cell| cell.program().unwrap().to_string()).collect() };
     let once = names(&planned_of(&words).unwrap());
     // Our proxy has a runtime and offload.
     assert_eq!(once.iter().collect::<HashSet<_>>(), ["kernel", "lwip", "a"].map(ToOwned::to_owned).iter().collect());
@@ -334,7 +343,13 @@ fn settings(preset: &str, mode: Mode) -> Vec<String> {
     let words = of_mode.map(|cell| {
         let stack = cell.netstack.map_or_else(|| cell.subject().name().to_owned(), |stack| stack.to_string());
         let link = &cell.impairments;
-        let words = format!("{stack} {} {} {}ms {}", cell.repairs, cell.stack_congestion.name(), link.delay.as_millis(), link.loss_ppm);
+        let words = format!(
+            "{stack} {} {} {}ms {}",
+            cell.repairs,
+            cell.stack_congestion.name(),
+            link.delay.as_millis(),
+            link.loss_ppm
+        );
         words.replace(" 0ms 0", "")
     });
     words.collect()
@@ -382,7 +397,8 @@ fn a_stack_over_a_bad_network_has_congestion_control() {
 fn the_preset_of_datagrams_has_the_same_modes_for_gvisor() {
     let plan = plan("--preset datagrams -n smoltcp,gvisor");
     let cells = cells(&plan);
-    let modes = |stack| cells.iter().filter(|cell| cell.stack() == Some(stack)).map(|cell| cell.mode).collect::<Vec<_>>();
+    let modes =
+        |stack| cells.iter().filter(|cell| cell.stack() == Some(stack)).map(|cell| cell.mode).collect::<Vec<_>>();
     assert_eq!(modes(StackKind::Gvisor).len(), 3);
     assert_eq!(modes(StackKind::Gvisor), modes(StackKind::Smoltcp));
     assert!(plan.skipped.is_empty(), "{:?}", plan.skipped);
@@ -396,7 +412,12 @@ fn the_preset_of_cores_goes_up_to_the_processors_with_a_worker_each() {
     let processors = platform::parallelism().unwrap_or(1);
     let most = counts.iter().max().copied().unwrap();
     assert!(most <= processors && 2 * most > processors.min(15), "{counts:?} of {processors}");
-    assert!(cells.iter().filter(|cell| cell.stack() == Some(StackKind::Smoltcp)).all(|cell| cell.worker_threads == Some(cell.shards)));
+    assert!(
+        cells
+            .iter()
+            .filter(|cell| cell.stack() == Some(StackKind::Smoltcp))
+            .all(|cell| cell.worker_threads == Some(cell.shards))
+    );
     assert!(cells.iter().filter(|cell| cell.stack() == Some(StackKind::Lwip)).all(|cell| cell.shards.get() == 1));
 }
 

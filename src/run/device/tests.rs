@@ -8,7 +8,7 @@ use platform::{MemoryLink, Offload};
 use super::*;
 use crate::cli::Cli;
 use crate::load::Sides;
-use crate::scenario::Devices;
+use crate::plan::scenario::Devices;
 
 /// A fault of the other end when it sends packets back.
 #[derive(Clone, Copy)]
@@ -72,8 +72,8 @@ fn tun(scenario: &Scenario) -> &Tun {
 fn turn(arguments: &str, fault: Fault) -> (Result<(), LoadError>, Option<Finish>) {
     let arguments = format!("x --layer device --warmup 100KB --bytes 2MB --verify full {arguments}");
     let scenario = Scenario::try_from(Cli::try_parse_from(arguments.split_whitespace()).unwrap().run).unwrap();
-    let pair = if scenario.offload == Offload::On { MemoryLink::offloading_pair } else { MemoryLink::pair };
-    let (near, far) = pair(scenario.mtu.into(), 64);
+    let pair = if scenario.cell.offload == Offload::On { MemoryLink::offloading_pair } else { MemoryLink::pair };
+    let (near, far) = pair(scenario.cell.mtu.into(), 64);
     let facts = DeviceFacts { name: "memory".to_owned(), mtu: 1500, offload: true, tx_queue_len: Some(1024) };
     let shuttle = Shuttle::new(near, &scenario, tun(&scenario), &facts).unwrap();
     let streams = Streams::of(&scenario).unwrap().each;

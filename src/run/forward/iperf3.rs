@@ -16,10 +16,12 @@ use platform::{Child, Class, ProcessEnd};
 use serde::Deserialize;
 use tokio::task::spawn_blocking;
 
+use crate::cell::Mode;
 use crate::load::meter::{Cost, Meter};
 use crate::load::sockets::kernel;
 use crate::load::window::Window;
 use crate::load::{Clock, Delivered, Figures};
+use crate::plan::scenario::{Amount, Scenario};
 use crate::remedy::WithRemedy;
 use crate::run::error::RunError;
 use crate::run::failure::{CLIENT, Failure};
@@ -28,7 +30,6 @@ use crate::run::prepared::Prepared;
 use crate::run::process::{ending, last_words};
 use crate::run::server_side::ServerSide;
 use crate::sample::{Measurements, Status};
-use crate::scenario::{Amount, Mode, Scenario};
 
 const PORT: u16 = 5201;
 
@@ -117,7 +118,7 @@ pub(super) async fn prepare(
     let (_, congestion) = kernel::socket((far, PORT).into(), scenario.congestion.as_deref())?;
     let server = serve(far, networks).await?;
     let client = client(scenario, (near, far), congestion.as_deref());
-    let mode = scenario.workload.mode();
+    let mode = scenario.cell.workload().mode();
     let window = Arc::new(Window::new(1, meter));
     let reported = Arc::new(Reported::default());
     let task = {
@@ -159,12 +160,12 @@ fn client(scenario: &Scenario, (near, far): (IpAddr, IpAddr), congestion: Option
         Amount::Time { time, .. } => command.arg("--time").arg(time.as_secs().to_string()),
         Amount::Bytes(bytes) => command.arg("--bytes").arg(bytes.to_string()),
     };
-    command.arg("--parallel").arg(scenario.parallel.to_string());
-    command.arg("--length").arg(scenario.buffer_bytes.to_string());
+    command.arg("--parallel").arg(scenario.cell.parallel.to_string());
+    command.arg("--length").arg(scenario.cell.buffer_len().to_string());
     if let Some(congestion) = congestion {
         command.arg("--congestion").arg(congestion);
     }
-    match scenario.workload.mode() {
+    match scenario.cell.workload().mode() {
         Some(Mode::Reader) => drop(command.arg("--reverse")),
         Some(Mode::Both) => drop(command.arg("--bidir")),
         _ => {}

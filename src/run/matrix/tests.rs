@@ -8,10 +8,10 @@ use clap::Parser;
 use tempfile::TempDir;
 
 use super::*;
+use crate::cell::Mode;
 use crate::cli::{Cli, Command};
 use crate::measure::FEWEST_ROUNDS;
 use crate::sample::{ProgramFacts, SampleFile};
-use crate::scenario::Mode;
 
 /// An executor for tests. `outcome` returns the result of a run by its number, from 0. A path check always succeeds.
 struct Fake<F> {
@@ -22,7 +22,7 @@ struct Fake<F> {
 
 impl<F: Fn(usize) -> Result<(), RunError>> Executor for Fake<F> {
     fn execute(&self, scenario: &Scenario) -> Result<Sample, RunError> {
-        let cell = Cell::planned(scenario);
+        let cell = scenario.planned();
         if *scenario != scenario.path_check() {
             let mut runs = self.runs.borrow_mut();
             runs.push(cell.clone());
@@ -71,16 +71,17 @@ struct Plain {
 
 impl Executor for Plain {
     fn execute(&self, scenario: &Scenario) -> Result<Sample, RunError> {
-        if scenario.offload == Offload::On {
+        if scenario.cell.offload == Offload::On {
             *self.refused.borrow_mut() += 1;
             return Err(RunError::NoOffload);
         }
-        let is_asked = scenario.program.as_ref().is_some_and(|profile| !profile.version.is_empty());
+        let is_asked = scenario.cell.program.as_ref().is_some_and(|profile| !profile.version.is_empty());
         *self.asked.borrow_mut() += usize::from(is_asked);
         let version = is_asked.then(|| "1.2".to_owned());
-        let program = scenario.program.as_ref().map(|_| Box::new(ProgramFacts { version, ..ProgramFacts::default() }));
+        let program =
+            scenario.cell.program.as_ref().map(|_| Box::new(ProgramFacts { version, ..ProgramFacts::default() }));
         let measured = Measurements { detail: None, program, ..Measurements::failed(Status::Ok, "") };
-        Ok(Sample { cell: Cell::planned(scenario), measured, environment: Arc::new(crate::environment()) })
+        Ok(Sample { cell: scenario.planned(), measured, environment: Arc::new(crate::environment()) })
     }
 }
 

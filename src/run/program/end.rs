@@ -63,7 +63,7 @@ impl End {
         let sides: &[Side] = if run.profile.role == Role::Attach { &[Side::Near, Side::Far] } else { &[side] };
         let residents = Arc::new(Residents::new(sides.iter().map(|side| run.folder_at(*side)).collect()));
         let started = place.command()?.map(|command| Child::watch(command, run.namespace(side)));
-        let started = started.transpose().map_err(|source| cannot_start(run.profile, place.words(), source))?;
+        let started = started.transpose().map_err(|source| cannot_start(run.profile, &place.words(), source))?;
         let (process, printed) =
             started.map_or((None, Printed::default()), |(process, printed)| (Some(process), printed));
         let end = match (run.profile.role, side) {
@@ -72,7 +72,7 @@ impl End {
             _ => "",
         };
         let name = format!("{end}program {}", run.profile.name);
-        let hint = no_shell(place.words()).or_else(|| run.profile.setup.iter().find_map(|words| no_shell(words)));
+        let hint = no_shell(&place.words()).or_else(|| run.profile.setup.iter().find_map(|words| no_shell(words)));
         Ok(Self { name, hint, side, process, is_daemon: false, printed, residents, folder })
     }
 

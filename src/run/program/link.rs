@@ -12,8 +12,9 @@ use super::super::error::RunError;
 use super::super::failure::Failure;
 use super::super::networks::{self, FAR, NEAR, Networks, next};
 use super::super::outage::Cut;
+use crate::cell::Cell;
+use crate::plan::scenario::{Scenario, Tun};
 use crate::program::Role;
-use crate::scenario::{Scenario, Tun};
 
 /// The loopback interface of every network.
 const LOOPBACK: &str = "lo";
@@ -34,7 +35,7 @@ pub(super) struct Joined {
 /// Joins the networks, with a link that has the conditions of a scenario.
 pub(super) fn join(scenario: &Scenario, role: Role, tun: &Tun, networks: &Networks) -> Result<Joined, RunError> {
     let ([near, far, beyond], prefix_len) = networks::ends(&tun.network);
-    let (cut, faults, driver) = if scenario.conditions.has_link() {
+    let (cut, faults, driver) = if scenario.cell.impairments.has_link() {
         let Between { faults, cut, driver, .. } = with_conditions(scenario, [near, far], prefix_len, networks)?;
         (cut, Some(faults), driver)
     } else {
@@ -66,7 +67,7 @@ fn with_conditions(
     networks: &Networks,
 ) -> Result<Between, RunError> {
     // The queue that was asked for is the program's.
-    let scenario = Scenario { queue_packets: None, ..scenario.clone() };
+    let scenario = Scenario { cell: Cell { queue: None, ..scenario.cell.clone() }, ..scenario.clone() };
     let tun = |name: &str, [own, other]: [IpAddr; 2]| Tun {
         name: name.to_owned(),
         network: Network { address: own, peer: other, prefix_len },

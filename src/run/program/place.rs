@@ -12,8 +12,8 @@ use super::super::error::RunError;
 use super::super::networks::{FAR, NEAR, Networks, Side};
 use super::super::process::PARENT;
 use super::keys::Keys;
+use crate::plan::scenario::Scenario;
 use crate::program::{Profile, Role, THIS, Unknown, fill};
-use crate::scenario::Scenario;
 
 /// The port of each end of a tunnel: the usual one of `WireGuard`.
 const PORT: u16 = 51820;
@@ -40,7 +40,7 @@ pub(super) struct Run<'a> {
 
 impl Run<'_> {
     pub(super) fn mtu(&self) -> u16 {
-        self.profile.device_mtu(self.scenario.mtu)
+        self.profile.device_mtu(self.scenario.cell.mtu)
     }
 
     /// The addresses of the device on this side.
@@ -139,16 +139,18 @@ impl Place<'_> {
         fill(template, |placeholder| self.value(placeholder)).map_err(unknown)
     }
 
-    /// The words that start the process.
-    pub(super) fn words(&self) -> &[String] {
-        let profile = self.run.profile;
-        profile.far_command.as_ref().filter(|_| self.side == Side::Far).unwrap_or(&profile.command)
+    /// The words that start the process. Our proxy has properties of the cell.
+    pub(super) fn words(&self) -> Vec<String> {
+        let Run { profile, scenario, .. } = self.run;
+        let words = profile.far_command.as_ref().filter(|_| self.side == Side::Far).unwrap_or(&profile.command);
+        let is_ours = scenario.cell.adapter().is_some();
+        words.iter().cloned().chain(if is_ours { scenario.cell.proxy_words() } else { Vec::new() }).collect()
     }
 
     /// The command that starts the process; none if the kernel does its work.
     pub(super) fn command(&self) -> Result<Option<Command>, RunError> {
         let words = self.words();
-        if words.is_empty() { Ok(None) } else { self.command_of(words).map(Some) }
+        if words.is_empty() { Ok(None) } else { self.command_of(&words).map(Some) }
     }
 
     /// A command of the profile, in the view of the file system that the process has.

@@ -21,9 +21,9 @@ use super::end::{End, LAST_LINES, LOOK, READY_TIMEOUT};
 use super::place::{Run, command};
 use super::residents::{ProgramMeter, Residents};
 use crate::load::meter::Counters;
+use crate::plan::scenario::Tun;
 use crate::program::{Profile, Role};
 use crate::sample::{AdoptedFacts, DeviceFacts, ProcessFacts, ProgramFacts};
-use crate::scenario::Tun;
 
 /// How long its version may take.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(2);
@@ -222,7 +222,7 @@ impl Running {
                 prefix_len: network.prefix_len,
                 route_to: (role == Role::Proxy).then_some(run.server),
                 mtu: run.mtu(),
-                tx_queue_len: run.scenario.queue_packets,
+                tx_queue_len: run.scenario.cell.queue,
             }
         };
         if role == Role::Tunnel {
@@ -237,7 +237,7 @@ impl Running {
             }
         }
         let Adopted { mtu, is_up, address, tx_queue_len, vnet_header, queues } = interface(Side::Near).adopt()?;
-        self.tx_queue_len = run.scenario.queue_packets.or(Some(tx_queue_len));
+        self.tx_queue_len = run.scenario.cell.queue.or(Some(tx_queue_len));
         self.facts.device = Some(AdoptedFacts { mtu, is_up, address, vnet_header, queues });
         Ok(())
     }

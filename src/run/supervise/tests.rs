@@ -15,11 +15,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
 
 use super::*;
+use crate::cell::Protocol;
 use crate::cli::Cli;
 use crate::load::Load;
 use crate::load::meter::LinkMeter;
+use crate::plan::scenario::{Amount, Scenario};
 use crate::run::kernel_load;
-use crate::scenario::{Amount, Protocol, Scenario};
 
 /// A fault of the stack, after a number of bytes of a stream.
 #[derive(Clone, Copy)]
@@ -203,11 +204,11 @@ fn execute(
         let driver = async { Failure::of_driver(driver.await) }.boxed();
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let udp_target = socket.local_addr().unwrap();
-        let datagrams = kernel_load::datagrams_for(socket, &load, scenario.window_bytes).unwrap();
+        let datagrams = kernel_load::datagrams_for(socket, &load, scenario.cell.window_len()).unwrap();
         let server = ServerSide::spawn(Loopback { listener, fault }, datagrams, driver, &load, |_| Some(0));
         let meter = LinkMeter::new([], || Some(0));
         let window = Arc::new(Window::new(load.threads(), meter));
-        let is_udp = scenario.workload.protocol() == Some(Protocol::Udp);
+        let is_udp = scenario.cell.workload().protocol() == Some(Protocol::Udp);
         let targets = if is_udp { vec![udp_target] } else { vec![target] };
         let (clients, _) = kernel_load::clients(scenario, &load, &targets)?;
         let supervisor = Supervisor::new(scenario, load.into(), window, None);

@@ -11,7 +11,7 @@ use crate::cli::Cli;
 use crate::load::meter::LinkMeter;
 use crate::load::sockets::Cancel;
 use crate::load::window::Window;
-use crate::scenario::Scenario;
+use crate::plan::scenario::Scenario;
 
 /// Sockets with a clock of their own, which moves in [`Sockets::wait`] alone: to the moment when an answer comes,
 /// or to the end of the wait. An answer takes `delay`.
