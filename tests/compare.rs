@@ -15,7 +15,8 @@ use rust_tun_perf::sample::{
     Environment, Head, Latency, Measurements, Program, ProgramFacts, RequestFacts, Sample, SampleFile, Status, line,
     line_of_its_own,
 };
-use rust_tun_perf::scenario::{Cell, Layer, Mode, Requests, Scenario, Subject, Workload};
+use rust_tun_perf::cell::{Cell, Layer, Mode, Requests, Subject, Workload};
+use rust_tun_perf::plan::scenario::Scenario;
 
 use crate::fixture;
 use crate::processes::PROGRAM;

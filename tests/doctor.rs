@@ -9,7 +9,8 @@ use platform::Class;
 use platform::doctor::{Check, Verdict};
 use rust_tun_perf::run::{Executor, RunError};
 use rust_tun_perf::sample::{DeviceFacts, Environment, Measurements, Sample, Status};
-use rust_tun_perf::scenario::{Cell, Mode, Scenario, Subject, Verify};
+use rust_tun_perf::cell::{Cell, Mode, Subject, Verify};
+use rust_tun_perf::plan::scenario::Scenario;
 use rust_tun_perf::{Error, report, run};
 
 use crate::machine::no_root;
@@ -26,7 +27,7 @@ impl<F: Fn(&Scenario) -> Result<(), RunError>> Executor for Answers<F> {
             Err(RunError::Process { class: Class::Failed, text }) => Measurements::failed(Status::Panicked, text),
             Err(error) => return Err(error),
         };
-        Ok(Sample { cell: Cell::planned(scenario), measured, environment: Arc::new(Environment::detect()) })
+        Ok(Sample { cell: scenario.planned(), measured, environment: Arc::new(Environment::detect()) })
     }
 }
 
@@ -49,7 +50,7 @@ fn diagnosis(lacks: &[Check], answer: impl Fn(&Scenario) -> Result<(), RunError>
 #[test]
 fn a_note_prevents_no_run_and_a_stack_that_fails_no_other() {
     let note = Check::new("congestion control", Verdict::Note, "cubic is not loaded, only reno").remedy("load it");
-    insta::assert_snapshot!(diagnosis(&[note], |scenario| match scenario.subject {
+    insta::assert_snapshot!(diagnosis(&[note], |scenario| match scenario.cell.subject() {
         Subject::Path(StackKind::Lwip) => panicked("the process died of SIGSEGV"),
         _ => Ok(()),
     }));
@@ -69,8 +70,8 @@ fn a_run_that_fails_once_is_tried_again() {
     let tried = std::cell::RefCell::new(Vec::new());
     let text = diagnosis(&[], |scenario| {
         assert!(scenario.verify == Verify::Full && scenario.isolated && scenario.warmup_bytes == 0);
-        assert!(scenario.timeout <= Duration::from_secs(15) && scenario.workload.mode() == Some(Mode::Both));
-        let cell = Cell::planned(scenario);
+        assert!(scenario.timeout <= Duration::from_secs(15) && scenario.cell.workload().mode() == Some(Mode::Both));
+        let cell = scenario.planned();
         if tried.borrow().contains(&cell) {
             return Ok(());
         }

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rust_tun_perf::sample::SampleFile;
-use rust_tun_perf::scenario::Cell;
+use rust_tun_perf::cell::Cell;
 
 use crate::machine::no_device;
 use crate::processes::{PROGRAM, folder, stderr, stdout};

@@ -14,7 +14,8 @@ use rust_tun_perf::plan::Plan;
 use rust_tun_perf::report::{self, Series};
 use rust_tun_perf::run::{Executor, RunError};
 use rust_tun_perf::sample::{Sample, SampleFile};
-use rust_tun_perf::scenario::{Cell, Layer, Scenario};
+use rust_tun_perf::cell::{Cell, Layer};
+use rust_tun_perf::plan::scenario::Scenario;
 use rust_tun_perf::{Console, Error, main_with};
 use serde_json::{Value, json};
 

@@ -15,7 +15,8 @@ use rust_tun_perf::run::{Executor, RunError};
 use rust_tun_perf::sample::{
     CpuTime, DeviceFacts, Environment, Interval, Measurements, Packets, Program, Sample, Status, SwitchFacts,
 };
-use rust_tun_perf::scenario::{Cell, Forwarder, Mode, Scenario};
+use rust_tun_perf::cell::{Cell, Forwarder, Mode};
+use rust_tun_perf::plan::scenario::Scenario;
 use rust_tun_perf::{Console, Error, main_with};
 
 use crate::fixture;
@@ -190,14 +191,14 @@ type Fate = fn(&Scenario, u64) -> Result<Option<Status>, RunError>;
 
 impl Executor for Rates {
     fn execute(&self, scenario: &Scenario) -> Result<Sample, RunError> {
-        if scenario.subject.forwarder().and_then(Forwarder::row) == Some(15) {
+        if scenario.cell.subject().forwarder().and_then(Forwarder::row) == Some(15) {
             let text = "start go: no such file; install it".to_owned();
             return Err(RunError::Process { class: Class::Unavailable, text });
         }
         let call = self.0.fetch_add(1, Ordering::Relaxed);
         let failure = (self.1)(scenario, call)?;
         let mut sample = Fixed(|_| {}).execute(scenario)?;
-        sample.cell = Cell::planned(scenario);
+        sample.cell = scenario.planned();
         let measured = &mut sample.measured;
         measured.elapsed = Duration::from_secs(1);
         measured.bytes = (rate(&sample.cell, call) * 1e9 / 8.0) as u64;
@@ -248,7 +249,7 @@ fn a_matrix_with_its_layers() {
 fn a_matrix_goes_on_after_a_failure() {
     let two = "--netstack smoltcp --runtime current-thread --offload off --runs 3";
     insta::assert_snapshot!(matrix(two, |scenario, call| {
-        let reader = scenario.workload.mode() == Some(Mode::Reader);
+        let reader = scenario.cell.workload().mode() == Some(Mode::Reader);
         Ok((reader && call % 2 == 1).then_some(Status::DeviceLost))
     }));
 }
@@ -256,7 +257,7 @@ fn a_matrix_goes_on_after_a_failure() {
 #[test]
 fn an_unavailable_cell_is_a_row_and_the_others_go_on() {
     let two = "--netstack smoltcp --mode reader --runtime current-thread --offload on,off --runs 2";
-    insta::assert_snapshot!(matrix(two, |scenario, _| match scenario.offload {
+    insta::assert_snapshot!(matrix(two, |scenario, _| match scenario.cell.offload {
         platform::Offload::On => Err(unavailable()),
         _ => Ok(None),
     }));

@@ -13,7 +13,8 @@ use rust_tun_perf::plan::Plan;
 use rust_tun_perf::sample::{
     CpuTime, DeviceFacts, Environment, Head, Interval, Measurements, Packets, Program, Sample, Status, line,
 };
-use rust_tun_perf::scenario::{Cell, Layer, Mode, RuntimeKind, Scenario, Subject, Verify, Workload};
+use rust_tun_perf::cell::{Cell, Layer, Mode, Subject, Verify, Workload};
+use rust_tun_perf::plan::scenario::Scenario;
 
 use super::forwarders;
 use crate::fixture::{self, cell};

@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use rust_tun_perf::sample::{
     CpuTime, DeviceFacts, Environment, Head, Interval, Measurements, Packets, Sample, Status, line,
 };
-use rust_tun_perf::scenario::{Cell, Forwarder, Mode, ROWS, Subject, Verify, Workload};
+use rust_tun_perf::cell::{Cell, Forwarder, Mode, ROWS, Subject, Verify, Workload};
 
 use super::data::{STARTED_UNIX_MS, fail, scenario};
 use crate::fixture;
