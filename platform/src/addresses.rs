@@ -74,12 +74,6 @@ pub const fn host_prefix_len(host: IpAddr) -> u8 {
 }
 
 /// The first address of the network that contains an address.
-///
-/// ```
-/// let network = platform::network_of("10.0.1.77".parse()?, 24);
-/// assert_eq!(network.to_string(), "10.0.1.0");
-/// # Ok::<(), std::net::AddrParseError>(())
-/// ```
 pub fn network_of(address: IpAddr, prefix_len: u8) -> IpAddr {
     let (ones, width) = bits(address);
     from_bits(ones & !host_part(width.min(prefix_len.into()), width), width)
@@ -97,21 +91,6 @@ impl Network {
     /// # Errors
     ///
     /// The first [`NetworkError`] that applies.
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// use platform::{Network, NetworkError};
-    ///
-    /// let mask = "255.255.255.0".parse()?;
-    /// let network = Network::new("10.0.1.9".parse()?, "10.0.1.1".parse()?, mask)?;
-    /// assert_eq!(network.prefix_len, 24);
-    /// assert_eq!(network.mask(), mask);
-    ///
-    /// let error = Network::new("10.0.1.0".parse()?, "10.0.1.1".parse()?, mask).unwrap_err();
-    /// assert_eq!(error, NetworkError::NotAHost("10.0.1.0".parse()?));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn new(address: IpAddr, peer: IpAddr, mask: IpAddr) -> Result<Self, NetworkError> {
         if address.is_ipv4() != peer.is_ipv4() || address.is_ipv4() != mask.is_ipv4() {
             return Err(NetworkError::Versions);
@@ -150,14 +129,6 @@ impl Network {
 /// # Errors
 ///
 /// [`NetworkError::NotAHost`] and [`NetworkError::LinkLocal`].
-///
-/// # Example
-///
-/// ```
-/// platform::validate_host("10.0.1.7".parse()?, 24)?;
-/// assert!(platform::validate_host("10.0.1.255".parse()?, 24).is_err(), "the broadcast address");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 pub fn validate_host(host: IpAddr, prefix_len: u8) -> Result<(), NetworkError> {
     check_host(host, host_part(prefix_len.into(), bits(host).1))
 }

@@ -33,24 +33,6 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(25);
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A process that this one has started. It is killed when this value is dropped, and when the runtime ends.
-///
-/// ```
-/// # #[cfg(unix)]
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use std::process::Command;
-///
-/// use platform::{Child, ProcessEnd};
-///
-/// let child = Child::start(Command::new("cat"), "hello")?;
-/// let end = child.ended().await.ok_or("it is lost")?;
-/// assert_eq!(end.by, ProcessEnd::Exited(0));
-/// assert_eq!(end.stdout, b"hello");
-/// # Ok(())
-/// # }
-/// # #[cfg(not(unix))]
-/// # fn main() {}
-/// ```
 #[derive(Debug)]
 pub struct Child {
     pid: u32,

@@ -12,22 +12,6 @@ use crate::link::packet_len;
 use crate::{Capabilities, Link, PacketBuffer, PacketMeta};
 
 /// A [`Link`] that wraps another link and counts its packets and bytes in each direction.
-///
-/// ```
-/// use std::io::IoSlice;
-///
-/// use platform::{Counted, Link, MemoryLink, PacketMeta};
-///
-/// let (link, _peer) = MemoryLink::pair(1500, 16);
-/// let mut link = Counted::new(link);
-/// let traffic = link.traffic();
-/// link.try_send(PacketMeta::default(), &[IoSlice::new(&[0; 40])])?;
-/// let before = traffic.counts();
-/// assert_eq!((before.tx_packets, before.tx_bytes), (1, 40));
-/// link.try_send(PacketMeta::default(), &[IoSlice::new(&[0; 60])])?;
-/// assert_eq!(traffic.counts().since(before).tx_bytes, 60);
-/// # Ok::<(), std::io::Error>(())
-/// ```
 #[derive(Debug)]
 pub struct Counted<L> {
     link: L,

@@ -36,22 +36,6 @@ pub enum Offload {
 }
 
 /// The configuration of a TUN device.
-///
-/// ```
-/// use platform::{Network, Offload, TunConfig};
-///
-/// let network = Network::new("10.0.1.9".parse()?, "10.0.1.1".parse()?, "255.255.255.0".parse()?)?;
-/// let config = TunConfig {
-///     name: "tun0".to_owned(),
-///     network,
-///     mtu: 1500,
-///     tx_queue_len: 1000,
-///     offload: Offload::Auto,
-///     fd: None,
-/// };
-/// # let _config = config;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct TunConfig {
     /// The interface's name; see [`validate_name`].
@@ -105,39 +89,6 @@ impl TunDevice {
     ///
     /// [`Class::Unavailable`] if the driver, a right, or the demanded offload is missing, [`Class::Invalid`] for a
     /// name that is taken or a descriptor that is not a TUN device, else [`Class::Failed`].
-    ///
-    /// # Example
-    ///
-    /// ```no_run
-    /// use std::future::poll_fn;
-    ///
-    /// use platform::{Link, Network, Offload, PacketBuffer, TunConfig, TunDevice};
-    ///
-    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-    /// let mut device = TunDevice::open(&TunConfig {
-    ///     name: "tun0".to_owned(),
-    ///     network: Network::new("10.0.1.9".parse()?, "10.0.1.1".parse()?, "255.255.255.0".parse()?)?,
-    ///     mtu: 1500,
-    ///     tx_queue_len: 1000,
-    ///     offload: Offload::Auto,
-    ///     fd: None,
-    /// })?;
-    /// let drops = device.drop_counter();
-    /// let capabilities = device.capabilities();
-    /// let mut buffers: Vec<_> =
-    ///     (0..capabilities.batch).map(|_| PacketBuffer::new(capabilities.max_packet_len)).collect();
-    /// let count = loop {
-    ///     match device.try_recv(&mut buffers) {
-    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-    ///             poll_fn(|cx| device.poll_readable(cx)).await?;
-    ///         }
-    ///         result => break result?,
-    ///     }
-    /// };
-    /// println!("{count} packets from {}, {:?} dropped", device.name(), drops.read());
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn open(config: &TunConfig) -> Result<Self, Error> {
         Ok(Self { tun: Tun::open(config)?, receives: true })
     }
@@ -154,27 +105,6 @@ impl TunDevice {
     ///
     /// Those of [`TunDevice::open`]; [`Cause::NoQueues`] if the device has one queue and several are asked for;
     /// [`Class::Invalid`] for no shards, and for another number of queues.
-    ///
-    /// # Example
-    ///
-    /// ```no_run
-    /// use platform::{Network, Offload, TunConfig, TunDevice};
-    ///
-    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-    /// let config = TunConfig {
-    ///     name: "tun0".to_owned(),
-    ///     network: Network::new("10.0.1.9".parse()?, "10.0.1.1".parse()?, "255.255.255.0".parse()?)?,
-    ///     mtu: 1500,
-    ///     tx_queue_len: 1000,
-    ///     offload: Offload::Auto,
-    ///     fd: None,
-    /// };
-    /// let links = TunDevice::open_shards(&config, 4, None)?;
-    /// let queues = links.iter().filter(|link| link.receives()).count();
-    /// println!("{} links over {queues} queues", links.len());
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn open_shards(config: &TunConfig, shards: usize, queues: Option<usize>) -> Result<Vec<Self>, Error> {
         if shards == 0 || queues.is_some_and(|queues| queues != 1 && queues != shards) {
             let object =
@@ -276,15 +206,6 @@ impl fmt::Debug for DropCounter {
 /// # Errors
 ///
 /// [`crate::Class::Invalid`], with the system's rule.
-///
-/// # Example
-///
-/// ```
-/// // The only form that macOS accepts. Linux and Windows accept it too.
-/// platform::validate_name("utun8")?;
-/// assert!(platform::validate_name("no name").is_err());
-/// # Ok::<(), platform::Error>(())
-/// ```
 pub fn validate_name(name: &str) -> Result<(), Error> {
     let invalid = |rule: &'static str| {
         Err(Error::new(

@@ -1,15 +1,4 @@
 //! Checks whether this machine has everything that a run needs. The checks only read: they create and change nothing.
-//!
-//! ```
-//! use platform::doctor::{Verdict, examine};
-//!
-//! for check in examine(4 << 20) {
-//!     println!("{}: {}, {}", check.name, check.verdict, check.finding);
-//!     if check.verdict == Verdict::Missing {
-//!         println!("{:?}", check.cause);
-//!     }
-//! }
-//! ```
 
 pub use crate::check::{Check, Verdict};
 use crate::sys::{Native, System};

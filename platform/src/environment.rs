@@ -32,13 +32,6 @@ pub struct Environment {
 
 impl Environment {
     /// Reads the machine's data.
-    ///
-    /// ```
-    /// use platform::Environment;
-    ///
-    /// let environment = Environment::detect();
-    /// assert_eq!(environment.system, std::env::consts::OS);
-    /// ```
     pub fn detect() -> Self {
         Self {
             system: std::env::consts::OS.to_owned(),

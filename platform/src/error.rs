@@ -140,17 +140,6 @@ impl From<Class> for Cause {
 }
 
 /// An operation that failed: `open /dev/net/tun: permission denied`.
-///
-/// ```
-/// use std::io;
-///
-/// use platform::{Cause, Class, Error};
-///
-/// let source = io::Error::new(io::ErrorKind::NotFound, "no such file");
-/// let error = Error::new(Cause::NoDeviceNode, "open", "/dev/net/tun", source);
-/// assert_eq!(error.to_string(), "open /dev/net/tun: no such file");
-/// assert_eq!(error.class(), Class::Unavailable);
-/// ```
 #[derive(Debug)]
 pub struct Error {
     cause: Cause,

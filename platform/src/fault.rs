@@ -30,26 +30,6 @@ use crate::{Capabilities, Link, PacketBuffer, PacketMeta};
 ///
 /// A packet with a delay is delivered or sent when the link is used or polled after its due time. When a packet is due,
 /// a thread of the link wakes the task that polled the link last. Dropping the link drops the delayed packets.
-///
-/// ```
-/// use std::io::IoSlice;
-///
-/// use platform::{FaultPlan, Faults, Faulty, Link, MemoryLink, PacketBuffer, PacketMeta, Which};
-///
-/// // The second packet that is sent is lost.
-/// let lose = Which::Nth { index: 1, longer_than: 0 };
-/// let plan = FaultPlan { tx: Faults { lose, ..Faults::default() }, ..FaultPlan::default() };
-/// let (link, mut peer) = MemoryLink::pair(1500, 16);
-/// let mut link = Faulty::new(link, plan);
-/// for packet in [b"one", b"two", b"six"] {
-///     link.try_send(PacketMeta::default(), &[IoSlice::new(packet)])?;
-/// }
-/// let mut buffers = [PacketBuffer::new(1500), PacketBuffer::new(1500), PacketBuffer::new(1500)];
-/// assert_eq!(peer.try_recv(&mut buffers)?, 2);
-/// assert_eq!(buffers[1].packet(), b"six");
-/// assert_eq!(link.faults().counts().lost, 1);
-/// # Ok::<(), std::io::Error>(())
-/// ```
 #[derive(Debug)]
 pub struct Faulty<L> {
     link: L,
@@ -109,16 +89,6 @@ impl<L: Link> Faulty<L> {
     }
 
     /// The links of the shards of a stack, with one plan for all: they count together, and each has an equal share of a rate.
-    ///
-    /// ```
-    /// use platform::{FaultPlan, Faults, Faulty, MemoryLink};
-    ///
-    /// let links = [(); 2].map(|()| MemoryLink::pair(1500, 16).0).into();
-    /// let rx = Faults { rate: Some(10_000_000), ..Faults::default() };
-    /// // Each gets 5 Mbit/s.
-    /// let links = Faulty::of_shards(links, FaultPlan { rx, ..FaultPlan::default() });
-    /// assert_eq!(links.len(), 2);
-    /// ```
     pub fn of_shards(links: Vec<L>, plan: FaultPlan) -> Vec<Self> {
         let (shards, faults) = (links.len() as u64, Arc::default());
         let of_shard = |(seed, link)| {

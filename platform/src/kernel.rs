@@ -20,16 +20,6 @@ pub struct Loopback {
 /// # Errors
 ///
 /// [`crate::Class::Failed`] if it cannot be set up.
-///
-/// # Example
-///
-/// ```no_run
-/// platform::enter_netns()?;
-/// if let Some(loopback) = platform::set_loopback_up()? {
-///     println!("{} has an MTU of {} bytes", loopback.name, loopback.mtu);
-/// }
-/// # Ok::<(), platform::Error>(())
-/// ```
 pub fn set_loopback_up() -> Result<Option<Loopback>, Error> {
     Native::set_loopback_up()
 }
@@ -41,14 +31,6 @@ pub fn set_loopback_up() -> Result<Option<Loopback>, Error> {
 /// # Errors
 ///
 /// [`crate::Class::Unavailable`] if the system has no network namespaces or does not allow this setting.
-///
-/// # Example
-///
-/// ```no_run
-/// platform::enter_netns()?;
-/// platform::enable_forwarding("tun0", false)?;
-/// # Ok::<(), platform::Error>(())
-/// ```
 pub fn enable_forwarding(interface: &str, ipv6: bool) -> Result<(), Error> {
     Native::enable_forwarding(interface, ipv6)
 }

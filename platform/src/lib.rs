@@ -8,20 +8,6 @@
 //! Each operating system has a file or folder under `sys/`. One trait in `sys/mod.rs` declares everything that a
 //! system provides. The other modules are the same on all systems: they have the public functions and types, and
 //! call the trait.
-//!
-//! ```
-//! use std::io::IoSlice;
-//!
-//! use platform::{Link, MemoryLink, PacketBuffer, PacketMeta};
-//!
-//! let (mut near, mut far) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
-//! near.try_send(PacketMeta::default(), &[IoSlice::new(b"header"), IoSlice::new(b"payload")])?;
-//! near.flush()?;
-//! let mut buffers = [PacketBuffer::new(far.capabilities().max_packet_len)];
-//! assert_eq!(far.try_recv(&mut buffers)?, 1);
-//! assert_eq!(buffers[0].packet(), b"headerpayload");
-//! # Ok::<(), std::io::Error>(())
-//! ```
 
 mod addresses;
 mod check;
@@ -94,36 +80,16 @@ pub mod linux {
 /// # Errors
 ///
 /// [`Class::Unavailable`] if the system has no namespaces or does not allow them.
-///
-/// # Example
-///
-/// ```no_run
-/// if platform::netns_supported() {
-///     // First in `main`: a process with several threads may not enter a user namespace.
-///     platform::enter_netns()?;
-///     platform::set_loopback_up()?;
-/// }
-/// # Ok::<(), platform::Error>(())
-/// ```
 pub fn enter_netns() -> Result<(), Error> {
     Native::enter_netns()
 }
 
 /// Whether an interface has this address.
-///
-/// ```
-/// assert!(!platform::is_local_address("192.0.2.1".parse()?));
-/// # Ok::<(), std::net::AddrParseError>(())
-/// ```
 pub fn is_local_address(address: std::net::IpAddr) -> bool {
     Native::is_local_address(address)
 }
 
 /// The MTU of the TUN device behind a descriptor, in bytes; `None` if there is none, and on Windows.
-///
-/// ```
-/// assert_eq!(platform::mtu_of_descriptor(0), None, "standard input is no device");
-/// ```
 pub fn mtu_of_descriptor(fd: i32) -> Option<u16> {
     Native::mtu_of_descriptor(fd)
 }

@@ -5,19 +5,6 @@ use std::num::NonZeroU16;
 use std::task::{Context, Poll};
 
 /// What a link can do. Data, never assumed from the operating system.
-///
-/// ```
-/// use platform::packet::{IPV4_HEADER_LEN, TCP_HEADER_LEN};
-/// use platform::{Capabilities, Link, MemoryLink};
-///
-/// let (link, _peer) = MemoryLink::offloading_pair(1500, 16);
-/// let Capabilities { mtu, max_packet_len, segmentation, .. } = link.capabilities();
-/// // The MSS of a stack on this link, and the most payload of one packet that it sends.
-/// let headers_len = IPV4_HEADER_LEN + TCP_HEADER_LEN;
-/// let mss = mtu - headers_len;
-/// let payload_len = if segmentation.tcpv4 { max_packet_len - headers_len } else { mss };
-/// assert_eq!((mss, payload_len), (1460, 65_495));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// Largest IP packet, in bytes, that crosses the link in one piece: the MTU of the device.
@@ -100,15 +87,6 @@ impl SegmentationOffload {
 }
 
 /// The state of a packet's transport checksum.
-///
-/// ```
-/// use platform::{Checksum, Link, MemoryLink};
-///
-/// let (link, _peer) = MemoryLink::offloading_pair(1500, 16);
-/// // A stack computes checksums only if the link does not.
-/// let checksum = if link.capabilities().checksum.tx { Checksum::Partial } else { Checksum::Filled };
-/// assert_eq!(checksum, Checksum::Partial);
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Checksum {
     /// The field holds the checksum of the whole segment.
@@ -120,17 +98,6 @@ pub enum Checksum {
 
 /// The data beside a packet: the system-neutral reading of Linux's `struct virtio_net_hdr`
 /// (`include/uapi/linux/virtio_net.h`). The default is a plain packet with a filled checksum.
-///
-/// ```
-/// use std::num::NonZeroU16;
-///
-/// use platform::{Checksum, PacketMeta};
-///
-/// // A super-packet for the link to segment, and a plain packet.
-/// let super_packet = PacketMeta { checksum: Checksum::Partial, gso_size: NonZeroU16::new(1460) };
-/// let plain = PacketMeta::default();
-/// assert!(super_packet.gso_size.is_some() && plain.gso_size.is_none());
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketMeta {
     /// State of the transport checksum.
@@ -140,18 +107,6 @@ pub struct PacketMeta {
 }
 
 /// Room for one received packet.
-///
-/// ```
-/// use platform::{PacketBuffer, PacketMeta};
-///
-/// let mut buffer = PacketBuffer::new(1500);
-/// // A link writes to the storage, and then declares the packet.
-/// buffer.storage_mut()[..4].copy_from_slice(b"data");
-/// buffer.filled(4, PacketMeta::default())?;
-/// // A stack reads the packet.
-/// assert_eq!((buffer.packet(), buffer.meta()), (&b"data"[..], PacketMeta::default()));
-/// # Ok::<(), std::io::Error>(())
-/// ```
 #[derive(Debug)]
 pub struct PacketBuffer {
     storage: Box<[u8]>,
@@ -213,47 +168,6 @@ impl PacketBuffer {
 /// announces a packet once). The same holds for `try_send`, which returns `WouldBlock`, and `poll_writable`.
 ///
 /// Each `poll` method remembers the waker of its last call only.
-///
-/// ```
-/// use std::future::poll_fn;
-/// use std::io::{self, ErrorKind, IoSlice};
-///
-/// use platform::{Link, PacketBuffer};
-///
-/// /// Sends every packet back, until the link is gone.
-/// async fn echo(mut link: impl Link) -> io::Result<()> {
-///     let capabilities = link.capabilities();
-///     let mut buffers: Vec<_> =
-///         (0..capabilities.batch).map(|_| PacketBuffer::new(capabilities.max_packet_len)).collect();
-///     loop {
-///         let count = match link.try_recv(&mut buffers) {
-///             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-///                 poll_fn(|cx| link.poll_readable(cx)).await?;
-///                 continue;
-///             }
-///             result => result?,
-///         };
-///         for buffer in &buffers[..count] {
-///             while let Err(error) = link.try_send(buffer.meta(), &[IoSlice::new(buffer.packet())]) {
-///                 if error.kind() != ErrorKind::WouldBlock {
-///                     return Err(error);
-///                 }
-///                 link.flush()?;
-///                 poll_fn(|cx| link.poll_writable(cx)).await?;
-///             }
-///         }
-///         link.flush()?;
-///     }
-/// }
-/// # use std::task::{Context, Waker};
-/// # let (link, mut peer) = platform::MemoryLink::pair(1500, 16);
-/// # peer.try_send(platform::PacketMeta::default(), &[IoSlice::new(b"ping")])?;
-/// # assert!(std::pin::pin!(echo(link)).poll(&mut Context::from_waker(Waker::noop())).is_pending());
-/// # let mut buffers = [PacketBuffer::new(1500)];
-/// # peer.try_recv(&mut buffers)?;
-/// # assert_eq!(buffers[0].packet(), b"ping");
-/// # Ok::<(), io::Error>(())
-/// ```
 pub trait Link: Send + Sync + 'static {
     /// What this link can do. Constant for its lifetime.
     fn capabilities(&self) -> Capabilities;

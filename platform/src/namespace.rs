@@ -14,21 +14,6 @@ type Job = Box<dyn FnOnce() + Send>;
 /// A new network namespace, and a thread in it that runs closures. Sockets and processes that this thread creates
 /// stay in the namespace. Dropping this value deletes the namespace, unless something else keeps it alive: a socket,
 /// a process, or a device.
-///
-/// ```no_run
-/// use std::net::TcpListener;
-///
-/// use platform::Namespace;
-///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// platform::enter_netns()?;
-/// let namespace = Namespace::new()?;
-/// namespace.run(platform::set_loopback_up)??;
-/// let listener = namespace.run(|| TcpListener::bind("127.0.0.1:0"))??;
-/// println!("{} in {}", listener.local_addr()?, namespace.path().display());
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug)]
 pub struct Namespace {
     /// `None` ends the thread.
@@ -85,33 +70,6 @@ impl Namespace {
     ///
     /// [`Class::Unavailable`] if the kernel lacks veth or the IP version, or its settings are read-only, else
     /// [`Class::Failed`].
-    ///
-    /// # Example
-    ///
-    /// ```no_run
-    /// use platform::{Interface, Namespace};
-    ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// platform::enter_netns()?;
-    /// let namespace = Namespace::new()?;
-    /// let near = Interface {
-    ///     name: "to-far".to_owned(),
-    ///     address: "10.0.1.1".parse()?,
-    ///     prefix_len: 24,
-    ///     route_to: Some("10.0.2.1".parse()?),
-    ///     mtu: 1500,
-    ///     tx_queue_len: None,
-    /// };
-    /// let far = Interface {
-    ///     name: "to-near".to_owned(),
-    ///     address: "10.0.2.1".parse()?,
-    ///     route_to: Some(near.address),
-    ///     ..near.clone()
-    /// };
-    /// namespace.join(&near, &far)?;
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn join(&self, near: &Interface, far: &Interface) -> Result<(), Error> {
         Native::join(near, far, self)
     }
@@ -154,11 +112,6 @@ pub struct InterfaceCounts {
 
 /// The counts of an interface in the network of a thread, by the thread's folder under `/proc`. `None` if the system
 /// does not report them.
-///
-/// ```no_run
-/// let counts = platform::interface_counts(&platform::folder_of_thread(), "lo");
-/// println!("{counts:?}");
-/// ```
 pub fn interface_counts(thread: &Path, interface: &str) -> Option<InterfaceCounts> {
     Native::interface_counts(thread, interface)
 }

@@ -10,16 +10,6 @@ use crate::Switches;
 use crate::sys::{Native, System};
 
 /// How a process ended.
-///
-/// ```
-/// use std::process::ExitStatus;
-///
-/// use platform::ProcessEnd;
-///
-/// // In a real program, `Child::wait` returns the status.
-/// let status = ExitStatus::default();
-/// assert_eq!(ProcessEnd::of(status), ProcessEnd::Exited(0));
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProcessEnd {
     /// It exited with this code.
@@ -108,16 +98,6 @@ pub fn end_with_parent(parent: u32) -> bool {
 
 /// Makes the system kill the process of this command when the thread that starts it ends for any reason. The process
 /// also gets no interrupts from the terminal. Systems other than Linux do nothing.
-///
-/// ```no_run
-/// use std::process::Command;
-///
-/// let mut command = Command::new("sleep");
-/// command.arg("60");
-/// platform::end_with_this_thread(&mut command);
-/// command.spawn()?;
-/// # Ok::<(), std::io::Error>(())
-/// ```
 pub fn end_with_this_thread(command: &mut Command) {
     Native::end_with_this_thread(command);
 }
@@ -133,13 +113,6 @@ pub fn with_mounts(command: &mut Command, mounts: &[(PathBuf, PathBuf)]) -> io::
 }
 
 /// Reads the CPU time and memory of another process.
-///
-/// ```
-/// use platform::ProcessMeter;
-///
-/// let meter = ProcessMeter::of(std::process::id());
-/// println!("{:?} of CPU time, at most {:?} bytes", meter.cpu(), meter.peak_rss_bytes());
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessMeter {
     pid: u32,
@@ -210,11 +183,6 @@ pub struct ProcessCondition {
 
 /// The processes in the network of the thread with this folder under `/proc`, other than this one. Empty if the system
 /// does not report them.
-///
-/// ```no_run
-/// let inside = platform::processes_in(&platform::folder_of_thread());
-/// println!("{} processes in this network", inside.len());
-/// ```
 pub fn processes_in(thread: &Path) -> Vec<ProcessMeter> {
     Native::processes_in(thread).into_iter().map(ProcessMeter::of).collect()
 }

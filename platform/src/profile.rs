@@ -23,19 +23,6 @@ pub const FREQUENCY_HZ: NonZeroU16 = NonZeroU16::new(997).unwrap();
 /// locks and channels of std do so. A plain [`Read::read`](std::io::Read::read) of a socket with a timeout does not.
 ///
 /// Samples cost time, so do not trust the throughput of a run with a profile.
-///
-/// ```no_run
-/// use std::fs::File;
-///
-/// use platform::profile::{FREQUENCY_HZ, Profiler};
-///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let profiler = Profiler::start(FREQUENCY_HZ)?;
-/// // The work to look at.
-/// profiler.finish("my run", File::create("run.svg")?)?;
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug)]
 pub struct Profiler(<Native as System>::Sampler);
 
@@ -68,18 +55,6 @@ impl Profiler {
 /// # Errors
 ///
 /// [`crate::Class::Failed`] if no line ends with a number, or if the graph cannot be written.
-///
-/// # Example
-///
-/// ```
-/// use platform::profile::flame_graph;
-///
-/// let folded = "main;run;read 30\nmain;run;write 10\n";
-/// let mut svg = Vec::new();
-/// flame_graph(folded.as_bytes(), "my run", &mut svg)?;
-/// assert!(String::from_utf8_lossy(&svg).contains("<title>read (30 samples, 75.00%)</title>"));
-/// # Ok::<(), platform::Error>(())
-/// ```
 pub fn flame_graph(folded: impl BufRead, title: &str, out: impl Write) -> Result<(), Error> {
     let mut options = Options::default();
     title.clone_into(&mut options.title);

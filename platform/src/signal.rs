@@ -5,17 +5,6 @@ use std::io;
 use crate::sys::{Interrupts as _, Native, System};
 
 /// Catches Ctrl-C, and on Unix SIGTERM too.
-///
-/// ```no_run
-/// use platform::Interrupts;
-///
-/// # async fn example() -> std::io::Result<()> {
-/// let mut interrupts = Interrupts::catch()?;
-/// interrupts.next().await;
-/// println!("interrupted");
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug)]
 pub struct Interrupts(<Native as System>::Interrupts);
 

@@ -17,16 +17,6 @@ use crate::sys::{Native, System};
 ///
 /// On Linux a wait ends up to 50 microseconds late, unless the thread has called [`sharpen_timers`](crate::sharpen_timers).
 ///
-/// ```
-/// use std::time::{Duration, Instant};
-///
-/// let (mut poll, mut events) = (mio::Poll::new()?, mio::Events::with_capacity(1));
-/// let end = Instant::now() + Duration::from_micros(300);
-/// platform::poll_until(&mut poll, &mut events, end)?;
-/// assert!(events.is_empty() && Instant::now() >= end);
-/// # Ok::<(), std::io::Error>(())
-/// ```
-///
 /// # Errors
 ///
 /// Those of [`Poll::poll`], for example [`io::ErrorKind::Interrupted`].
@@ -38,20 +28,6 @@ pub fn poll_until(poll: &mut Poll, events: &mut Events, end: Instant) -> io::Res
 /// fail, or return as if the peer had closed the connection.
 ///
 /// On Windows, `shutdown` does not wake them, so they are cancelled (`CancelIoEx`).
-///
-/// ```
-/// use std::io::Read;
-/// use std::net::{TcpListener, TcpStream};
-/// use std::thread;
-///
-/// let listener = TcpListener::bind("127.0.0.1:0")?;
-/// let socket = TcpStream::connect(listener.local_addr()?)?;
-/// let mut reader = socket.try_clone()?;
-/// let waiting = thread::spawn(move || reader.read(&mut [0]));
-/// platform::end_connection(&socket);
-/// assert!(matches!(waiting.join(), Ok(Ok(0) | Err(_))));
-/// # Ok::<(), std::io::Error>(())
-/// ```
 pub fn end_connection(socket: &TcpStream) {
     // It fails only for a socket that is not connected, which needs no shutdown.
     let _unconnected = socket.shutdown(Shutdown::Both);
@@ -59,16 +35,6 @@ pub fn end_connection(socket: &TcpStream) {
 }
 
 /// The kernel's statistics of a connection at this moment.
-///
-/// ```
-/// use std::net::{TcpListener, TcpStream};
-///
-/// let listener = TcpListener::bind("127.0.0.1:0")?;
-/// let socket = TcpStream::connect(listener.local_addr()?)?;
-/// let statistics = platform::tcp_statistics(&socket);
-/// println!("{:?} retransmits, {:?} round trip", statistics.retransmits, statistics.rtt);
-/// # Ok::<(), std::io::Error>(())
-/// ```
 pub fn tcp_statistics(socket: &TcpStream) -> TcpStatistics {
     Native::tcp_statistics(socket).unwrap_or_default()
 }
@@ -84,14 +50,6 @@ pub fn default_congestion_control() -> Option<String> {
 ///
 /// [`io::ErrorKind::Unsupported`] on a system without a choice, `NotFound` for an algorithm that the kernel does not
 /// have, `PermissionDenied` for one that only root may choose.
-///
-/// # Example
-///
-/// ```no_run
-/// let socket = std::net::TcpStream::connect("192.0.2.1:80")?;
-/// platform::set_congestion_control(&socket2::SockRef::from(&socket), "reno")?;
-/// # Ok::<(), std::io::Error>(())
-/// ```
 pub fn set_congestion_control(socket: &Socket, name: &str) -> io::Result<()> {
     Native::set_congestion_control(socket, name)
 }
@@ -103,23 +61,6 @@ pub fn set_congestion_control(socket: &Socket, name: &str) -> io::Result<()> {
 ///
 /// [`io::ErrorKind::NotFound`] or another error of the system if no interface has the name, `PermissionDenied`, and
 /// `Unsupported` on systems other than Linux, macOS and Windows.
-///
-/// # Example
-///
-/// ```no_run
-/// use std::net::{SocketAddr, TcpStream};
-///
-/// use socket2::{Domain, Socket, Type};
-///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let server: SocketAddr = "192.0.2.1:80".parse()?;
-/// let socket = Socket::new(Domain::for_address(server), Type::STREAM, None)?;
-/// platform::bind_to_interface(&socket, "eth0", server.is_ipv6())?;
-/// socket.connect(&server.into())?;
-/// let stream = TcpStream::from(socket);
-/// # Ok(())
-/// # }
-/// ```
 pub fn bind_to_interface(socket: &Socket, interface: &str, ipv6: bool) -> io::Result<()> {
     Native::bind_to_interface(socket, interface, ipv6)
 }

@@ -23,22 +23,6 @@ const LINKTYPE: u32 = 101;
 ///
 /// An error of the writer ends the trace, but not the link; [`Trace::take_error`] returns it. Use an
 /// [`io::BufWriter`]: it is flushed when the link is dropped.
-///
-/// ```
-/// use std::io::IoSlice;
-///
-/// use platform::{Link, MemoryLink, PacketMeta, Traced};
-///
-/// // A file, in a real program: `BufWriter::new(File::create("link.pcap")?)`.
-/// let file = Vec::new();
-/// let (link, _peer) = MemoryLink::pair(1500, 16);
-/// let mut link = Traced::new(link, file);
-/// let trace = link.trace();
-/// link.try_send(PacketMeta::default(), &[IoSlice::new(b"a packet")])?;
-/// drop(link);
-/// assert!(trace.take_error().is_none(), "the trace is complete");
-/// # Ok::<(), std::io::Error>(())
-/// ```
 #[derive(Debug)]
 pub struct Traced<L, W: Write + Send + 'static> {
     link: L,

@@ -10,13 +10,6 @@ use crate::sys::{Native, System};
 
 /// CPU time, user and system, of all threads of this process so far. `None` if the system does not report it. For
 /// threads that run on other processors, Linux counts only the time up to their last tick.
-///
-/// ```
-/// let before = platform::cpu_of_process();
-/// // The work to measure.
-/// let spent = platform::cpu_of_process().zip(before).map(|(after, before)| after - before);
-/// println!("{spent:?}");
-/// ```
 pub fn cpu_of_process() -> Option<Duration> {
     Native::cpu_of_process()
 }
@@ -70,13 +63,6 @@ impl Sum for Switches {
 }
 
 /// The context switches of all threads of this process so far. `None` if the system does not report them.
-///
-/// ```
-/// let before = platform::switches_of_process();
-/// // The work to measure.
-/// let made = platform::switches_of_process().zip(before).map(|(after, before)| after.since(before));
-/// println!("{made:?}");
-/// ```
 pub fn switches_of_process() -> Option<Switches> {
     Native::switches_of_process()
 }

@@ -102,25 +102,6 @@ pub enum Malformed {
 ///
 /// [`Malformed`] if the packet's length is not the one in its header, or it is not TCP or UDP; it is then left
 /// unchanged.
-///
-/// # Example
-///
-/// ```
-/// use platform::Checksum;
-/// use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders};
-/// use platform::vnet::complete_checksum;
-///
-/// let headers = TcpHeaders::new("10.0.0.1:7".parse()?, "10.0.0.2:80".parse()?).ok_or("two IP versions")?;
-/// let write = |checksum| {
-///     let mut packet = [0; MAX_HEADERS_LEN];
-///     let len = headers.write(TcpFields::default(), &[], &[], checksum, &mut packet);
-///     packet[..len].to_vec()
-/// };
-/// let mut packet = write(Checksum::Partial);
-/// complete_checksum(&mut packet)?;
-/// assert_eq!(packet, write(Checksum::Filled));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 pub fn complete_checksum(packet: &mut [u8]) -> Result<(), Malformed> {
     check_length(packet)?;
     if fill_checksum(packet) { Ok(()) } else { Err(Malformed::ChecksumUnknown) }
@@ -135,22 +116,6 @@ pub fn complete_checksum(packet: &mut [u8]) -> Result<(), Malformed> {
 /// See [`Malformed`]. `hdr_len` is ignored: it is a hint for allocation (`virtio_net.h`). This is stricter than
 /// the kernel in one respect: the checksum has to lie where TCP or UDP has it, because a [`PacketMeta`] names no
 /// place. So a partial checksum inside a tunnel is refused.
-///
-/// # Example
-///
-/// ```
-/// use platform::packet::{UDP, write_ip, write_partial_udp_checksum};
-/// use platform::vnet::{read, write};
-/// use platform::{Checksum, PacketMeta};
-///
-/// let mut packet = [0; 28];
-/// write_ip(&mut packet, "10.0.0.1".parse()?, "10.0.0.2".parse()?, UDP, 8);
-/// write_partial_udp_checksum(&mut packet, 28);
-/// let meta = PacketMeta { checksum: Checksum::Partial, gso_size: None };
-/// let header = write(meta, &packet)?;
-/// assert_eq!(read(&header, &packet)?, meta);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 pub fn read(header: &[u8; HEADER_LEN], packet: &[u8]) -> Result<PacketMeta, Malformed> {
     let field = |at| u16::from_ne_bytes([header[at], header[at + 1]]);
     check_length(packet)?;
@@ -193,19 +158,6 @@ pub fn read(header: &[u8; HEADER_LEN], packet: &[u8]) -> Result<PacketMeta, Malf
 /// # Errors
 ///
 /// See [`Malformed`].
-///
-/// # Example
-///
-/// ```
-/// use platform::packet::{TCP, write_ip};
-/// use platform::vnet::{HEADER_LEN, Malformed, read_verified};
-///
-/// // A TCP packet without a checksum, from another machine.
-/// let mut packet = [0; 40];
-/// write_ip(&mut packet, "10.0.0.1".parse()?, "10.0.0.2".parse()?, TCP, 20);
-/// assert_eq!(read_verified(&[0; HEADER_LEN], &packet), Err(Malformed::Checksum));
-/// # Ok::<(), std::net::AddrParseError>(())
-/// ```
 pub fn read_verified(header: &[u8; HEADER_LEN], packet: &[u8]) -> Result<PacketMeta, Malformed> {
     let meta = read(header, packet)?;
     if header[0] & (NEEDS_CSUM | DATA_VALID) == 0 && !is_checksum_right(packet) {

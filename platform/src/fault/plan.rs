@@ -7,22 +7,6 @@ use portable_atomic::AtomicU64;
 use serde::{Deserialize, Serialize};
 
 /// The faults of a [`Faulty`](super::Faulty) link. The default has none.
-///
-/// ```
-/// use std::time::Duration;
-///
-/// use platform::{FaultPlan, Faults, Which};
-///
-/// // A path of 100 Mbit/s with a round-trip time of 40 ms and 0.1 % loss in each direction.
-/// let way = Faults {
-///     lose: Which::PerMillion(1000),
-///     delay: Duration::from_millis(20),
-///     rate: Some(100_000_000),
-///     ..Faults::default()
-/// };
-/// let plan = FaultPlan { seed: 1, rx: way, tx: way, ..FaultPlan::default() };
-/// # let _plan = plan;
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultPlan {
     /// The seed of all random choices.

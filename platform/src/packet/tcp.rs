@@ -45,21 +45,6 @@ pub(super) const WINDOW_SCALE: u8 = 3;
 const MAX_WINDOW_SCALE: u8 = 14;
 
 /// Offsets of the parts of a TCP packet, in bytes.
-///
-/// ```
-/// use platform::Checksum;
-/// use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, TcpLayout};
-///
-/// let headers = TcpHeaders::new("10.0.0.1:7".parse()?, "10.0.0.2:80".parse()?).ok_or("two IP versions")?;
-/// let mut packet = [0; MAX_HEADERS_LEN];
-/// // The maximum segment size option: 1460.
-/// let mss = [2, 4, 0x05, 0xb4];
-/// let len = headers.write(TcpFields::default(), &mss, &[], Checksum::Filled, &mut packet);
-/// let layout = TcpLayout::parse(&packet[..len]).ok_or("not TCP")?;
-/// assert_eq!((layout.tcp_at, layout.payload_at), (20, 44));
-/// assert_eq!(layout.mss_at(&packet), Some(42));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpLayout {
     /// Whether the packet is IPv6.
@@ -87,25 +72,6 @@ impl TcpLayout {
 }
 
 /// A TCP packet, read in place.
-///
-/// ```
-/// use platform::packet::{TcpSegment, flags};
-/// # use platform::Checksum;
-/// # use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders};
-/// # let headers = TcpHeaders::new("10.0.0.1:7".parse()?, "10.0.0.2:80".parse()?).ok_or("two IP versions")?;
-/// # let mut packet = [0; MAX_HEADERS_LEN];
-/// # let fields = TcpFields { flags: flags::SYN, ..TcpFields::default() };
-/// # let len = headers.write(fields, &[2, 4, 0x05, 0xb4], &[], Checksum::Filled, &mut packet);
-/// # let packet = &packet[..len];
-///
-/// // `packet` is a SYN.
-/// let segment = TcpSegment::parse(packet).ok_or("not TCP")?;
-/// assert_eq!(segment.endpoints(), Some(("10.0.0.1:7".parse()?, "10.0.0.2:80".parse()?)));
-/// assert_eq!(segment.flags() & (flags::SYN | flags::ACK), flags::SYN);
-/// let mss = segment.options().find_map(|option| option.mss());
-/// assert_eq!(mss, Some(1460));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct TcpSegment<'a> {
     packet: &'a [u8],

@@ -19,21 +19,6 @@ const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
 
 /// Describes packets in the way of tcpdump. Sequence numbers count from the first one of each side of a connection.
-///
-/// ```
-/// use platform::Checksum;
-/// use platform::packet::{MAX_HEADERS_LEN, PacketText, TcpFields, TcpHeaders, flags};
-///
-/// let headers = TcpHeaders::new("10.0.0.1:7".parse()?, "10.0.0.2:80".parse()?).ok_or("two IP versions")?;
-/// let mut buffer = [0; MAX_HEADERS_LEN];
-/// let fields = TcpFields { sequence: 1000, flags: flags::SYN, window: 512, ..TcpFields::default() };
-/// let len = headers.write(fields, &[2, 4, 0x05, 0xb4], &[], Checksum::Filled, &mut buffer);
-///
-/// let line = PacketText::default().line(&buffer[..len]);
-/// let expected = "IP 10.0.0.1.7 > 10.0.0.2.80: Flags [S], seq 0, win 512, options [mss 1460], length 0";
-/// assert_eq!(line.as_deref(), Some(expected));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Debug, Default)]
 pub struct PacketText {
     /// The first sequence number from one endpoint to another.

@@ -17,29 +17,6 @@ use crate::{Capabilities, Checksum, PacketMeta};
 ///
 /// The checksums of the segments are not verified, and cannot be after joining: verify them first if the
 /// segments come from a network.
-///
-/// ```
-/// use std::num::NonZeroU16;
-///
-/// use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, flags};
-/// use platform::vnet::SuperPacket;
-/// use platform::{Capabilities, Checksum};
-///
-/// let headers = TcpHeaders::new("10.0.0.1:7".parse()?, "10.0.0.2:80".parse()?).ok_or("two IP versions")?;
-/// let segment = |sequence, payload: &[u8]| {
-///     let fields = TcpFields { sequence, flags: flags::ACK, ..TcpFields::default() };
-///     let mut buffer = [0; MAX_HEADERS_LEN];
-///     let len = headers.write(fields, &[], payload, Checksum::Filled, &mut buffer);
-///     [&buffer[..len], payload].concat()
-/// };
-/// let mut buffer = vec![0; Capabilities::MAX_SUPER_PACKET];
-/// let mut packet = SuperPacket::begin(&mut buffer, &segment(0, &[7; 1460])).ok_or("not TCP")?;
-/// assert!(packet.append(&segment(1460, &[7; 1460])));
-/// assert!(!packet.append(&segment(9000, &[7; 1460])), "a gap");
-/// let (len, meta) = packet.finish();
-/// assert_eq!((len, meta.gso_size), (40 + 2920, NonZeroU16::new(1460)));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Debug)]
 pub struct SuperPacket<'a> {
     buffer: &'a mut [u8],

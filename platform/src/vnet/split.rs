@@ -44,33 +44,6 @@ pub struct NoRoom(pub usize);
 ///
 /// [`Malformed`] if the packet is not as long as its header says; if it has segments and is not TCP or UDP, or has a
 /// filled checksum; or if it has a partial checksum and is not TCP or UDP.
-///
-/// # Example
-///
-/// ```
-/// use std::num::NonZeroU16;
-///
-/// use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, flags};
-/// use platform::vnet::split;
-/// use platform::{Checksum, PacketMeta};
-///
-/// let headers = TcpHeaders::new("10.0.0.1:7".parse()?, "10.0.0.2:80".parse()?).ok_or("two IP versions")?;
-/// let fields = TcpFields { flags: flags::ACK, ..TcpFields::default() };
-/// let payload = [7; 3000];
-/// let mut buffer = [0; MAX_HEADERS_LEN];
-/// let len = headers.write(fields, &[], &payload, Checksum::Partial, &mut buffer);
-/// let packet = [&buffer[..len], &payload].concat();
-///
-/// let meta = PacketMeta { checksum: Checksum::Partial, gso_size: NonZeroU16::new(1460) };
-/// let mut segments = split(meta, &packet)?;
-/// assert_eq!(segments.remaining(), 3);
-/// let (mut lens, mut segment) = (Vec::new(), [0; 1500]);
-/// while let Some(len) = segments.next_into(&mut segment)? {
-///     lens.push(len);
-/// }
-/// assert_eq!(lens, [1500, 1500, 120]);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 pub fn split(meta: PacketMeta, packet: &[u8]) -> Result<Segments<'_>, Malformed> {
     check_length(packet)?;
     let (work, count) = match meta.gso_size.map(NonZeroU16::get) {
