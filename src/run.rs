@@ -129,7 +129,7 @@ use crate::load::meter::Cost;
 use crate::load::request::Requested;
 use crate::remedy::WithRemedy;
 use crate::sample::{CpuTime, Measurements, RequestFacts, Sample, SwitchFacts, TcpFacts};
-use crate::scenario::{Cell, Conditions, Devices, Generator, Mode, Protocol, RuntimeKind, Scenario, Subject, Verify};
+use crate::scenario::{Cell, Devices, Generator, Impairments, Mode, Protocol, RuntimeKind, Scenario, Subject, Verify};
 
 /// How long the runtime's threads may take to end.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -280,7 +280,7 @@ fn enter_network(scenario: &Scenario) -> Result<Network, RunError> {
         Subject::Path(_) | Subject::Device => {
             let command = external::command(scenario)?;
             if let Some(command) = command {
-                let has_link = scenario.conditions != Conditions::default();
+                let has_link = scenario.impairments != Impairments::default();
                 let networks =
                     if has_link { Some(Networks::new()?) } else { platform::enter_netns().map(|()| None)? };
                 return Ok(Network::With(command, networks));
@@ -439,7 +439,7 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
         retransmits: delivered.retransmits,
         reordered: counters.reordered,
         device_drops: counters.drops,
-        link: counters.faults.filter(|_| scenario.conditions != Conditions::default()),
+        link: counters.faults.filter(|_| scenario.impairments != Impairments::default()),
         queue_facts: counters.queues,
         packets: counters.packets.unwrap_or_default().into(),
         tcp: delivered.tcp.as_ref().and_then(tcp),

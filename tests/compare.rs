@@ -16,7 +16,7 @@ use rust_tun_perf::sample::{
     line_of_its_own,
 };
 use rust_tun_perf::scenario::{
-    Cell, Conditions, Generator, Layer, Mode, Requests, RuntimeKind, Scenario, Subject, Workload,
+    Cell, Generator, Impairments, Layer, Mode, Requests, RuntimeKind, Scenario, Subject, Workload,
 };
 
 use crate::processes::PROGRAM;
@@ -63,7 +63,7 @@ fn cell(netstack: StackKind, mode: Mode) -> Cell {
     Cell {
         subject: Subject::Path(netstack),
         workload: Workload::Stream(mode),
-        conditions: Conditions::default(),
+        impairments: Impairments::default(),
         runtime: Some(RuntimeKind::CurrentThread),
         offload: Some(false),
         mtu: Some(1500),

@@ -1,11 +1,10 @@
-//! The description of one run: subject × workload × conditions × settings.
+//! The description of one run: subject × workload × impairments × settings.
 //!
 //! A [`Scenario`] is the whole description. The plan makes it from the command line, and a child process receives it as
 //! JSON. A [`Cell`] is the part that names a place in a table: another run of the same scenario is another sample of
 //! the same cell.
 
 mod cell;
-mod conditions;
 mod forwarder;
 mod pin;
 mod subject;
@@ -26,9 +25,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::program::Profile;
 
+pub use platform::{Impairments, Outage};
+
 pub use self::cell::Cell;
 pub(crate) use self::cell::si;
-pub use self::conditions::{Conditions, Outage};
 pub use self::forwarder::{Forwarder, ROWS};
 pub use self::pin::Processors;
 pub use self::subject::{Layer, Subject};
@@ -102,7 +102,8 @@ pub struct Scenario {
     /// The work of the clients.
     pub workload: Workload,
     /// What the link does to packets.
-    pub conditions: Conditions,
+    #[serde(rename = "conditions")]
+    pub impairments: Impairments,
     /// The seed of all chance on the link.
     #[serde(default)]
     pub link_seed: u64,
@@ -421,7 +422,7 @@ impl Scenario {
         };
         Self {
             // The check asks whether the path works, not how well it works under bad conditions.
-            conditions: Conditions::default(),
+            impairments: Impairments::default(),
             bitrate: self.workload.datagram_bytes().and(NonZeroU64::new(CHECK_BITRATE)),
             background: None,
             generator: Generator::Own,
@@ -450,22 +451,9 @@ macro_rules! display_by_name {
 
 display_by_name!(Layer, Mode, Protocol, RuntimeName, Generator, Verify);
 
-/// A duration as a number of nanoseconds.
-pub(crate) mod nanoseconds {
-    use std::time::Duration;
+pub(crate) use platform::units::nanoseconds;
 
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(crate) fn serialize<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_u64(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-        u64::deserialize(deserializer).map(Duration::from_nanos)
-    }
-}
-
-/// The same, or `null`.
+/// A duration as a number of nanoseconds, or `null`.
 mod optional_nanoseconds {
     use std::time::Duration;
 

@@ -21,6 +21,7 @@ mod error;
 mod fault;
 #[doc(hidden)]
 pub mod fuzzing;
+mod impairments;
 mod kernel;
 mod link;
 mod memory;
@@ -32,6 +33,7 @@ mod signal;
 mod socket;
 mod sys;
 mod trace;
+pub mod units;
 mod usage;
 #[cfg(unix)]
 mod utun;
@@ -43,7 +45,8 @@ pub use counted::{Counted, PacketCounts, Traffic};
 pub use device::{DropCounter, Offload, TunConfig, TunDevice, check_device_node, validate_name};
 pub use environment::Environment;
 pub use error::{Cause, Class, Error, Feature};
-pub use fault::{FaultCounter, FaultCounts, FaultPlan, Faults, Faulty, LinkSwitch, PathMtu, Which};
+pub use fault::{Fate, FaultCounter, FaultCounts, Faults, Faulty, LinkSwitch};
+pub use impairments::{Impairments, Outage};
 pub use kernel::{Loopback, enable_forwarding, set_loopback_up};
 pub use link::{Capabilities, Checksum, ChecksumOffload, Link, PacketBuffer, PacketMeta, SegmentationOffload};
 pub use memory::MemoryLink;

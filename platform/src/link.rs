@@ -140,11 +140,7 @@ impl PacketBuffer {
         &mut self.storage
     }
 
-    /// Declares the first `len` bytes of the storage a packet.
-    ///
-    /// # Errors
-    ///
-    /// [`io::ErrorKind::InvalidData`] for a length beyond the storage.
+    /// Declares the first `len` bytes of the storage a packet. Fails for a length beyond the storage.
     pub fn filled(&mut self, len: usize, meta: PacketMeta) -> io::Result<()> {
         if len > self.storage.len() {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "packet longer than its buffer"));
@@ -157,17 +153,15 @@ impl PacketBuffer {
 
 /// One end of a pipe of IP packets.
 ///
-/// Both directions work without blocking: a call that cannot go on returns [`io::ErrorKind::WouldBlock`];
-/// `poll_readable` or `poll_writable` then says when to try again. Every other error means that the link is
-/// gone.
+/// No call blocks: one that cannot go on returns [`io::ErrorKind::WouldBlock`], and `poll_readable` or `poll_writable`
+/// says when to try again. Every other error means that the link is gone.
 ///
-/// Readiness is a promise about the time after a `WouldBlock`. Once `try_recv` has returned it, or has filled fewer buffers
-/// than it was given, `poll_readable` is ready if a packet waits, even if it came before the call; else it wakes
-/// the task when one arrives. A poll may be ready without a packet: the caller then tries, and polls again. A caller that
-/// has seen neither must not wait for `poll_readable`: packets that were there before may never make it ready (Windows
-/// announces a packet once). The same holds for `try_send`, which returns `WouldBlock`, and `poll_writable`.
-///
-/// Each `poll` method remembers the waker of its last call only.
+/// Readiness is a promise about the time after a `WouldBlock`. Once `try_recv` has returned it, or has filled fewer
+/// buffers than it was given, `poll_readable` is ready if a packet waits, even if it came before the call; else it
+/// wakes the task when one arrives. A poll may be ready without a packet: the caller then tries, and polls again. A
+/// caller that has seen neither must not wait for `poll_readable`: packets that were there before may never make it
+/// ready (Windows announces a packet once). The same holds for `try_send` and `poll_writable`. Each `poll` method
+/// remembers the waker of its last call only.
 pub trait Link: Send + Sync + 'static {
     /// What this link can do. Constant for its lifetime.
     fn capabilities(&self) -> Capabilities;
@@ -221,7 +215,7 @@ mod tests {
     use std::task::Waker;
 
     use super::*;
-    use crate::{Counted, FaultPlan, Faults, Faulty, MemoryLink, Traced, Which};
+    use crate::{Counted, Faulty, Impairments, MemoryLink, Traced};
 
     /// A link that announces packets once, as on Windows: to ask for readiness before all were received is a fault.
     struct Once {
@@ -287,12 +281,10 @@ mod tests {
         assert_eq!(receive_all(|link| link, "the link itself"), 160);
         assert_eq!(receive_all(Counted::new, "Counted"), 160);
         assert_eq!(receive_all(|link| Traced::new(link, io::sink()), "Traced"), 160);
-        let faulty = |rx| move |link| Faulty::new(link, FaultPlan { seed: 1, rx, ..FaultPlan::default() });
-        let lose = Faults { lose: Which::OneIn(2), ..Faults::default() };
-        assert!(receive_all(faulty(lose), "Faulty that loses") < 160);
-        let duplicate = Faults { duplicate: Which::OneIn(2), ..Faults::default() };
-        assert!(receive_all(faulty(duplicate), "Faulty that repeats") > 160);
-        let reorder = Faults { reorder: Which::OneIn(3), reorder_by: 3, ..Faults::default() };
-        assert_eq!(receive_all(faulty(reorder), "Faulty that reorders"), 160);
+        let faulty = |impairments| move |link| Faulty::new(link, impairments, 1);
+        let none = Impairments::default();
+        assert!(receive_all(faulty(Impairments { loss: 500_000, ..none }), "Faulty that loses") < 160);
+        assert!(receive_all(faulty(Impairments { duplicate: 500_000, ..none }), "Faulty that repeats") > 160);
+        assert_eq!(receive_all(faulty(Impairments { reorder: 333_333, ..none }), "Faulty that reorders"), 160);
     }
 }

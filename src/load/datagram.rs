@@ -37,7 +37,7 @@ use super::sockets::Cancel;
 use super::sockets::kernel::Bulk;
 use super::stream::Direction;
 use crate::sample::DatagramFacts;
-use crate::scenario::{Amount, Conditions, Datagrams, Layer, Mode, Scenario, Verify, Workload};
+use crate::scenario::{Amount, Datagrams, Impairments, Layer, Mode, Scenario, Verify, Workload};
 
 /// The seed of the payload.
 pub(crate) const SEED: u64 = 0x6461_7461_6772_616D;
@@ -238,7 +238,7 @@ impl Flows {
         let is_together = scenario.offload != Offload::Off
             && platform::offload_supported()
             && scenario.subject.layer() != Layer::Stack;
-        let Conditions { delay, jitter, .. } = scenario.conditions;
+        let Impairments { delay, jitter, .. } = scenario.impairments;
         let first = Trial::none();
         let has_process = scenario.subject.has_process();
         let directions: &[Direction] = match mode {

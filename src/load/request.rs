@@ -39,7 +39,7 @@ use tokio::sync::Semaphore;
 use super::pattern::Pattern;
 use super::stream::Stream;
 use crate::sample::{BlackHoleFacts, DatagramFacts, IdleFacts, Latency};
-use crate::scenario::{Amount, Conditions, Protocol, Requests, Scenario, Verify, Workload};
+use crate::scenario::{Amount, Impairments, Protocol, Requests, Scenario, Verify, Workload};
 
 /// The seed of the payload of requests and responses.
 pub(crate) const SEED: u64 = 0x7271_7374_7265_7370;
@@ -150,14 +150,14 @@ impl Exchange {
             workload => workload.requests()?,
         };
         let Amount::Time { time, .. } = scenario.amount else { return None };
-        let Conditions { delay, jitter, duplicate_ppm, .. } = scenario.conditions;
+        let Impairments { delay, jitter, duplicate, .. } = scenario.impairments;
         let protocol = scenario.workload.protocol().unwrap_or_default();
         let is_idle = scenario.workload.held().is_some();
         let drain = DRAIN_TIMEOUT + 4 * (delay + jitter);
         Some(Self {
             requests,
             protocol,
-            copies: if protocol == Protocol::Udp && duplicate_ppm > 0 { 2 } else { 1 },
+            copies: if protocol == Protocol::Udp && duplicate > 0 { 2 } else { 1 },
             // A flow is asked once, and a program may take long to make it.
             patience: if is_idle { drain } else { PATIENCE + 4 * (delay + jitter) },
             drain,

@@ -10,7 +10,6 @@ use platform::{Class, Error, read_line};
 use serde::Serialize;
 use tokio::sync::oneshot;
 
-use super::conditions::plan;
 use super::error::RunError;
 use super::networks::NEAR;
 use super::profile::profiled;
@@ -87,11 +86,10 @@ fn proxy(
     // Only half of the flows may wait for their servers.
     let holes = scenario.workload.requests().map_or(0, |requests| requests.blackholes);
     let max_flows = defaults.max_flows.max(2 * usize::from(scenario.parallel.get() + holes));
-    let faults = plan(scenario);
     // The network is the run's own.
     let datagram_buffer = Some(scenario.window_bytes);
     let window = scenario.window_bytes;
-    let Scenario { repairs, stack_congestion, .. } = *scenario;
+    let Scenario { repairs, stack_congestion, impairments, link_seed, .. } = *scenario;
     let config = Config {
         window,
         repairs,
@@ -99,7 +97,8 @@ fn proxy(
         datagram_buffer,
         max_flows,
         congestion,
-        faults,
+        impairments,
+        link_seed,
         report,
         ..defaults
     };

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use netstacks::{Spread, StackKind, Steered, steer};
 use platform::{Counted, Faulty, TunDevice};
 
-use super::conditions::{cut, plan};
+use super::conditions::cut;
 use super::error::RunError;
 use super::prepared::Prepared;
 use super::stack::{FIRST_PORT, StackStarter, Start, StartedStack};
@@ -49,7 +49,7 @@ pub(super) fn prepare(
     let spread = Spread::default();
     let (steered, passed_on) = steer(&spread, counted);
     let queues = Queues::new(steered.len(), receiving, passed_on);
-    let mut links = Faulty::of_shards(steered, plan(scenario));
+    let mut links = Faulty::of_shards(steered, scenario.impairments, scenario.link_seed);
     let cut = cut(&mut links, scenario);
     let first = links.remove(0);
     let load = Load::of(scenario);

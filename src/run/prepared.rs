@@ -73,7 +73,7 @@ impl Prepared {
             None => clients,
         };
         let counted = load.clone();
-        let outage = scenario.conditions.outage.zip(cut).map(|(outage, cut)| Interruption::new(outage, cut));
+        let outage = scenario.impairments.outage.zip(cut).map(|(outage, cut)| Interruption::new(outage, cut));
         let supervisor = Supervisor::new(scenario.timeout, scenario.interval, load, window).with_outage(outage);
         let mut outcome = supervisor.supervise(server, clients, interrupts).await;
         let program = match program {

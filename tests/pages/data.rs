@@ -16,7 +16,7 @@ use rust_tun_perf::sample::{
     line,
 };
 use rust_tun_perf::scenario::{
-    Cell, Conditions, Generator, Layer, Mode, RuntimeKind, Scenario, Subject, Verify, Workload,
+    Cell, Generator, Impairments, Layer, Mode, RuntimeKind, Scenario, Subject, Verify, Workload,
 };
 
 use super::forwarders;
@@ -131,7 +131,7 @@ fn cell(subject: Subject, workload: Workload) -> Cell {
     Cell {
         subject,
         workload,
-        conditions: Conditions::default(),
+        impairments: Impairments::default(),
         runtime: Some(RuntimeKind::CurrentThread),
         offload: link.then_some(true),
         mtu: link.then_some(1500),

@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 use rust_tun_perf::sample::{
     CpuTime, DeviceFacts, Environment, Head, Interval, Measurements, Packets, Sample, Status, line,
 };
-use rust_tun_perf::scenario::{Cell, Conditions, Forwarder, Generator, Mode, ROWS, Subject, Verify, Workload};
+use rust_tun_perf::scenario::{Cell, Forwarder, Generator, Impairments, Mode, ROWS, Subject, Verify, Workload};
 
 use super::data::{STARTED_UNIX_MS, fail, scenario};
 
@@ -91,7 +91,7 @@ fn cell(forwarder: Forwarder) -> Cell {
     Cell {
         subject: Subject::Forward(forwarder),
         workload: Workload::Stream(Mode::Writer),
-        conditions: Conditions::default(),
+        impairments: Impairments::default(),
         runtime: None,
         offload: None,
         mtu: Some(1500),

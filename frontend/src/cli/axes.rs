@@ -233,7 +233,7 @@ pub struct Axes {
     pub no_icmp: Option<List<Switch>>,
 
     /// The path carries nothing: from when, after the beginning of the timed window, and for how long, such as 1s,500ms
-    #[arg(long, value_name = "AT,FOR", value_parser = one(values::outage), help_heading = LINK, hide_short_help = true)]
+    #[arg(long, value_name = "AT,FOR", value_parser = one(str::parse::<Outage>), help_heading = LINK, hide_short_help = true)]
     pub outage: Option<List<Outage>>,
 
     /// Seed of all chance on the link, in the first round; the next round has the next seed [default: 1]

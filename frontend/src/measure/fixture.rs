@@ -12,14 +12,14 @@ use crate::program::Role;
 use crate::sample::{
     Environment, Latency, Measurements, ProcessFacts, Program, ProgramFacts, RequestFacts, Sample, Status,
 };
-use crate::scenario::{Cell, Conditions, Forwarder, Generator, Mode, Requests, RuntimeKind, Subject, Workload};
+use crate::scenario::{Cell, Forwarder, Generator, Impairments, Mode, Requests, RuntimeKind, Subject, Workload};
 
 /// A cell of the whole path.
 pub(crate) fn cell(netstack: StackKind, mode: Mode) -> Cell {
     Cell {
         subject: Subject::Path(netstack),
         workload: Workload::Stream(mode),
-        conditions: Conditions::default(),
+        impairments: Impairments::default(),
         runtime: Some(RuntimeKind::CurrentThread),
         offload: Some(false),
         mtu: Some(1500),

@@ -311,11 +311,11 @@ pub static METRICS: [Metric; 58] = [
         .text("packets", "{} dropped"),
     median("too_big", "too big", "", |sample| count(Some(sample.measured.link?.too_big)))
         .about("packets that were too long for the path; a super-packet counts once")
-        .of(|cell| cell.conditions.path_mtu.is_some())
+        .of(|cell| cell.impairments.path_mtu.is_some())
         .text("packets", "{} too long for the path"),
     median("recovery_ms", "recovery", "ms", |sample| Some(sample.measured.recovery_seconds? * 1e3))
         .about("from the end of the outage until something arrived again, in milliseconds")
-        .of(|cell| cell.conditions.outage.is_some())
+        .of(|cell| cell.impairments.outage.is_some())
         .text("outage", "recovered after {}"),
     maximum("stolen_share", "stolen", "", |sample| sample.measured.stolen_share)
         .about("share of the processors' time that the host of this virtual machine took")

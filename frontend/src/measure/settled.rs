@@ -19,7 +19,7 @@ pub const FEWEST_ROUNDS: usize = 10;
 pub fn settled(samples: &[Sample], within: f64) -> HashSet<Cell> {
     let rows = Summary::of(samples).cells;
     let is_beside = |one: &Cell, other: &Cell| {
-        one.workload == other.workload && one.conditions == other.conditions && one.parallel == other.parallel
+        one.workload == other.workload && one.impairments == other.impairments && one.parallel == other.parallel
     };
     let open: Vec<_> = rows.iter().filter(|row| !row.is_settled(within)).map(|row| &row.cell).collect();
     let is_open = |cell: &Cell| open.iter().any(|other| is_beside(cell, other));

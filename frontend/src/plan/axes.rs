@@ -11,7 +11,7 @@ use super::PlanError;
 use crate::cli::Axes;
 use crate::cli::list::{One, Values};
 use crate::scenario::{
-    Amount, Conditions, DEFAULT_MTU, DEFAULT_RELEASE, Layer, Mode, Protocol, Requests, RuntimeKind, RuntimeName,
+    Amount, DEFAULT_MTU, DEFAULT_RELEASE, Impairments, Layer, Mode, Protocol, Requests, RuntimeKind, RuntimeName,
     Scenario, Verify, Workload,
 };
 
@@ -250,7 +250,7 @@ axes! {
     Chosen outage "--outage": |kind| kind.has_link() && kind.mode != Some(Mode::Idle), NO_OUTAGE
         => |run| of_link(run, "--outage");
     Free link_seed "--link-seed": Kind::has_link, NO_LINK
-        => |run| unless(1, run.link_seed).filter(|_| run.conditions != Conditions::default());
+        => |run| unless(1, run.link_seed).filter(|_| run.impairments != Impairments::default());
 }
 
 /// The value as text.
@@ -272,7 +272,7 @@ fn of_requests<T: Copy + PartialEq + Display>(run: &Scenario, value: fn(Requests
 }
 
 fn of_link(run: &Scenario, option: &str) -> Option<String> {
-    run.conditions.options().find(|(name, _)| *name == option).map(|(_, value)| value)
+    run.impairments.options().find(|(name, _)| *name == option).map(|(_, value)| value)
 }
 
 /// Every combination of the values, in the order of the table. An option is left out of the cells that do not take it.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Parser;
 use netstacks::{Repairs, StackConfig, StackKind};
 
-use super::conditions::{check_outage, conditions};
+use super::conditions::{check_outage, impairments};
 use super::devices::{check_mtu, name, network, tun_fd};
 use super::pin::pin;
 use super::profile::{check_program, device_mtu};
@@ -15,7 +15,7 @@ use super::{PlanError, axes};
 use crate::cli::list::One;
 use crate::cli::{Axes, Cli, Netns, Run, Settings, Switch};
 use crate::scenario::{
-    Amount, Conditions, DEFAULT_MTU, DEFAULT_RELEASE, Devices, Generator, Layer, Mode, Protocol, Requests,
+    Amount, DEFAULT_MTU, DEFAULT_RELEASE, Devices, Generator, Impairments, Layer, Mode, Protocol, Requests,
     SHORTEST_DATAGRAM, Scenario, Subject, Tun, Verify, Workload,
 };
 
@@ -101,23 +101,23 @@ impl TryFrom<Run> for Scenario {
         let program = axes.program.one();
         let device_mtu = device_mtu(program.as_ref(), mtu, ipv6)?;
         let (subject, workload) = subject(&axes, device_mtu, ipv6)?;
-        let conditions = conditions(&axes, mtu, ipv6)?;
+        let impairments = impairments(&axes, mtu, ipv6)?;
         let parallel = parallel(&axes, workload)?;
         let streams = if workload.is_stream() { parallel.get() } else { 1 };
         if fd.is_none() {
             check_mtu("--mtu", device_mtu, ipv6)?;
         }
-        let bitrate = bitrate(&axes, workload, &conditions)?;
+        let bitrate = bitrate(&axes, workload, &impairments)?;
         let release = release(&axes, workload, settings.timeout)?;
         let offload = axes.offload.one().unwrap_or_default();
         let shards = shards(&axes, parallel)?;
         let scenario = Self {
             subject,
             workload,
-            conditions,
+            impairments,
             link_seed: axes.link_seed.one().unwrap_or(1),
             runtime: runtime(&axes),
-            offload: if conditions.corrupt_ppm > 0 { platform::Offload::Off } else { offload },
+            offload: if impairments.corrupt > 0 { platform::Offload::Off } else { offload },
             mtu,
             parallel,
             shards,
@@ -134,9 +134,9 @@ impl TryFrom<Run> for Scenario {
             congestion: congestion(axes.congestion.one())?,
             verify: axes.verify.one().unwrap_or(Verify::Sample),
             generator: Generator::Own,
-            amount: amount(&axes, timeout(settings.timeout)?, release, workload, parallel, &conditions)?,
+            amount: amount(&axes, timeout(settings.timeout)?, release, workload, parallel, &impairments)?,
             release,
-            warmup_bytes: warmup_of(&axes, workload, bitrate, &conditions)?,
+            warmup_bytes: warmup_of(&axes, workload, bitrate, &impairments)?,
             interval: interval(&settings, subject)?,
             timeout: settings.timeout,
             isolated: isolated(&settings, fd),
@@ -225,9 +225,9 @@ fn fits_datagram(requests: Requests, room: u16) -> Result<(), PlanError> {
     Ok(())
 }
 
-fn bitrate(axes: &Axes, workload: Workload, conditions: &Conditions) -> Result<Option<NonZeroU64>, PlanError> {
+fn bitrate(axes: &Axes, workload: Workload, impairments: &Impairments) -> Result<Option<NonZeroU64>, PlanError> {
     let bitrate = axes.bitrate.one();
-    if bitrate.is_none() && workload.datagram_bytes().is_some() && conditions.loses() {
+    if bitrate.is_none() && workload.datagram_bytes().is_some() && impairments.loses() {
         let reason =
             "must be set: on a link that loses datagrams, the search for a rate with almost no loss finds none";
         return Err(PlanError::new("--bitrate", reason));
@@ -325,7 +325,7 @@ fn amount(
     release: Duration,
     workload: Workload,
     streams: NonZeroU16,
-    conditions: &Conditions,
+    impairments: &Impairments,
 ) -> Result<Amount, PlanError> {
     let asked = axes.time.one();
     if !workload.is_stream() {
@@ -338,7 +338,7 @@ fn amount(
         (Some(wanted), _) => time(wanted, timeout).map(Amount::time),
         (None, None) => {
             // By time alone over a link with conditions: runs over one link are to have one length.
-            let fits = timeout >= 2 * Amount::STRETCH * DEFAULT_TIME && *conditions == Conditions::default();
+            let fits = timeout >= 2 * Amount::STRETCH * DEFAULT_TIME && *impairments == Impairments::default();
             Ok(Amount::Time { time: DEFAULT_TIME.min(timeout / 2), bytes: if fits { DEFAULT_BYTES } else { 0 } })
         }
         (None, Some(bytes)) => match NonZeroU64::new(bytes) {
@@ -353,7 +353,7 @@ fn warmup_of(
     axes: &Axes,
     workload: Workload,
     bitrate: Option<NonZeroU64>,
-    conditions: &Conditions,
+    impairments: &Impairments,
 ) -> Result<u64, PlanError> {
     if !workload.is_stream() {
         return Ok(0);
@@ -361,8 +361,8 @@ fn warmup_of(
     if let Some(bytes) = axes.warmup.one() {
         return warmup(bytes);
     }
-    let most = if *conditions == Conditions::default() { DEFAULT_WARMUP } else { CONDITIONS_WARMUP };
-    let rate = [bitrate, conditions.rate_limit].into_iter().flatten().min();
+    let most = if *impairments == Impairments::default() { DEFAULT_WARMUP } else { CONDITIONS_WARMUP };
+    let rate = [bitrate, impairments.rate_limit].into_iter().flatten().min();
     let bytes = rate.map_or(most, |bits| most.min(bits.get() / 8));
     Ok(bytes.min(axes.bytes.one().unwrap_or(bytes)))
 }

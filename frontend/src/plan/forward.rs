@@ -13,7 +13,7 @@ use super::devices::{check_mtu, check_version, name};
 use crate::cli::Forward;
 use crate::cli::forward::{ForwarderName, ForwarderOptions};
 use crate::scenario::{
-    Amount, Conditions, DEFAULT_RELEASE, Devices, End, Forwarder, Generator, Mode, RuntimeKind, Scenario, Subject,
+    Amount, DEFAULT_RELEASE, Devices, End, Forwarder, Generator, Impairments, Mode, RuntimeKind, Scenario, Subject,
     Verify, Workload,
 };
 
@@ -51,7 +51,7 @@ impl Scenario {
                 (true, false) => Mode::Reader,
                 (false, false) => Mode::Writer,
             }),
-            conditions: Conditions::default(),
+            impairments: Impairments::default(),
             link_seed: 0,
             runtime: RuntimeKind::MultiThread(None),
             offload: platform::Offload::Auto,

@@ -35,7 +35,7 @@ pub(super) fn check_program(run: &Scenario, asked: Option<Upstream>) -> Result<(
     if !profile.udp && run.workload.protocol() == Some(Protocol::Udp) {
         return Err(PlanError::new("--protocol", format!("{name} carries TCP alone")));
     }
-    if profile.role == Role::Attach && run.conditions.has_link() {
+    if profile.role == Role::Attach && run.impairments.has_link() {
         let reason = format!("{name} runs in the servers' network: there is no link that could have conditions");
         return Err(PlanError::new("--program", reason));
     }

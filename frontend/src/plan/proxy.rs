@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use netstacks::{NotCompiledIn, Repairs, StackConfig, StackCongestion, StackKind};
-use platform::{FaultPlan, Network, TunConfig, network_of};
+use platform::{Impairments, Network, TunConfig, network_of};
 
 use super::PlanError;
 use super::devices;
@@ -49,7 +49,9 @@ pub struct ProxyConfig {
     /// Congestion control of the sockets; `None` for the system's default.
     pub congestion: Option<String>,
     /// What the link between device and stack does to packets.
-    pub faults: FaultPlan,
+    pub impairments: Impairments,
+    /// The seed of all chance on the link.
+    pub link_seed: u64,
     /// Receives the text of each error that no message can report to the client.
     pub report: fn(&str),
 }
@@ -71,7 +73,8 @@ impl ProxyConfig {
             // RFC 4787, 4.3 recommends five minutes.
             udp_idle: Duration::from_mins(5),
             congestion: None,
-            faults: FaultPlan::default(),
+            impairments: Impairments::default(),
+            link_seed: 0,
             report: |_| {},
         }
     }

@@ -145,8 +145,8 @@ pub(super) static AXES: [Axis; 37] = [
     axis("ipv6", "IP", |cell| Some(if cell.ipv6 { "IPv6" } else { "IPv4" }.to_owned()))
         .machine(|cell| Some(cell.ipv6.to_string())),
     axis("conditions", "link", |cell| {
-        let conditions = Some(cell.conditions.to_string()).filter(|conditions| !conditions.is_empty());
-        cell.subject.has_conditions().then(|| given(conditions))
+        let impairments = Some(cell.impairments.to_string()).filter(|impairments| !impairments.is_empty());
+        cell.subject.has_conditions().then(|| given(impairments))
     }),
     axis("window_bytes", "window", |cell| {
         let bytes = ByteSize(cell.window_bytes? as u64);

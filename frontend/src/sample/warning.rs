@@ -228,12 +228,12 @@ impl Sample {
         warnings.extend(retransmits.map(|count| sent_again(&self.cell, count)));
         // Lost datagrams are a figure of their own.
         let is_udp = self.cell.workload.protocol() == Some(Protocol::Udp);
-        let has_outage = self.cell.conditions.outage.is_some();
+        let has_outage = self.cell.impairments.outage.is_some();
         let drops = measured.device_drops.filter(|count| *count > 0 && !is_udp && !has_outage);
         warnings.extend(drops.map(|count| dropped(self, count)));
         warnings.extend(self.lost_more().map(Warning::LostMore));
         let repeated = measured.datagrams.map(|datagrams| datagrams.duplicated);
-        let repeats_none = self.cell.conditions.duplicate_ppm == 0;
+        let repeats_none = self.cell.impairments.duplicate == 0;
         warnings.extend(repeated.filter(|count| *count > 0 && repeats_none).map(Warning::Repeated));
         if let Some(name) = measured.congestion.as_deref().filter(|name| *name != "cubic") {
             warnings.push(Warning::CongestionControl(name.to_owned()));
@@ -319,7 +319,7 @@ fn no_super_packets(sample: &Sample) -> Option<f64> {
 
 /// The share of the rate that was lost from the first third of the timed window to the last, if that is more than a half.
 fn slower_by_the_end(sample: &Sample) -> Option<f64> {
-    let [first, _, last] = sample.measured.thirds.filter(|_| sample.cell.conditions.outage.is_none())?;
+    let [first, _, last] = sample.measured.thirds.filter(|_| sample.cell.impairments.outage.is_none())?;
     (last < first / 2).then(|| 1.0 - last as f64 / first as f64)
 }
 

@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Conditions, DEFAULT_MTU, Forwarder, Generator, Layer, Mode, Processors, Protocol, Requests, RuntimeKind, Scenario,
+    DEFAULT_MTU, Forwarder, Generator, Impairments, Layer, Mode, Processors, Protocol, Requests, RuntimeKind, Scenario,
     Subject, Workload, is_default, is_one, one, plural,
 };
 use crate::program::{ProgramName, is_baseline};
@@ -27,7 +27,7 @@ pub struct Cell {
     /// The work of the clients.
     pub workload: Workload,
     /// What the link does to packets.
-    pub conditions: Conditions,
+    pub impairments: Impairments,
     /// The runtime of the stack and its server; a forwarder has its own.
     pub runtime: Option<RuntimeKind>,
     /// Whether super-packets and partial checksums cross the device; a forwarder has its own setting.
@@ -95,8 +95,8 @@ struct Fields {
     background: Option<Mode>,
     #[serde(flatten)]
     requests: Option<Requests>,
-    #[serde(default, skip_serializing_if = "is_default")]
-    conditions: Conditions,
+    #[serde(rename = "conditions", default, skip_serializing_if = "is_default")]
+    impairments: Impairments,
     #[serde(flatten)]
     runtime: Option<RuntimeKind>,
     offload: Option<bool>,
@@ -133,7 +133,7 @@ impl From<Cell> for Fields {
             bitrate: cell.bitrate,
             background: cell.background,
             requests: cell.workload.requests(),
-            conditions: cell.conditions,
+            impairments: cell.impairments,
             runtime: cell.runtime,
             offload: cell.offload,
             mtu: cell.mtu,
@@ -197,7 +197,7 @@ impl TryFrom<Fields> for Cell {
         Ok(Self {
             subject,
             workload,
-            conditions: fields.conditions,
+            impairments: fields.impairments,
             runtime: fields.runtime,
             offload: fields.offload,
             mtu: fields.mtu,
@@ -235,7 +235,7 @@ impl Cell {
         Self {
             subject,
             workload: scenario.workload,
-            conditions: scenario.conditions,
+            impairments: scenario.impairments,
             runtime: is_own.then_some(scenario.runtime),
             offload: (has_device && is_own).then_some(offload),
             mtu: has_device.then_some(scenario.mtu.into()),
@@ -384,7 +384,7 @@ impl fmt::Display for Cell {
         words.extend(self.ipv6.then(|| "IPv6".to_owned()));
         words.extend(self.variant());
         words.extend(self.queue_packets.filter(|_| !is_forward).map(|packets| format!("queue {packets}")));
-        words.extend((self.conditions != Conditions::default()).then(|| self.conditions.to_string()));
+        words.extend((self.impairments != Impairments::default()).then(|| self.impairments.to_string()));
         words.extend((self.generator != Generator::Own).then(|| format!("by {}", self.generator)));
         f.pad(&words.join(if is_forward { ", " } else { " " }))
     }

@@ -34,7 +34,7 @@ pub(super) struct Joined {
 /// Joins the networks, with a link that has the conditions of a scenario.
 pub(super) fn join(scenario: &Scenario, role: Role, tun: &Tun, networks: &Networks) -> Result<Joined, RunError> {
     let ([near, far, beyond], prefix_len) = networks::ends(&tun.network);
-    let (cut, faults, driver) = if scenario.conditions.has_link() {
+    let (cut, faults, driver) = if scenario.impairments.has_link() {
         let Between { faults, cut, driver, .. } = with_conditions(scenario, [near, far], prefix_len, networks)?;
         (cut, Some(faults), driver)
     } else {

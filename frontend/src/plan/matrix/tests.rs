@@ -369,9 +369,9 @@ fn settings(preset: &str, mode: Mode) -> Vec<String> {
     assert!(plan.skipped.is_empty(), "{:?}", plan.skipped);
     let of_mode = plan.scenarios.iter().filter(|scenario| scenario.workload.mode() == Some(mode));
     let words = of_mode.map(|scenario| {
-        let Scenario { subject, repairs, stack_congestion, conditions, .. } = scenario;
+        let Scenario { subject, repairs, stack_congestion, impairments, .. } = scenario;
         let stack = subject.stack().map_or_else(|| subject.layer().to_string(), |stack| stack.to_string());
-        format!("{stack} {repairs} {} {conditions}", stack_congestion.name()).trim_end().to_owned()
+        format!("{stack} {repairs} {} {impairments}", stack_congestion.name()).trim_end().to_owned()
     });
     words.collect()
 }
@@ -462,6 +462,6 @@ fn the_preset_of_repairs_switches_one_off_at_a_time_and_takes_half_an_hour() {
     assert_eq!(settings("repairs -n tcp_ip", Mode::Writer), ["tcp_ip all none", "tcp_ip none none"]);
     assert_eq!(settings("repairs -n tcp_ip", Mode::Reader).len(), 2 + 1);
     let time = |millis| Amount::time(Duration::from_millis(millis));
-    let is_long = |run: &Scenario| run.conditions.loss_ppm > 0;
+    let is_long = |run: &Scenario| run.impairments.loss > 0;
     assert!(plan.scenarios.iter().all(|run| run.amount == time(if is_long(run) { 600 } else { 300 })));
 }

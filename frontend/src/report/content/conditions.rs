@@ -8,7 +8,7 @@ use crate::report::axis;
 use crate::report::format;
 use crate::report::model::{Block, Column, Table};
 use crate::report::series::{Kind, Series};
-use crate::scenario::{Cell, Conditions, Mode};
+use crate::scenario::{Cell, Impairments, Mode};
 
 /// The explanation of the tables.
 const KEY: &str = "Median Gbps under each condition of the link: more is better. On a page, a value has the more colour, \
@@ -37,14 +37,14 @@ pub(super) fn blocks(one: &Series) -> Vec<Block> {
 
 /// The rows of a mode: a column for each condition. Rows with only one condition are left out; `None` if all are.
 fn table(rows: &[&CellSummary]) -> Option<Table> {
-    let without = |cell: &Cell| Cell { conditions: Conditions::default(), ..cell.clone() };
+    let without = |cell: &Cell| Cell { impairments: Impairments::default(), ..cell.clone() };
     let mut places: Vec<Cell> = Vec::new();
-    let mut conditions: BTreeSet<Conditions> = BTreeSet::new();
+    let mut impairments: BTreeSet<Impairments> = BTreeSet::new();
     for row in rows {
         let place = without(&row.cell);
         let alike = rows.iter().filter(|other| without(&other.cell) == place);
         if alike.count() > 1 {
-            conditions.insert(row.cell.conditions);
+            impairments.insert(row.cell.impairments);
             places.extend(Some(place).filter(|place| !places.contains(place)));
         }
     }
@@ -55,16 +55,16 @@ fn table(rows: &[&CellSummary]) -> Option<Table> {
     for axis in axis::differing(&cells).into_iter().filter(|axis| !matches!(axis.name, "layer" | "netstack")) {
         table.push(Column::new(axis.title, axis.is_number), cells.iter().map(|cell| axis.value(cell)));
     }
-    for conditions in &conditions {
+    for impairments in &impairments {
         let column = cells.iter().map(|cell| {
-            let cell = Cell { conditions: *conditions, ..(*cell).clone() };
+            let cell = Cell { impairments: *impairments, ..(*cell).clone() };
             rows.iter().find(|row| row.cell == cell)
         });
         let column: Vec<_> = column.collect();
         let median = |row: &CellSummary| row.estimate.map(|estimate| estimate.median);
         let medians = column.iter().map(|row| row.and_then(|row| median(row)).unwrap_or_default());
         let best = medians.clone().fold(f64::MIN_POSITIVE, f64::max);
-        let title = if *conditions == Conditions::default() { "none".to_owned() } else { conditions.to_string() };
+        let title = if *impairments == Impairments::default() { "none".to_owned() } else { impairments.to_string() };
         let head = Column {
             percent_of_best: medians.map(|median| (median / best * 100.0) as u8).collect(),
             ..Column::new(title, true)
@@ -88,19 +88,19 @@ mod tests {
 
     #[test]
     fn each_value_is_in_the_column_of_its_conditions() {
-        let delayed = Conditions { delay: Duration::from_millis(5), ..Conditions::default() };
-        let lossy = Conditions { loss_ppm: 1000, ..Conditions::default() };
-        let stack = |stack, conditions| Cell { conditions, ..cell(stack, Mode::Reader) };
+        let delayed = Impairments { delay: Duration::from_millis(5), ..Impairments::default() };
+        let lossy = Impairments { loss: 1000, ..Impairments::default() };
+        let stack = |stack, impairments| Cell { impairments, ..cell(stack, Mode::Reader) };
         let kernel =
-            |conditions| Cell { subject: Subject::Kernel, window_bytes: None, ..stack(StackKind::Lwip, conditions) };
+            |impairments| Cell { subject: Subject::Kernel, window_bytes: None, ..stack(StackKind::Lwip, impairments) };
         let other = Cell { mtu: Some(9000), ..stack(StackKind::Lwip, lossy) };
         let runs = [
             sample(&stack(StackKind::Lwip, delayed), 2.0),
-            sample(&stack(StackKind::Lwip, Conditions::default()), 20.0),
+            sample(&stack(StackKind::Lwip, Impairments::default()), 20.0),
             sample(&stack(StackKind::Smoltcp, delayed), 0.5),
             sample(&stack(StackKind::Smoltcp, lossy), 3.0),
             sample(&kernel(lossy), 6.0),
-            sample(&kernel(Conditions::default()), 10.0),
+            sample(&kernel(Impairments::default()), 10.0),
             // It has no other conditions to be compared with.
             sample(&other, 7.0),
         ];

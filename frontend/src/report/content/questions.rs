@@ -8,7 +8,7 @@ use crate::measure::{CellSummary, Estimate};
 use crate::report::format::{self, UNKNOWN};
 use crate::report::model::{Column, Table};
 use crate::sample::WIDEST_REACH;
-use crate::scenario::{Cell, Conditions, DEFAULT_MTU, Generator, Mode, Requests, RuntimeKind, Workload};
+use crate::scenario::{Cell, DEFAULT_MTU, Generator, Impairments, Mode, Requests, RuntimeKind, Workload};
 
 /// A column of the table: a question that cells answer.
 pub(super) struct Question {
@@ -66,7 +66,7 @@ impl Question {
         let asked = Cell {
             workload: (self.workload)(),
             parallel: self.parallel,
-            conditions: Conditions { loss_ppm: self.loss_ppm, ..Conditions::default() },
+            impairments: Impairments { loss: self.loss_ppm, ..Impairments::default() },
             runtime: cell.runtime.and(Some(RuntimeKind::MultiThread(None))),
             mtu: cell.mtu.and(Some(DEFAULT_MTU.into())),
             shards: NonZeroU16::MIN,

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
     use crate::measure::fixture::{cell, failed, sample};
     use crate::sample::{IdleFacts, RequestFacts, Sample, Status};
-    use crate::scenario::{Conditions, Mode, Requests, RuntimeKind, Workload};
+    use crate::scenario::{Impairments, Mode, Requests, RuntimeKind, Workload};
 
     fn run(subject: Subject, workload: Workload, parallel: u16, figure: f64) -> Sample {
         let runtime = Some(RuntimeKind::MultiThread(None));
@@ -114,7 +114,7 @@ mod tests {
         let mut runs: Vec<_> = works.map(|(workload, parallel)| run(subject, workload, parallel, figure)).into();
         let subject = if subject == Subject::Loopback { Subject::Kernel } else { subject };
         let mut lossy = run(subject, Workload::Stream(Mode::Reader), 1, figure);
-        lossy.cell.conditions = Conditions { loss_ppm: 10_000, ..Conditions::default() };
+        lossy.cell.impairments = Impairments { loss: 10_000, ..Impairments::default() };
         runs.push(lossy);
         runs
     }
@@ -177,7 +177,7 @@ mod tests {
             let mut runs = answers(Subject::Path(stack), figure);
             for run in &mut runs {
                 run.cell.repairs = repairs;
-                run.cell.offload = Some(run.cell.conditions.loss_ppm == 0);
+                run.cell.offload = Some(run.cell.impairments.loss == 0);
             }
             runs
         };

@@ -18,7 +18,7 @@ use super::super::{
     SwitchFacts, TcpFacts,
 };
 use super::*;
-use crate::scenario::{Conditions, Datagrams, Generator, Mode, Requests, RuntimeKind, Subject, Verify, Workload};
+use crate::scenario::{Datagrams, Generator, Impairments, Mode, Requests, RuntimeKind, Subject, Verify, Workload};
 
 pub(in crate::sample) fn environment() -> Environment {
     Environment {
@@ -41,7 +41,7 @@ fn stack_cell() -> Cell {
     Cell {
         subject: Subject::Path(StackKind::Smoltcp),
         workload: Workload::Stream(Mode::Writer),
-        conditions: Conditions::default(),
+        impairments: Impairments::default(),
         runtime: Some(RuntimeKind::MultiThread(std::num::NonZeroUsize::new(3))),
         offload: Some(true),
         mtu: Some(1500),
@@ -157,10 +157,10 @@ fn bare() -> Sample {
 /// A sample of requests over a link with conditions.
 fn requests() -> Sample {
     let requests = Requests { depth: NonZeroU16::new(4).unwrap(), rate: NonZeroU32::new(5000), ..Requests::default() };
-    let conditions = Conditions { delay: Duration::from_micros(2500), loss_ppm: 1, ..Conditions::default() };
+    let impairments = Impairments { delay: Duration::from_micros(2500), loss: 1, ..Impairments::default() };
     let mut sample = sample();
     let (repairs, stack_congestion) = ("-late-fin".parse().unwrap(), StackCongestion::Cubic);
-    sample.cell = Cell { workload: Workload::Rr(requests), conditions, repairs, stack_congestion, ..sample.cell };
+    sample.cell = Cell { workload: Workload::Rr(requests), impairments, repairs, stack_congestion, ..sample.cell };
     let mut latency = Latency::new();
     (1..500).for_each(|index| latency.record(Duration::from_micros(index * index)));
     let errors = [("reset".to_owned(), 3)].into();
