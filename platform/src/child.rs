@@ -14,7 +14,6 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use crate::sys::{Native, System};
 use crate::{Namespace, ProcessEnd, ProcessMeter};
 
 /// Most bytes of a line, and of a whole standard output. The intervals of a run take 5 MB at most.
@@ -171,7 +170,7 @@ impl Child {
         if let Some(end) = self.end.borrow().clone() {
             return (Some(end), false);
         }
-        let is_asked = !Native::TERMINATES || self.alive.send(()).is_ok();
+        let is_asked = cfg!(not(target_os = "linux")) || self.alive.send(()).is_ok();
         if is_asked && let Ok(end) = timeout(limit, self.ended()).await {
             return (end, false);
         }
@@ -208,7 +207,7 @@ async fn attend(mut child: process::Child, kill: watch::Receiver<()>, ended: wat
                 break child.wait().await;
             }
             // Without a number it has ended.
-            child.id().into_iter().for_each(Native::terminate);
+            child.id().map(ProcessMeter::of).into_iter().for_each(ProcessMeter::terminate);
         }
     };
     let (status, stdout, stderr) = tokio::join!(end, stdout, stderr);
@@ -345,7 +344,8 @@ pub fn read_line(reader: &mut impl BufRead) -> io::Result<Option<String>> {
     Ok((len > 0).then_some(line))
 }
 
-#[cfg(all(test, unix))]
+#[cfg(unix)]
+#[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

@@ -5,7 +5,7 @@ use std::hash::Hasher;
 use fnv::FnvHasher;
 use serde::{Deserialize, Serialize};
 
-use crate::sys::{Native, System};
+use crate::sys;
 
 /// The machine and its settings, as far as they change a figure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,12 +36,12 @@ impl Environment {
         Self {
             system: std::env::consts::OS.to_owned(),
             architecture: std::env::consts::ARCH.to_owned(),
-            kernel: Native::kernel(),
-            cpu: Native::cpu(),
+            kernel: sys::kernel(),
+            cpu: sys::cpu(),
             cpus: crate::process::parallelism(),
-            governor: Native::governor(),
-            virtual_machine: Native::virtual_machine(),
-            machine: Native::identity().map(|identity| hashed(&identity)),
+            governor: sys::governor(),
+            virtual_machine: sys::virtual_machine(),
+            machine: sys::identity().map(|identity| hashed(&identity)),
         }
     }
 }
@@ -72,7 +72,7 @@ mod tests {
         // Not by the id of its last start, which changes.
         let has_id = std::fs::read_to_string("/etc/machine-id").is_ok_and(|id| id.trim().len() == 32);
         assert_eq!(detected.machine.is_some(), has_id && cfg!(target_os = "linux"));
-        let raw = Native::identity().unwrap_or_default();
+        let raw = sys::identity().unwrap_or_default();
         assert!(raw.is_empty() || !format!("{detected:?}").contains(&raw));
     }
 }
