@@ -27,6 +27,7 @@ mod process;
 pub mod profile;
 mod socket;
 mod sys;
+mod tap;
 mod trace;
 pub mod units;
 mod usage;
@@ -58,7 +59,8 @@ pub use sys::{
     set_user_timeout, sharpen_timers, stolen_time, switches_of_process, switches_of_thread, tcp_statistics,
     this_program, with_mounts,
 };
-pub use trace::{Trace, Traced};
+pub use tap::{Tap, Tapped};
+pub use trace::{Trace, Traced, Tracer};
 pub use usage::Switches;
 
 /// Functions that exist on Linux only.
