@@ -35,7 +35,7 @@ mod usage;
 mod utun;
 pub mod vnet;
 
-pub use addresses::{Network, NetworkError, host_prefix_len, network_of, validate_host};
+pub use addresses::{Network, host_prefix_len, network_of, validate_host};
 pub use child::{Child, Conversation, End, MAX_OUTPUT, Orders, Printed, read_line};
 pub use counted::{Counted, PacketCounts, Traffic};
 pub use device::{DropCounter, Offload, TunConfig, validate_name};

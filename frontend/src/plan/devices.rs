@@ -43,8 +43,7 @@ pub(super) fn network(settings: &Settings, ipv6: bool) -> Result<Network, PlanEr
         *address = check_version(option, given.unwrap_or(*address), ipv6)?;
     }
     let [address, peer, mask] = addresses;
-    Network::new(address, peer, mask)
-        .map_err(|error| PlanError::new("--tun-addr, --tun-dest, --tun-mask", error.to_string()))
+    Network::new(address, peer, mask).map_err(|error| PlanError::new("--tun-addr, --tun-dest, --tun-mask", error))
 }
 
 pub(super) fn name(option: &'static str, name: &str) -> Result<String, PlanError> {

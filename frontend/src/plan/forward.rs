@@ -171,8 +171,7 @@ fn end(
         return Err(PlanError::new(name_option, format!("{typed:?} is taken in every network; choose another")));
     }
     let end = End { name, address: check_version(option, given.unwrap_or(default), ipv6)? };
-    platform::validate_host(end.address, end.prefix_len())
-        .map_err(|error| PlanError::new(option, error.to_string()))?;
+    platform::validate_host(end.address, end.prefix_len()).map_err(|error| PlanError::new(option, error))?;
     Ok(end)
 }
 

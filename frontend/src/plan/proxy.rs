@@ -145,5 +145,5 @@ fn network(proxy: &cli::Proxy) -> Result<Network, PlanError> {
     };
     let mask = network_of(ones, proxy.tun_prefix.unwrap_or(usual));
     Network::new(proxy.tun_addr, proxy.tun_dest, mask)
-        .map_err(|error| PlanError::new("--tun-addr, --tun-dest, --tun-prefix", error.to_string()))
+        .map_err(|error| PlanError::new("--tun-addr, --tun-dest, --tun-prefix", error))
 }

@@ -121,7 +121,7 @@ pub fn write_ip(
 /// Writes these fields and the data offset into a TCP header. `tcp` is the whole header with its options: 20 to 60
 /// bytes. Ports, checksum and options stay unchanged.
 #[inline]
-pub fn write_tcp(tcp: &mut [u8], fields: TcpFields) {
+fn write_tcp(tcp: &mut [u8], fields: TcpFields) {
     let len = tcp.len();
     let Some(header) = tcp.first_chunk_mut::<TCP_HEADER_LEN>() else { return };
     header[4..8].copy_from_slice(&fields.sequence.to_be_bytes());

@@ -2,7 +2,7 @@
 
 use super::checksum::{fold, sum};
 use super::{
-    ICMP, ICMPV6, IPV4_HEADER_LEN, IPV6_HEADER_LEN, TCP, Transport, UDP, addresses, pseudo_header_sum_of, write_ip,
+    ICMP, ICMPV6, IPV4_HEADER_LEN, IPV6_HEADER_LEN, TCP, Transport, UDP, addresses, pseudo_header_sum, write_ip,
 };
 
 /// Length of the header of an ICMP error, in bytes.
@@ -40,7 +40,7 @@ pub fn icmp_error(kind: u8, code: u8, rest: u32, about: &[u8], quoted: usize) ->
     error[at + 4..at + ICMP_HEADER_LEN].copy_from_slice(&rest.to_be_bytes());
     error[at + ICMP_HEADER_LEN..].copy_from_slice(quoted);
     // Only ICMPv6 sums a pseudo-header (RFC 4443, 2.3).
-    let pseudo_header = if source.is_ipv6() { pseudo_header_sum_of(protocol, &error, at, len) } else { 0 };
+    let pseudo_header = if source.is_ipv6() { pseudo_header_sum(protocol, &error, at, len) } else { 0 };
     let checksum = !fold(u64::from(pseudo_header) + u64::from(sum(&error[at..])));
     error[at + 2..at + 4].copy_from_slice(&checksum.to_be_bytes());
     Some(error)

@@ -5,34 +5,24 @@ use std::net::SocketAddr;
 use super::{TCP, TCP_HEADER_LEN, Transport, addresses};
 
 /// TCP's control bits (RFC 9293, 3.1; RFC 3168, 6.1).
+#[allow(missing_docs, reason = "the names are those of the RFCs")]
 pub mod flags {
-    /// The sender has no more data.
     pub const FIN: u8 = 0x01;
-    /// Synchronize sequence numbers.
     pub const SYN: u8 = 0x02;
-    /// Reset the connection.
     pub const RST: u8 = 0x04;
-    /// Push.
     pub const PSH: u8 = 0x08;
-    /// The acknowledgement number is valid.
     pub const ACK: u8 = 0x10;
-    /// The urgent pointer is valid.
     pub const URG: u8 = 0x20;
-    /// The congestion window was reduced.
     pub const CWR: u8 = 0x80;
 }
 
 /// Offsets of fields in a TCP header, in bytes (RFC 9293, 3.1).
+#[allow(missing_docs, reason = "the names are those of the RFC")]
 pub mod offset {
-    /// The sequence number, 32 bits.
     pub const SEQUENCE: usize = 4;
-    /// The acknowledgement number, 32 bits.
     pub const ACKNOWLEDGEMENT: usize = 8;
-    /// The control bits; see [`flags`](super::flags).
     pub const FLAGS: usize = 13;
-    /// The window, 16 bits.
     pub const WINDOW: usize = 14;
-    /// The checksum, 16 bits.
     pub const CHECKSUM: usize = 16;
 }
 
@@ -159,8 +149,7 @@ impl<'a> TcpSegment<'a> {
     }
 }
 
-/// An iterator over the options of a TCP header, without padding. It ends at the first truncated option. See
-/// [`TcpSegment`] for an example.
+/// An iterator over the options of a TCP header, without padding. It ends at the first truncated option.
 #[derive(Clone, Debug)]
 pub struct TcpOptions<'a> {
     bytes: &'a [u8],

@@ -8,7 +8,7 @@ use super::flags::{ACK, CWR, FIN, PSH, RST, SYN, URG};
 use super::tcp::{MSS, WINDOW_SCALE};
 use super::{
     FRAGMENT, ICMP, ICMPV6, IPV4_OFFSET_MASK, IPV6_HEADER_LEN, Ipv4Fragment, TCP, TcpOption, TcpSegment, Transport,
-    UDP, UDP_CHECKSUM_AT, UDP_HEADER_LEN, UdpHeader, addresses, be16, is_checksum_right, pseudo_header_sum_of,
+    UDP, UDP_CHECKSUM_AT, UDP_HEADER_LEN, UdpHeader, addresses, be16, is_checksum_right, pseudo_header_sum,
 };
 
 /// The echo of "congestion experienced" (RFC 3168, 6.1).
@@ -131,6 +131,6 @@ fn unparsed(packet: &[u8]) -> String {
 fn has_bad_checksum(packet: &[u8]) -> bool {
     let Some((at, offset)) = Transport::checksum_place(packet) else { return false };
     let protocol = if offset == UDP_CHECKSUM_AT { UDP } else { TCP };
-    let partial = pseudo_header_sum_of(protocol, packet, at, packet.len());
+    let partial = pseudo_header_sum(protocol, packet, at, packet.len());
     be16(packet, at + offset) != Some(partial) && !is_checksum_right(packet)
 }
