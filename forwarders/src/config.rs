@@ -82,11 +82,7 @@ const MAX_WORKERS: u16 = 64;
 const MAX_THREADS: u16 = 1024;
 
 impl ForwardConfig {
-    /// Checks that packets can be carried in this way.
-    ///
-    /// # Errors
-    ///
-    /// The option that makes it impossible, and the reason.
+    /// Checks that packets can be carried in this way. The error has the option that makes it impossible, and the reason.
     pub fn check(&self) -> Result<(), InvalidConfig> {
         let Self { io, offload, hop, workers, threads } = *self;
         let framed = io == Io::Framed;
@@ -112,7 +108,7 @@ impl ForwardConfig {
     }
 }
 
-/// The reason why a configuration is impossible.
+/// Why a configuration is impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{option}: {reason}")]
 pub struct InvalidConfig {
