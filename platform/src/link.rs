@@ -206,6 +206,21 @@ pub(crate) fn packet_len(slices: &[IoSlice<'_>]) -> usize {
     slices.iter().map(|slice| slice.len()).sum()
 }
 
+/// Calls `send` with a header in front of the slices of a packet.
+#[cfg(unix)]
+pub(crate) fn with_header<R>(header: &[u8], slices: &[IoSlice<'_>], send: impl FnOnce(&[IoSlice<'_>]) -> R) -> R {
+    // The stacks have a header and a payload, of which lwIP's may lie in a few pieces.
+    let mut all = [IoSlice::new(&[]); 18];
+    all[0] = IoSlice::new(header);
+    match all.get_mut(1..=slices.len()) {
+        Some(rest) => {
+            rest.copy_from_slice(slices);
+            send(&all[..=slices.len()])
+        }
+        None => send(&[&all[..1], slices].concat()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]

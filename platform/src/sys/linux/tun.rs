@@ -1,6 +1,6 @@
 //! The TUN device, through tun-rs.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem;
 use std::os::fd::AsRawFd;
@@ -14,17 +14,13 @@ use tun_rs::{DeviceBuilder, SyncDevice};
 
 use super::interface::{set_address, set_tx_queue_len};
 use super::network::interface_counts;
-use crate::link::packet_len;
+use crate::link::{packet_len, with_header};
 use crate::sys::unix::{Readiness, register};
 use crate::vnet::{self, HEADER_LEN};
 use crate::{Capabilities, Cause, Class, DropCounter, Error, Link, Offload, PacketBuffer, PacketMeta, TunConfig};
 
 /// The character device that all TUN interfaces come from.
 const NODE: &str = "/dev/net/tun";
-
-/// Slices that are sent without an allocation, beside the `virtio_net_hdr`: the stacks have a header
-/// and a payload, of which lwIP's may lie in a few pieces.
-const SLICES: usize = 17;
 
 /// Malformed packets that are skipped in a row before others have their turn.
 const MAX_SKIPPED: usize = 64;
@@ -130,7 +126,7 @@ pub(crate) fn open_queues(config: &TunConfig, queues: usize) -> Result<Vec<TunDe
 fn create(config: &TunConfig, has_queues: bool) -> Result<(SyncDevice, bool), Error> {
     // Opened here first, to tell a missing node from a missing right, and because tun-rs would make
     // the node where it is missing: a run leaves nothing behind.
-    open_node()?;
+    check_device_node()?;
     let (device, offload) = build(config, has_queues)?;
     set_tx_queue_len(&config.name, config.tx_queue_len)?;
     set_address(&config.name, config.network.address, config.network.prefix_len)?;
@@ -140,11 +136,7 @@ fn create(config: &TunConfig, has_queues: bool) -> Result<(SyncDevice, bool), Er
 /// Checks that this process can ask the system for a TUN device: on Linux that `/dev/net/tun` is there and may be
 /// opened.
 pub fn check_device_node() -> Result<(), Error> {
-    open_node().map(drop)
-}
-
-fn open_node() -> Result<File, Error> {
-    OpenOptions::new().read(true).write(true).open(NODE).map_err(|source| {
+    OpenOptions::new().read(true).write(true).open(NODE).map(drop).map_err(|source| {
         let cause = match source.kind() {
             io::ErrorKind::NotFound => Cause::NoDeviceNode,
             io::ErrorKind::PermissionDenied => Cause::DeviceNodePermission,
@@ -158,7 +150,7 @@ fn open_node() -> Result<File, Error> {
 /// has a `virtio_net_hdr` in front of it. [`Class::Invalid`] for a name that is taken or wrong, [`Class::Unavailable`]
 /// where the device node, a right, or offload is missing.
 pub fn create_tun(name: &str, offload: bool) -> Result<SyncDevice, Error> {
-    open_node()?;
+    check_device_node()?;
     let builder = DeviceBuilder::new().name(name).offload(offload).enable(false);
     builder.build_sync().map_err(|source| not_created(name, source))
 }
@@ -318,15 +310,7 @@ fn recv_described(
 fn send_described(device: &SyncDevice, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<usize> {
     let headers = slices.first().map(|slice| &**slice).unwrap_or_default();
     let header = vnet::write(meta, headers).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-    let mut all = [IoSlice::new(&[]); SLICES + 1];
-    all[0] = IoSlice::new(&header);
-    if let Some(rest) = all.get_mut(1..=slices.len()) {
-        rest.copy_from_slice(slices);
-        device.send_vectored(&all[..=slices.len()])
-    } else {
-        let all: Vec<_> = [all[0]].into_iter().chain(slices.iter().copied()).collect();
-        device.send_vectored(&all)
-    }
+    with_header(&header, slices, |all| device.send_vectored(all))
 }
 
 /// Whether a failed write loses only its packet, as any network may (`drivers/net/tun.c`, `tun_get_user`): the kernel
@@ -379,7 +363,7 @@ mod tests {
     #[test]
     fn a_descriptor_that_is_no_tun_is_refused_by_name() {
         use std::os::fd::IntoRawFd;
-        let no_tun = File::open("/dev/null").unwrap().into_raw_fd();
+        let no_tun = std::fs::File::open("/dev/null").unwrap().into_raw_fd();
         for fd in [no_tun, 9_999] {
             let error = adopt(fd).err().unwrap();
             assert_eq!(error.cause(), Cause::NotATun);
