@@ -75,10 +75,8 @@ pub struct DevicePair {
     pub far_namespace: PathBuf,
 }
 
-/// The most workers that a direction may have.
+/// The most workers of a direction, and threads of a runtime.
 const MAX_WORKERS: u16 = 64;
-
-/// The most threads that a runtime may have.
 const MAX_THREADS: u16 = 1024;
 
 impl ForwardConfig {
@@ -118,38 +116,20 @@ pub struct InvalidConfig {
     pub reason: &'static str,
 }
 
-impl Io {
-    /// The name by which users choose it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Sync => "sync",
-            Self::Async => "async",
-            Self::Framed => "framed",
+macro_rules! names {
+    ($type:ident: $($variant:ident = $name:literal),*) => {
+        impl $type {
+            /// The name by which users choose it.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name),* }
+            }
         }
-    }
+    };
 }
 
-impl Offload {
-    /// The name by which users choose it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::On => "on",
-            Self::Whole => "whole",
-        }
-    }
-}
-
-impl Handoff {
-    /// The name by which users choose it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Direct => "direct",
-            Self::Channel => "channel",
-            Self::Pool => "pool",
-        }
-    }
-}
+names!(Io: Sync = "sync", Async = "async", Framed = "framed");
+names!(Offload: Off = "off", On = "on", Whole = "whole");
+names!(Handoff: Direct = "direct", Channel = "channel", Pool = "pool");
 
 #[cfg(test)]
 mod tests {
