@@ -5,6 +5,7 @@
 #![allow(missing_docs, clippy::missing_safety_doc, reason = "the documentation is at Linux's functions")]
 #![allow(clippy::unnecessary_wraps, reason = "other systems fail")]
 
+use std::convert::Infallible;
 use std::io::{self, IoSlice, Write};
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -32,7 +33,7 @@ macro_rules! return_all {
 
 /// A device that cannot be opened, so no value of it exists.
 #[derive(Debug)]
-pub enum TunDevice {}
+pub struct TunDevice(Infallible);
 
 impl TunDevice {
     pub fn open(config: &TunConfig) -> Result<Self, Error> {
@@ -40,7 +41,7 @@ impl TunDevice {
         Err(no_device())
     }
 
-    return_all! { match *self {};
+    return_all! { match self.0 {};
         pub(crate) fn sender(&self) -> Result<Self, Error>;
         pub fn receives(&self) -> bool;
         pub fn name(&self) -> &str;
@@ -50,7 +51,7 @@ impl TunDevice {
 }
 
 impl Link for TunDevice {
-    return_all! { match *self {};
+    return_all! { match self.0 {};
         fn capabilities(&self) -> Capabilities;
         fn try_recv(&mut self, _buffers: &mut [PacketBuffer]) -> io::Result<usize>;
         fn try_send(&mut self, _meta: PacketMeta, _slices: &[IoSlice<'_>]) -> io::Result<()>;
@@ -223,7 +224,7 @@ impl Interrupts {
 
 /// A profiler that cannot be started, so no value of it exists.
 #[derive(Debug)]
-pub enum Profiler {}
+pub struct Profiler(Infallible);
 
 impl Profiler {
     pub fn start(_frequency_hz: NonZeroU16) -> Result<Self, Error> {
@@ -231,6 +232,6 @@ impl Profiler {
     }
 
     pub fn finish(self, _title: &str, _out: impl Write) -> Result<(), Error> {
-        match self {}
+        match self.0 {}
     }
 }
