@@ -44,7 +44,6 @@ pub struct StackConfig {
 
 /// The congestion control of a stack as a sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum StackCongestion {
@@ -105,7 +104,6 @@ impl Default for StackConfig {
 
 /// The configuration that a stack really uses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Effective {
     /// The stack's version.
     pub stack_version: Cow<'static, str>,

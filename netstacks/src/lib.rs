@@ -58,7 +58,6 @@ macro_rules! stacks {
         /// The stacks that users can choose: those that this crate knows, compiled in or not, those that are processes of
         /// their own, and the kernel's.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
         #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
         pub enum StackKind {
             $(

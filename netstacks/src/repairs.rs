@@ -226,7 +226,6 @@ impl Repair {
 /// # Ok::<_, String>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
 pub struct Repairs {
     /// Whether those that are named are on, and the others off; else it is the other way round. Tables begin with all.
