@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use netstacks::{Repairs, StackCongestion, StackKind};
+use netstacks::{StackCongestion, StackKind, Workarounds};
 use rust_tun_perf::measure::{Comparison, Verdict, differences};
 use rust_tun_perf::report;
 use rust_tun_perf::sample::{
@@ -77,7 +77,7 @@ fn cell(netstack: StackKind, mode: Mode) -> Cell {
         ipv6: false,
         window_bytes: Some(4 << 20),
         buffer_bytes: 1_000_000,
-        repairs: Repairs::ALL,
+        repairs: Workarounds::ALL,
         stack_congestion: StackCongestion::None,
         queue_packets: None,
         generator: Generator::Own,

@@ -67,7 +67,7 @@ impl Executor for Fixed {
                 congestion: "none".into(),
                 checksum_verified: false,
                 checksum_computed: true,
-                repairs: Vec::new(),
+                workarounds: Vec::new(),
             }),
             round: None,
             against: false,

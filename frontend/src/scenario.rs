@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use netstacks::{Repairs, StackCongestion};
+use netstacks::{StackCongestion, Workarounds as Repairs};
 use platform::{Network, Offload};
 #[cfg(test)]
 use schemars::JsonSchema;

@@ -54,7 +54,7 @@ type task struct {
 	} `json:"device"`
 	WindowBytes int  `json:"window_bytes"`
 	Threads     *int `json:"threads"`
-	// What this program does in gVisor's place; see netstacks/src/repairs.rs.
+	// What this program does in gVisor's place; see netstacks/src/workarounds.rs.
 	Repairs   []string   `json:"repairs"`
 	Streams   []stream   `json:"streams"`
 	Requests  *requests  `json:"requests"`

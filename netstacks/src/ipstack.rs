@@ -2,7 +2,7 @@
 //!
 //! ipstack runs a task for the device and one for each connection, with channels in between. The adapter gives it
 //! a device that moves packets to and from the link, and wraps its streams. `guard` decides which segments ipstack
-//! reads. `repairs.rs` lists all that it does in ipstack's place.
+//! reads. `workarounds.rs` lists all that it does in ipstack's place.
 
 mod check;
 mod datagrams;
@@ -28,7 +28,7 @@ use self::device::Device;
 use self::exchange::Exchange;
 use self::stream::{Hub, IpstackListener, IpstackStream};
 use crate::offload::{Offload, header_len};
-use crate::{Effective, FlowKey, Netstack, Repair, StackConfig, StackKind, StartError, Started};
+use crate::{Effective, FlowKey, Netstack, StackConfig, StackKind, StartError, Started, Workaround};
 
 /// As in `Cargo.lock`; the crate has no constant for it.
 pub(crate) const VERSION: &str = "1.0.1";
@@ -58,14 +58,14 @@ impl<L: Link> Netstack<L> for Ipstack {
         }
         let window = config.window.clamp(StackConfig::MIN_WINDOW, MAX_WINDOW);
         let max_packet_len = capabilities.max_packet_len.min(MAX_PACKET.max(capabilities.mtu));
-        let repairs = config.repairs;
+        let workarounds = config.workarounds;
         let offload = Offload::of(&Capabilities { max_packet_len, ..capabilities });
-        let offload = if repairs.has(Repair::LargeMtu) { offload } else { offload.without_segmentation() };
+        let offload = if workarounds.has(Workaround::LargeMtu) { offload } else { offload.without_segmentation() };
         let mtu = offload.largest_packet().min(MAX_WINDOW);
         let mut settings = IpStackConfig::default();
         settings.mtu_unchecked(mtu as u16).with_tcp_config(tcp_config(window, config.user_timeout, &offload));
         let (offer, accepted) = mpsc::channel(config.backlog.max(1));
-        let hub = Arc::new(Hub::new(config, Exchange::new(capabilities.mtu, repairs), offer));
+        let hub = Arc::new(Hub::new(config, Exchange::new(capabilities.mtu, workarounds), offer));
         let stack = IpStack::new(settings, Device::new(link, offload, Arc::clone(&hub)));
         Ok(Started {
             listener: IpstackListener::new(accepted, Arc::clone(&hub)),
@@ -80,9 +80,9 @@ impl<L: Link> Netstack<L> for Ipstack {
                 window_scale: None,
                 largest_packet_bytes: offload.largest_tcp_packet(),
                 congestion: "none".into(),
-                checksum_verified: !capabilities.checksum.rx && repairs.has(Repair::VerifiesChecksums),
+                checksum_verified: !capabilities.checksum.rx && workarounds.has(Workaround::VerifiesChecksums),
                 checksum_computed: true,
-                repairs: repairs.active(StackKind::Ipstack, offload.cuts()),
+                workarounds: workarounds.active(StackKind::Ipstack, offload.cuts()),
             },
         })
     }
@@ -126,7 +126,7 @@ async fn serve(mut stack: IpStack, hub: Ending, offload: Offload) -> io::Result<
         match stream {
             IpStackStream::Tcp(inner) => {
                 let largest = offload.largest_payload(key.local.is_ipv6()).into();
-                let largest = if hub.repairs.has(Repair::ShortWrites) { largest } else { usize::MAX };
+                let largest = if hub.workarounds.has(Workaround::ShortWrites) { largest } else { usize::MAX };
                 let flow = hub.take(key);
                 let stream = IpstackStream::new(inner, Arc::clone(&flow), largest, hub);
                 // One that has ended already is dropped there.

@@ -37,7 +37,7 @@ use crate::offload::{Offload, header_len};
 use crate::recovery::HEADERS;
 use crate::running::Running;
 use crate::{
-    Effective, Netstack, Repair, Repairs, Sink, Source, StackConfig, StackFault, StackKind, StartError, Started,
+    Effective, Netstack, Sink, Source, StackConfig, StackFault, StackKind, StartError, Started, Workaround, Workarounds,
 };
 
 /// The version that lwIP reports.
@@ -80,7 +80,7 @@ impl<L: Link> Netstack<L> for Lwip {
             )));
         }
         let (window, scale) = scaled(window);
-        let offload = offload(&capabilities, config.repairs);
+        let offload = offload(&capabilities, config.workarounds);
         let segments = Segments::over(&offload, window);
         let effective = Effective {
             stack_version: VERSION.into(),
@@ -93,31 +93,32 @@ impl<L: Link> Netstack<L> for Lwip {
             congestion: "newreno".into(),
             checksum_verified: !capabilities.checksum.rx,
             checksum_computed: !capabilities.checksum.tx,
-            repairs: config.repairs.active(StackKind::Lwip, offload.cuts()),
+            workarounds: config.workarounds.active(StackKind::Lwip, offload.cuts()),
         };
         let config = StackConfig { window, ..config.clone() };
-        let repairs = config.repairs;
-        let (listener, datagrams, driver) = driven::start(LwipEngine::start(link, config, segments, scale)?, repairs);
+        let workarounds = config.workarounds;
+        let (listener, datagrams, driver) =
+            driven::start(LwipEngine::start(link, config, segments, scale)?, workarounds);
         Ok(Started { listener, datagrams, driver, effective })
     }
 }
 
 /// The offload of TCP, with or without segments of several MSS.
-fn offload(capabilities: &Capabilities, repairs: Repairs) -> Offload {
+fn offload(capabilities: &Capabilities, workarounds: Workarounds) -> Offload {
     let offload = Offload::of(capabilities);
-    if repairs.has(Repair::LargeSegments) { offload } else { offload.without_segmentation() }
+    if workarounds.has(Workaround::LargeSegments) { offload } else { offload.without_segmentation() }
 }
 
-/// The repairs that are compiled into lwIP's files.
-fn compiled_in(repairs: Repairs) -> lwip_sys::Repairs {
-    lwip_sys::Repairs {
-        one_ack_a_batch: repairs.has(Repair::OneAckABatch),
-        quiet_timers: repairs.has(Repair::QuietTimers),
-        tail_pointer: repairs.has(Repair::TailPointer),
-        short_timeout: repairs.has(Repair::ShortTimeout),
-        time_wait_syn: repairs.has(Repair::TimeWaitSyn),
-        challenge_ack: repairs.has(Repair::ChallengeAck),
-        no_nagle: repairs.has(Repair::NoNagle),
+/// The workarounds that are compiled into lwIP's files.
+fn compiled_in(workarounds: Workarounds) -> lwip_sys::Workarounds {
+    lwip_sys::Workarounds {
+        one_ack_a_batch: workarounds.has(Workaround::OneAckABatch),
+        quiet_timers: workarounds.has(Workaround::QuietTimers),
+        tail_pointer: workarounds.has(Workaround::TailPointer),
+        short_timeout: workarounds.has(Workaround::ShortTimeout),
+        time_wait_syn: workarounds.has(Workaround::TimeWaitSyn),
+        challenge_ack: workarounds.has(Workaround::ChallengeAck),
+        no_nagle: workarounds.has(Workaround::NoNagle),
     }
 }
 
@@ -228,7 +229,7 @@ impl<L: Link> LwipEngine<L> {
             largest_v6: segments.v6,
             scale,
             tcp_checksums: u8::from(!capabilities.checksum.tx),
-            repairs: compiled_in(config.repairs),
+            workarounds: compiled_in(config.workarounds),
         };
         let core =
             Core::new(config, capabilities.mtu.saturating_sub(HEADERS), Pool::new(packet_len, window), Instant::now());

@@ -1,7 +1,7 @@
 //! The `netstack-smoltcp` crate behind the common interface: smoltcp 0.12 with one runner for all connections, as
 //! published programs use it. The difference from `smoltcp` shows the cost of an adapter.
 //!
-//! The adapter moves packets as the crate's examples do, but for two repairs: `mss-rewrite` and
+//! The adapter moves packets as the crate's examples do, but for two workarounds: `mss-rewrite` and
 //! `does-not-wait-for-close`.
 
 use std::io;
@@ -21,8 +21,8 @@ use crate::datagrams::{Deliveries, MAX_PAYLOAD_V4, Mailbox, check, mailbox, max_
 use crate::mss_rewrite;
 use crate::port::{Port, leave, run_together};
 use crate::{
-    Datagram, Datagrams, Effective, Listener, Netstack, Repair, StackConfig, StackKind, StartError, Started, Stream,
-    lock, window_scale,
+    Datagram, Datagrams, Effective, Listener, Netstack, StackConfig, StackKind, StartError, Started, Stream,
+    Workaround, lock, window_scale,
 };
 
 /// As in `Cargo.lock`; the crate has no constant for it.
@@ -44,7 +44,7 @@ impl<L: Link> Netstack<L> for NetstackSmoltcp {
         let capabilities = link.capabilities();
         let mtu = capabilities.mtu;
         let unfit = |reason: &str| StartError::Unfit { stack: StackKind::NetstackSmoltcp, reason: reason.to_owned() };
-        let offload = mss_rewrite::offload(&capabilities, config.repairs);
+        let offload = mss_rewrite::offload(&capabilities, config.workarounds);
         let port = Arc::new(Port::new(link, offload, true));
         let window = config.window.clamp(StackConfig::MIN_WINDOW, StackConfig::MAX_WINDOW);
         let builder = StackBuilder::default().enable_tcp(true).enable_udp(true).enable_icmp(true);
@@ -58,7 +58,10 @@ impl<L: Link> Netstack<L> for NetstackSmoltcp {
         let (input, mut output) = stack.split();
         let (deliveries, mailbox) = mailbox();
         Ok(Started {
-            listener: NetstackSmoltcpListener { listener, waits: !config.repairs.has(Repair::DoesNotWaitForClose) },
+            listener: NetstackSmoltcpListener {
+                listener,
+                waits: !config.workarounds.has(Workaround::DoesNotWaitForClose),
+            },
             datagrams: NetstackSmoltcpDatagrams { mailbox, write: Arc::new(Mutex::new(write)), mtu },
             driver: run_together(vec![
                 Box::pin(runner),
@@ -76,7 +79,7 @@ impl<L: Link> Netstack<L> for NetstackSmoltcp {
                 congestion: "none".into(),
                 checksum_verified: true,
                 checksum_computed: true,
-                repairs: config.repairs.active(StackKind::NetstackSmoltcp, offload.cuts()),
+                workarounds: config.workarounds.active(StackKind::NetstackSmoltcp, offload.cuts()),
             },
         })
     }

@@ -62,7 +62,7 @@ fn config(scenario: &Scenario) -> StackConfig {
     StackConfig {
         window: scenario.window_bytes,
         backlog: backlog(scenario),
-        repairs,
+        workarounds: repairs,
         congestion,
         ..StackConfig::default()
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Parser;
-use netstacks::{Effective, Repairs, StackCongestion, StackKind};
+use netstacks::{Effective, StackCongestion, StackKind, Workarounds};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rust_tun_perf::cli::Cli;
@@ -145,7 +145,7 @@ fn cell(subject: Subject, workload: Workload) -> Cell {
         ipv6: false,
         window_bytes: link.then_some(4 << 20),
         buffer_bytes: 1_000_000,
-        repairs: Repairs::ALL,
+        repairs: Workarounds::ALL,
         stack_congestion: StackCongestion::None,
         queue_packets: None,
         generator: Generator::Own,
@@ -288,7 +288,7 @@ fn effective(stack: StackKind) -> Effective {
         congestion: "none".into(),
         checksum_verified: false,
         checksum_computed: false,
-        repairs: Vec::new(),
+        workarounds: Vec::new(),
     }
 }
 

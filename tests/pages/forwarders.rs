@@ -105,7 +105,7 @@ fn cell(forwarder: Forwarder) -> Cell {
         ipv6: false,
         window_bytes: None,
         buffer_bytes: 131_072,
-        repairs: netstacks::Repairs::ALL,
+        repairs: netstacks::Workarounds::ALL,
         stack_congestion: netstacks::StackCongestion::None,
         queue_packets: Some(500),
         generator: Generator::Own,

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use clap::Args;
-use netstacks::{Repairs, StackCongestion, StackKind};
+use netstacks::{StackCongestion, StackKind, Workarounds as Repairs};
 use platform::Offload;
 
 use super::list::{List, Names, One, names, number, of, one};
@@ -177,7 +177,7 @@ pub struct Axes {
     pub congestion: Option<List<String>>,
 
     /// What our adapter does in the stack's place: all, none, the names of repairs, or -NAME for all but these; all,none are
-    /// two values, names are one. Repeat the option for more. See docs/repairs.md [default: all]
+    /// two values, names are one. Repeat the option for more. See docs/workarounds.md [default: all]
     #[arg(long, value_name = "REPAIRS", value_parser = values::repairs, allow_hyphen_values = true,
         hide_short_help = true)]
     pub repairs: Vec<List<Repairs>>,

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use bytesize::ByteSize;
-use netstacks::Repairs;
+use netstacks::Workarounds as Repairs;
 
 use super::list::{self, List};
 use crate::program::ProgramName;

@@ -4,7 +4,7 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use netstacks::{Repairs, StackCongestion, StackKind};
+use netstacks::{StackCongestion, StackKind, Workarounds as Repairs};
 use platform::Offload;
 
 use super::PlanError;

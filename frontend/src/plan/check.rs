@@ -4,7 +4,7 @@ use std::num::{NonZeroU16, NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::time::Duration;
 
 use clap::Parser;
-use netstacks::{Repairs, StackConfig, StackKind};
+use netstacks::{StackConfig, StackKind, Workarounds as Repairs};
 
 use super::conditions::{check_outage, conditions};
 use super::devices::{check_mtu, name, network, tun_fd};

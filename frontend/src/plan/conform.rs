@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use conformance::{Case, Exploration, Layer, invariants};
-use netstacks::{Repairs, StackKind, has_switchable};
+use netstacks::{StackKind, Workarounds as Repairs, has_switchable};
 
 use super::PlanError;
 use super::devices::check_mtu;

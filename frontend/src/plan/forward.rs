@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use forwarders::{ForwardConfig, Offload};
-use netstacks::{Repairs, StackConfig, StackCongestion};
+use netstacks::{StackConfig, StackCongestion, Workarounds as Repairs};
 
 use super::PlanError;
 use super::check::{FORWARD_INTERVAL, buffer, congestion, time, timeout, warmup};

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use netstacks::Repairs;
+use netstacks::Workarounds as Repairs;
 use platform::Offload;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;

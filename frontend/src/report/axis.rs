@@ -2,7 +2,7 @@
 
 use bytesize::{ByteSize, Display};
 use forwarders::Io;
-use netstacks::{Repairs, StackCongestion, StackKind};
+use netstacks::{StackCongestion, StackKind, Workarounds as Repairs};
 
 use super::format::{UNKNOWN, unique};
 use crate::measure::CellSummary;

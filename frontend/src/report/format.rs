@@ -2,7 +2,7 @@
 
 use std::mem::{self, Discriminant};
 
-use netstacks::{Repairs, StackKind};
+use netstacks::{StackKind, Workarounds as Repairs};
 
 use crate::measure::metric::{Metric, speed_of};
 use crate::measure::{CellSummary, Estimate, Summary, grouped};

@@ -2,7 +2,7 @@
 
 use conformance::known::{Known, When};
 use conformance::{Case, Layer, MTU, Outcome, Ran, Run};
-use netstacks::{Repairs, StackKind};
+use netstacks::{StackKind, Workarounds as Repairs};
 #[cfg(test)]
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::num::{NonZeroU16, NonZeroU64};
 
-use netstacks::{Repairs, StackCongestion, StackKind};
+use netstacks::{StackCongestion, StackKind, Workarounds as Repairs};
 use platform::Offload;
 #[cfg(test)]
 use schemars::JsonSchema;

@@ -79,7 +79,7 @@ struct lwip_sys_callbacks {
   err_t (*output)(void *link, const struct lwip_sys_slice *slices, size_t count, const struct pbuf *p);
 };
 
-/* Which repairs are on: 1 or 0. netstacks/src/repairs.rs describes them. */
+/* Which repairs are on: 1 or 0. netstacks/src/workarounds.rs describes them. */
 struct lwip_sys_repairs {
   u8_t one_ack_a_batch;
   u8_t quiet_timers;

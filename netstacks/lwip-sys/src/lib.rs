@@ -117,7 +117,7 @@ pub struct Slice {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is switched on its own")]
-pub struct Repairs {
+pub struct Workarounds {
     /// Data is acknowledged by [`lwip_sys_pcb_flush`], not with every second segment.
     pub one_ack_a_batch: bool,
     /// [`lwip_sys_pcb_is_quiet`] may return 1.
@@ -154,7 +154,7 @@ pub struct Options {
     /// 1: lwIP computes TCP's checksums. 0: it leaves the field 0.
     pub tcp_checksums: u8,
     /// Which repairs are on.
-    pub repairs: Repairs,
+    pub workarounds: Workarounds,
 }
 
 /// The callbacks of lwIP. It calls them only from within one of the functions below. None may unwind. `engine` and

@@ -9,7 +9,7 @@ use platform::packet::flags::{ACK, FIN, RST, SYN};
 use platform::packet::{TcpSegment, offset};
 
 use crate::recovery::is_before;
-use crate::{Repair, Repairs};
+use crate::{Workaround, Workarounds};
 
 /// Most segments out of order that ipstack holds. It walks all of them for each packet.
 const MAX_HELD: usize = 128;
@@ -100,14 +100,14 @@ pub(super) struct Numbers {
     /// Sequence number of the peer's FIN.
     pub(super) fin: Option<u32>,
     pub(super) sent_fin: bool,
-    pub(super) repairs: Repairs,
+    pub(super) workarounds: Workarounds,
 }
 
 impl Numbers {
     /// A connection that a SYN with this number opens.
-    pub(super) fn new(irs: u32, most_unread: u32, repairs: Repairs) -> Self {
+    pub(super) fn new(irs: u32, most_unread: u32, workarounds: Workarounds) -> Self {
         let first = irs.wrapping_add(1);
-        Self { irs, most_unread, repairs, acked: first, edge: first, passed: first, ..Self::default() }
+        Self { irs, most_unread, workarounds, acked: first, edge: first, passed: first, ..Self::default() }
     }
 
     /// Decides about a segment of the peer. `has_room`: whether the accept queue takes another connection.
@@ -115,7 +115,7 @@ impl Numbers {
         let flags = segment.flags();
         match self.stage {
             Stage::Ended => stray(segment),
-            _ if !self.repairs.has(Repair::ChecksSegments) => self.believe(segment),
+            _ if !self.workarounds.has(Workaround::ChecksSegments) => self.believe(segment),
             _ if flags & RST != 0 => self.check_reset(segment.sequence()),
             _ if flags & SYN != 0 => self.check_syn(segment),
             Stage::Listening => Verdict::Drop,
@@ -210,7 +210,7 @@ impl Numbers {
             let len = end.wrapping_sub(self.passed) as usize;
             self.passed = end;
             let joined = self.join();
-            let nudges = if self.repairs.has(Repair::CutsSuperPackets) { joined.div_ceil(PIECE) } else { 0 };
+            let nudges = if self.workarounds.has(Workaround::CutsSuperPackets) { joined.div_ceil(PIECE) } else { 0 };
             return Verdict::Pass(Piece { skip, len, nudges, ..self.piece() });
         }
         let place = self.held.partition_point(|held| is_before(held.0, sequence));
@@ -263,12 +263,12 @@ impl Numbers {
 
     /// Whether ipstack may read the peer's FIN: its own was sent, and it has all bytes before.
     pub(super) fn may_close(&self) -> bool {
-        !self.repairs.has(Repair::HoldsFin) || self.sent_fin && self.fin == Some(self.acked)
+        !self.workarounds.has(Workaround::HoldsFin) || self.sent_fin && self.fin == Some(self.acked)
     }
 
     /// The window to send when the application has read so many bytes.
     pub(super) fn offer(&mut self, read: u32) -> u16 {
-        let unread = if self.repairs.has(Repair::ClosesWindow) { self.unread(read) } else { 0 };
+        let unread = if self.workarounds.has(Workaround::ClosesWindow) { self.unread(read) } else { 0 };
         let room = self.most_unread.saturating_sub(unread).min(u16::MAX.into()) as u16;
         let mut window = self.window.min(room);
         let edge = self.acked.wrapping_add(window.into());

@@ -18,7 +18,7 @@ use super::guard::{Guard, KNOWN, Reply, flow_key, patch};
 use super::stream::{Flow, Hub};
 use crate::driven::segment::are_checksums_right;
 use crate::offload::{Offload, header_len};
-use crate::{FlowKey, Repair};
+use crate::{FlowKey, Workaround};
 
 /// The longest headers that ipstack makes, in bytes: IPv6, TCP, MSS option.
 const MAX_HEADER: usize = 40 + 20 + 4;
@@ -57,7 +57,7 @@ impl<L: Link> Device<L> {
         let capabilities = link.capabilities();
         let buffers = (0..capabilities.batch.max(1)).map(|_| PacketBuffer::new(capabilities.max_packet_len));
         Self {
-            verifies: hub.repairs.has(Repair::VerifiesChecksums) && !capabilities.checksum.rx,
+            verifies: hub.workarounds.has(Workaround::VerifiesChecksums) && !capabilities.checksum.rx,
             link,
             offload,
             guard: Guard::new(Arc::clone(&hub)),
@@ -131,7 +131,7 @@ impl<L: Link> Device<L> {
             (self.taken, self.end, self.acknowledgement, self.pending) = (skip, skip + len, acknowledgement, reply);
         }
         let rest = &payload[self.taken..self.end];
-        let most = if self.hub.repairs.has(Repair::CutsSuperPackets) { PIECE } else { usize::MAX };
+        let most = if self.hub.workarounds.has(Workaround::CutsSuperPackets) { PIECE } else { usize::MAX };
         let len = rest.len().min(most).min(out.remaining().saturating_sub(headers.len()));
         // The FIN goes into the queue, or is held back. The rest of its segment must not wait: data, or the ACK of our
         // last byte. With PSH, ipstack drops data that is out of order.
@@ -157,15 +157,15 @@ impl<L: Link> Device<L> {
     /// Whether a packet is to be dropped because it is UDP over IPv6 without a checksum (RFC 8200, 8.1).
     fn lacks_checksum(&self, packet: &[u8]) -> bool {
         let Some(Transport { ipv6: true, protocol: UDP, at }) = Transport::parse(packet) else { return false };
-        packet.get(at + 6..at + 8) == Some(&[0; 2]) && self.hub.repairs.has(Repair::VerifiesChecksums)
+        packet.get(at + 6..at + 8) == Some(&[0; 2]) && self.hub.workarounds.has(Workaround::VerifiesChecksums)
     }
 
     /// The flags of a segment that ipstack reads: those that it knows. The FIN becomes a packet of its own, unless that
-    /// repair is off and the segment has data.
+    /// workaround is off and the segment has data.
     fn flags(&self, segment: &TcpSegment<'_>) -> u8 {
-        let repairs = self.hub.repairs;
-        let known = if repairs.has(Repair::ChecksSegments) { KNOWN } else { !FIN };
-        let is_apart = repairs.has(Repair::HandsFinApart) || segment.payload().is_empty();
+        let workarounds = self.hub.workarounds;
+        let known = if workarounds.has(Workaround::ChecksSegments) { KNOWN } else { !FIN };
+        let is_apart = workarounds.has(Workaround::HandsFinApart) || segment.payload().is_empty();
         segment.flags() & if is_apart { known } else { known | FIN }
     }
 
@@ -275,7 +275,7 @@ mod tests {
 
     use super::super::exchange::Exchange;
     use super::*;
-    use crate::{Repairs, StackConfig};
+    use crate::{StackConfig, Workarounds};
 
     const ISN: u32 = u32::MAX - 5;
 
@@ -299,12 +299,12 @@ mod tests {
     }
 
     /// A device for ipstack, whose listener exists.
-    fn device(link: MemoryLink, repairs: Repairs) -> (Device<MemoryLink>, Arc<Hub>) {
+    fn device(link: MemoryLink, workarounds: Workarounds) -> (Device<MemoryLink>, Arc<Hub>) {
         let (offer, accepted) = mpsc::channel(1);
         // The receiver must live as long as the device.
         mem::forget(accepted);
-        let config = StackConfig { repairs, ..StackConfig::default() };
-        let hub = Arc::new(Hub::new(&config, Exchange::new(1500, repairs), offer));
+        let config = StackConfig { workarounds, ..StackConfig::default() };
+        let hub = Arc::new(Hub::new(&config, Exchange::new(1500, workarounds), offer));
         let offload = Offload::of(&link.capabilities());
         (Device::new(link, offload, Arc::clone(&hub)), hub)
     }
@@ -315,7 +315,7 @@ mod tests {
         for [peer, local] in [["10.0.0.1:4000", "10.0.0.2:80"], ["[fd00::1]:4000", "[fd00::2]:80"]] {
             let (peer, local): (SocketAddr, SocketAddr) = (peer.parse().unwrap(), local.parse().unwrap());
             let (link, mut other_end) = MemoryLink::offloading_pair(1500, MemoryLink::DEFAULT_DEPTH);
-            let (mut device, hub) = device(link, Repairs::ALL);
+            let (mut device, hub) = device(link, Workarounds::ALL);
             let payload: Vec<u8> = (0..20_000_u32).map(|index| index as u8).collect();
             let first = ISN.wrapping_add(1);
             let fields = |sequence, flags| TcpFields { sequence, acknowledgement: 100, flags, window: 500 };
@@ -353,7 +353,7 @@ mod tests {
     }
 
     /// The packets that ipstack gets of a connection whose peer sends this after its SYN.
-    async fn given(off: Repair, flags: u8, payload: &[u8]) -> Vec<(u8, usize)> {
+    async fn given(off: Workaround, flags: u8, payload: &[u8]) -> Vec<(u8, usize)> {
         let [peer, local] = ["10.0.0.1:4000", "10.0.0.2:80"].map(|address| address.parse::<SocketAddr>().unwrap());
         let (link, mut other_end) = MemoryLink::offloading_pair(1500, MemoryLink::DEFAULT_DEPTH);
         let (mut device, hub) = device(link, format!("-{}", off.name()).parse().unwrap());
@@ -379,13 +379,13 @@ mod tests {
     #[tokio::test]
     async fn each_repair_is_off_when_it_is_off() {
         let large = [0; 10_000];
-        assert_eq!(given(Repair::ShortWrites, ACK, &large).await, [(ACK, PIECE), (ACK, 10_000 - PIECE)]);
-        assert_eq!(given(Repair::CutsSuperPackets, ACK, &large).await, [(ACK, 10_000)]);
-        assert_eq!(given(Repair::ShortWrites, ACK | FIN, b"end").await, [(ACK, 3)], "the FIN is held");
-        assert_eq!(given(Repair::HandsFinApart, ACK | FIN, b"end").await, [(ACK | FIN, 3)]);
-        assert_eq!(given(Repair::HoldsFin, ACK | FIN, b"end").await, [(ACK, 3), (ACK | FIN, 0)]);
-        assert_eq!(given(Repair::ShortWrites, RST, &[]).await, [(RST, 0); 2]);
-        assert_eq!(given(Repair::RepeatsReset, RST, &[]).await, [(RST, 0)]);
+        assert_eq!(given(Workaround::ShortWrites, ACK, &large).await, [(ACK, PIECE), (ACK, 10_000 - PIECE)]);
+        assert_eq!(given(Workaround::CutsSuperPackets, ACK, &large).await, [(ACK, 10_000)]);
+        assert_eq!(given(Workaround::ShortWrites, ACK | FIN, b"end").await, [(ACK, 3)], "the FIN is held");
+        assert_eq!(given(Workaround::HandsFinApart, ACK | FIN, b"end").await, [(ACK | FIN, 3)]);
+        assert_eq!(given(Workaround::HoldsFin, ACK | FIN, b"end").await, [(ACK, 3), (ACK | FIN, 0)]);
+        assert_eq!(given(Workaround::ShortWrites, RST, &[]).await, [(RST, 0); 2]);
+        assert_eq!(given(Workaround::RepeatsReset, RST, &[]).await, [(RST, 0)]);
     }
 
     /// With the peer's headers, the packet that makes ipstack deliver its bytes would be longer than the MTU.
@@ -394,7 +394,7 @@ mod tests {
         const MTU: usize = 1501;
         let [peer, local] = ["[fd00::1]:4000", "[fd00::2]:80"].map(|address| address.parse::<SocketAddr>().unwrap());
         let (link, mut other_end) = MemoryLink::pair(MTU, MemoryLink::DEFAULT_DEPTH);
-        let (mut device, hub) = device(link, Repairs::ALL);
+        let (mut device, hub) = device(link, Workarounds::ALL);
         let first = ISN.wrapping_add(1);
         let mut put = |sequence, flags, payload: &[u8], options: usize| {
             let fields = TcpFields { sequence, acknowledgement: 100, flags, window: 500 };
@@ -441,10 +441,10 @@ mod tests {
     /// ipstack has not made a connection of the first SYN.
     #[tokio::test]
     async fn a_syn_is_not_repeated() {
-        for (repairs, is_on) in [(Repairs::ALL, true), ("-repeats-syn".parse().unwrap(), false)] {
+        for (workarounds, is_on) in [(Workarounds::ALL, true), ("-repeats-syn".parse().unwrap(), false)] {
             let [peer, local] = ["10.0.0.1:4000", "10.0.0.2:80"].map(|address| address.parse().unwrap());
             let (link, mut other_end) = MemoryLink::offloading_pair(1500, MemoryLink::DEFAULT_DEPTH);
-            let (mut device, _hub) = device(link, repairs);
+            let (mut device, _hub) = device(link, workarounds);
             let fields = TcpFields { sequence: ISN, acknowledgement: 0, flags: SYN, window: 500 };
             let meta = PacketMeta { checksum: Checksum::Partial, gso_size: None };
             other_end.try_send(meta, &[IoSlice::new(&packet(peer, local, fields, &[]))]).unwrap();
@@ -455,8 +455,8 @@ mod tests {
 
     #[test]
     fn datagrams_are_not_limited() {
-        for (repairs, is_on) in [(Repairs::ALL, true), ("-limits-datagrams".parse().unwrap(), false)] {
-            assert_eq!(Exchange::new(1500, repairs).most_leaving < usize::MAX, is_on);
+        for (workarounds, is_on) in [(Workarounds::ALL, true), ("-limits-datagrams".parse().unwrap(), false)] {
+            assert_eq!(Exchange::new(1500, workarounds).most_leaving < usize::MAX, is_on);
         }
     }
 }

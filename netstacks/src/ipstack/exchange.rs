@@ -8,7 +8,7 @@ use ipstack::IpStackUdpStream;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::datagrams::{Inbox, MAX_PAYLOAD_V4, Receivers, check, max_payload};
-use crate::{Datagram, FlowKey, FlowMap, Repair, Repairs};
+use crate::{Datagram, FlowKey, FlowMap, Workaround, Workarounds};
 
 /// Largest number of streams at the same time. The datagrams of further ones are dropped.
 const MAX_FLOWS: usize = 4096;
@@ -31,8 +31,8 @@ pub(super) struct Exchange {
 }
 
 impl Exchange {
-    pub(super) fn new(mtu: usize, repairs: Repairs) -> Self {
-        let most_leaving = if repairs.has(Repair::LimitsDatagrams) { MAX_LEAVING } else { usize::MAX };
+    pub(super) fn new(mtu: usize, workarounds: Workarounds) -> Self {
+        let most_leaving = if workarounds.has(Workaround::LimitsDatagrams) { MAX_LEAVING } else { usize::MAX };
         let room = vec![0; usize::from(u16::MAX)].into_boxed_slice();
         Self {
             inbox: Inbox::new(),

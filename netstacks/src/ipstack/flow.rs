@@ -16,14 +16,14 @@ use super::MAX_WINDOW;
 use super::check::{Numbers, Stage, Verdict, write_acknowledgement};
 use super::exchange::Exchange;
 use crate::driven::most_half_open;
-use crate::{FlowKey, FlowMap, Repair, Repairs, StackConfig, lock};
+use crate::{FlowKey, FlowMap, StackConfig, Workaround, Workarounds, lock};
 
 /// The state that all parts of one stack share. `S` is the stream that the application gets.
 #[derive(Debug)]
 pub(super) struct Hub<S> {
     pub(super) runtime: Handle,
     pub(super) user_timeout: Duration,
-    pub(super) repairs: Repairs,
+    pub(super) workarounds: Workarounds,
     /// Most bytes of a connection that wait for the application.
     most_unread: u32,
     /// Most connections, in any state.
@@ -53,7 +53,7 @@ impl<S> Hub<S> {
         Self {
             runtime: Handle::current(),
             user_timeout: config.user_timeout,
-            repairs: config.repairs,
+            workarounds: config.workarounds,
             most: config.connections,
             most_half_open: most_half_open(config),
             most_unread: config.window.clamp(MAX_WINDOW, StackConfig::MAX_WINDOW) as u32,
@@ -106,7 +106,7 @@ impl<S> Hub<S> {
 
     /// Adds a connection with this initial number of the peer.
     pub(super) fn open(&self, key: FlowKey, irs: u32) -> Arc<Flow<S>> {
-        let flow = Flow::new(key, irs, self.most_unread, self.repairs);
+        let flow = Flow::new(key, irs, self.most_unread, self.workarounds);
         let before = self.flows().insert(key, Arc::clone(&flow));
         if let Some(before) = before {
             before.is_forgotten.store(true, Ordering::Relaxed);
@@ -127,7 +127,7 @@ impl<S> Hub<S> {
     pub(super) fn take(&self, key: FlowKey) -> Arc<Flow<S>> {
         let Some(flow) = self.flow(key) else {
             // It was forgotten meanwhile.
-            let flow = Flow::new(key, 0, 0, self.repairs);
+            let flow = Flow::new(key, 0, 0, self.workarounds);
             flow.end(io::ErrorKind::ConnectionReset);
             return flow;
         };
@@ -222,9 +222,9 @@ struct Seen<S> {
 }
 
 impl<S> Flow<S> {
-    fn new(key: FlowKey, irs: u32, most_unread: u32, repairs: Repairs) -> Arc<Self> {
+    fn new(key: FlowKey, irs: u32, most_unread: u32, workarounds: Workarounds) -> Arc<Self> {
         let seen = Seen {
-            numbers: Numbers::new(irs, most_unread, repairs),
+            numbers: Numbers::new(irs, most_unread, workarounds),
             held: None,
             taken: false,
             half_open: None,
@@ -359,7 +359,7 @@ impl<S> Flow<S> {
     /// Notes that ipstack has read an ACK, and wakes the closer: its `shutdown` may succeed now.
     pub(super) fn pass_ack(&self) {
         let mut seen = lock(&self.seen);
-        if !seen.numbers.repairs.has(Repair::PollsShutdown) {
+        if !seen.numbers.workarounds.has(Workaround::PollsShutdown) {
             return;
         }
         let closer = seen.closer.take();

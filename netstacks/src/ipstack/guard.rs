@@ -15,7 +15,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::check::{Piece, Verdict, stray};
 use super::stream::{Flow, Hub};
-use crate::{FlowKey, Repair};
+use crate::{FlowKey, Workaround};
 
 /// A SYN is given to ipstack again after this time, until it has made a connection of it, and at most so many times.
 /// ipstack ignores a SYN while it has not removed the connection before.
@@ -60,7 +60,7 @@ impl Guard {
             return match stray(segment) {
                 Verdict::Replace if !self.hub.is_listening() => (None, Some(refusal(key, segment))),
                 Verdict::Replace => (self.replace(key, None, segment, headers), None),
-                _ if !self.hub.repairs.has(Repair::ChecksSegments) => (Some(Piece::whole(segment)), None),
+                _ if !self.hub.workarounds.has(Workaround::ChecksSegments) => (Some(Piece::whole(segment)), None),
                 verdict => (None, reset(key, verdict)),
             };
         };
@@ -94,7 +94,7 @@ impl Guard {
         for _ in 0..piece.nudges {
             self.nudge(flow, segment.window());
         }
-        let is_apart = self.hub.repairs.has(Repair::HandsFinApart) || segment.payload().is_empty();
+        let is_apart = self.hub.workarounds.has(Workaround::HandsFinApart) || segment.payload().is_empty();
         if segment.flags() & FIN != 0 && is_apart {
             let mut fin = headers.to_vec();
             patch(&mut fin, segment, segment.payload().len(), 0, FIN | ACK);
@@ -130,7 +130,7 @@ impl Guard {
     /// Ends a connection in the adapter and in ipstack, which ends its task at the packet after a RST.
     fn end(&mut self, flow: &Arc<Flow>) {
         flow.end(ErrorKind::ConnectionReset);
-        let times = if self.hub.repairs.has(Repair::RepeatsReset) { 2 } else { 1 };
+        let times = if self.hub.workarounds.has(Workaround::RepeatsReset) { 2 } else { 1 };
         for _ in 0..times {
             self.give(flow, TcpFields { flags: RST, ..TcpFields::default() }, &[]);
         }
@@ -169,7 +169,7 @@ impl Guard {
         if self.waiting.is_empty() {
             self.again.as_mut().reset(Instant::now() + AGAIN);
         }
-        if self.hub.repairs.has(Repair::RepeatsSyn) {
+        if self.hub.workarounds.has(Workaround::RepeatsSyn) {
             self.waiting.push((Arc::clone(&flow), syn, TRIES));
         }
         self.opened.push_back(flow);

@@ -15,7 +15,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio::time::{Instant, Sleep};
 
 use super::flow;
-use crate::{Listener, Repair, Stream};
+use crate::{Listener, Stream, Workaround};
 
 /// The hub and the connections of these streams.
 pub(super) type Hub = flow::Hub<IpstackStream>;
@@ -75,7 +75,7 @@ struct Session {
 impl IpstackStream {
     pub(super) fn new(inner: IpStackTcpStream, flow: Arc<Flow>, largest: usize, hub: &Arc<Hub>) -> Self {
         let retry = Box::pin(tokio::time::sleep(FIRST_WAIT));
-        let polls = hub.repairs.has(Repair::PollsShutdown);
+        let polls = hub.workarounds.has(Workaround::PollsShutdown);
         let session = Some(Session { inner: ManuallyDrop::new(inner), polls, retry, wait: FIRST_WAIT });
         Self { session, flow, hub: Arc::clone(hub), largest, read: 0, closing: false, failed: false }
     }

@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::{Ipstack, IpstackListener, IpstackStream};
-use crate::{Listener, Netstack, Repair, Repairs, StackConfig, Stream};
+use crate::{Listener, Netstack, StackConfig, Stream, Workaround, Workarounds};
 
 /// Time for everything that is due now; it does not really pass.
 const SOON: Duration = Duration::from_millis(300);
@@ -39,14 +39,14 @@ type Seen = (u8, u32, u32, usize);
 
 impl Net {
     fn new(backlog: usize, verifies: bool) -> Self {
-        Self::with(backlog, verifies, Repairs::ALL)
+        Self::with(backlog, verifies, Workarounds::ALL)
     }
 
-    fn with(backlog: usize, verifies: bool, repairs: Repairs) -> Self {
+    fn with(backlog: usize, verifies: bool, workarounds: Workarounds) -> Self {
         let mut capabilities = Capabilities::plain(1500);
         capabilities.checksum.rx = !verifies;
         let (link, other_end) = MemoryLink::pair_of(capabilities, 1 << 14);
-        let config = StackConfig { backlog, repairs, ..StackConfig::default() };
+        let config = StackConfig { backlog, workarounds, ..StackConfig::default() };
         let started = Ipstack::start(link, &config).unwrap();
         Self { link: other_end, listener: started.listener, _driver: tokio::spawn(started.driver) }
     }
@@ -329,15 +329,15 @@ async fn a_reader_that_stops_closes_the_window() {
     assert_eq!(net.window(client).await, (u16::MAX, client.sequence));
 }
 
-/// All repairs, and all but one; and whether that is on.
-fn with_and_without(repair: Repair) -> [(Repairs, bool); 2] {
-    [(Repairs::ALL, true), (format!("-{}", repair.name()).parse().unwrap(), false)]
+/// All workarounds, and all but one; and whether that is on.
+fn with_and_without(workaround: Workaround) -> [(Workarounds, bool); 2] {
+    [(Workarounds::ALL, true), (format!("-{}", workaround.name()).parse().unwrap(), false)]
 }
 
 #[tokio::test(start_paused = true)]
 async fn any_rst_ends_a_connection_without_checks() {
-    for (repairs, is_on) in with_and_without(Repair::ChecksSegments) {
-        let mut net = Net::with(4, false, repairs);
+    for (workarounds, is_on) in with_and_without(Workaround::ChecksSegments) {
+        let mut net = Net::with(4, false, workarounds);
         let client = net.connect(4000, 1_000).await;
         let stream = net.accept().await;
         net.send(client.at(70_000), RST, &[]);
@@ -348,8 +348,8 @@ async fn any_rst_ends_a_connection_without_checks() {
 
 #[tokio::test(start_paused = true)]
 async fn a_wrong_checksum_does_no_harm_without_a_look() {
-    for (repairs, is_on) in with_and_without(Repair::VerifiesChecksums) {
-        let mut net = Net::with(4, true, repairs);
+    for (workarounds, is_on) in with_and_without(Workaround::VerifiesChecksums) {
+        let mut net = Net::with(4, true, workarounds);
         let client = net.connect(4000, 1_000).await;
         let mut stream = net.accept().await;
         let mut packet = packet(client, ACK | PSH, b"data");
@@ -361,8 +361,8 @@ async fn a_wrong_checksum_does_no_harm_without_a_look() {
 
 #[tokio::test(start_paused = true)]
 async fn the_window_stays_open_without_a_limit() {
-    for (repairs, is_on) in with_and_without(Repair::ClosesWindow) {
-        let mut net = Net::with(4, true, repairs);
+    for (workarounds, is_on) in with_and_without(Workaround::ClosesWindow) {
+        let mut net = Net::with(4, true, workarounds);
         let mut client = net.connect(4000, 1_000).await;
         let _stream = net.accept().await;
         let (mut sent, mut window) = (0, u16::MAX);
@@ -383,8 +383,8 @@ async fn the_window_stays_open_without_a_limit() {
 /// ipstack does not wake the task when the last byte is acknowledged.
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_waits_if_it_does_not_ask_again() {
-    for (repairs, is_on) in with_and_without(Repair::PollsShutdown) {
-        let mut net = Net::with(4, false, repairs);
+    for (workarounds, is_on) in with_and_without(Workaround::PollsShutdown) {
+        let mut net = Net::with(4, false, workarounds);
         let client = net.connect(4000, 1_000).await;
         let mut stream = net.accept().await;
         stream.write_all(&[7; 100]).await.unwrap();
@@ -397,8 +397,8 @@ async fn a_shutdown_waits_if_it_does_not_ask_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_write_is_passed_on_whole() {
-    for (repairs, is_on) in with_and_without(Repair::ShortWrites) {
-        let mut net = Net::with(4, false, repairs);
+    for (workarounds, is_on) in with_and_without(Workaround::ShortWrites) {
+        let mut net = Net::with(4, false, workarounds);
         net.connect(4000, 1_000).await;
         assert_eq!(net.accept().await.largest == 1460, is_on);
     }
@@ -406,11 +406,11 @@ async fn a_write_is_passed_on_whole() {
 
 #[tokio::test(start_paused = true)]
 async fn the_mtu_is_that_of_the_link() {
-    for (repairs, is_on) in with_and_without(Repair::LargeMtu) {
+    for (workarounds, is_on) in with_and_without(Workaround::LargeMtu) {
         let (link, _other_end) = MemoryLink::offloading_pair(1500, 4);
-        let config = StackConfig { repairs, ..StackConfig::default() };
+        let config = StackConfig { workarounds, ..StackConfig::default() };
         let effective = Ipstack::start(link, &config).unwrap().effective;
         assert_eq!(effective.largest_packet_bytes > 1500, is_on);
-        assert_eq!(effective.repairs.contains(&"large-mtu".into()), is_on);
+        assert_eq!(effective.workarounds.contains(&"large-mtu".into()), is_on);
     }
 }

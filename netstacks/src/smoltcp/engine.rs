@@ -13,7 +13,7 @@ use super::connection::{Fin, Place};
 use super::{EGRESS_PACKETS, FLOW_PACKETS, SmoltcpEngine};
 use crate::datagrams::Inbox;
 use crate::driven::{Accepted, Engine, FlowId, Intake};
-use crate::{Repair, Sink, Source};
+use crate::{Sink, Source, Workaround};
 
 impl<L: Link> Engine for SmoltcpEngine<L> {
     fn ingress(&mut self, now: Instant) -> io::Result<Intake> {
@@ -81,7 +81,7 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
     }
 
     fn fill(&mut self, flow: FlowId, most: usize, source: &mut Source<'_>) -> io::Result<usize> {
-        let cuts = self.config.repairs.has(Repair::WholeSegments);
+        let cuts = self.config.workarounds.has(Workaround::WholeSegments);
         let filled = self.table[flow].open_mut().ok_or(io::ErrorKind::NotConnected)?.fill(most, cuts, source)?;
         self.table.set_due(flow);
         Ok(filled)
@@ -94,7 +94,7 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
     fn release(&mut self, flow: FlowId) {
         self.table.orphan(flow);
         // RFC 2525, 2.17: a close with unread data sends a RST.
-        let resets = self.config.repairs.has(Repair::ResetUnread);
+        let resets = self.config.workarounds.has(Workaround::ResetUnread);
         if resets && self.table[flow].open().is_some_and(|connection| connection.socket.can_recv()) {
             self.abort(flow);
         } else {

@@ -3,7 +3,7 @@
 use std::iter;
 use std::time::Duration;
 
-use netstacks::{Repairs, StackCongestion, StackKind};
+use netstacks::{StackCongestion, StackKind, Workarounds as Repairs};
 use platform::Offload;
 
 use crate::cli::axes::{compiled_in, offloads};
@@ -94,7 +94,7 @@ pub(super) fn lists(preset: Preset, free: &Axes) -> Vec<Axes> {
                 Axes { stack_congestion: free.stack_congestion.clone(), ..network(&bulk, &[Duration::ZERO], &[0]) };
             vec![perfect, network(&bulk, &[Duration::ZERO], &[loss]), network(&bulk, &[delay], &[0, loss])]
         }
-        Stacks => main_figures(free, &[netstacks::Repairs::ALL, netstacks::Repairs::NONE]),
+        Stacks => main_figures(free, &[netstacks::Workarounds::ALL, netstacks::Workarounds::NONE]),
         Repairs => repairs(free),
         Cores => cores(free),
         Programs => programs(free),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use netstacks::{Repairs, StackKind};
+use netstacks::{StackKind, Workarounds as Repairs};
 
 use super::questions::{self, Figures, Question};
 use super::stacks::{QUESTIONS, path};

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use netstacks::{Listener, Netstack, StackConfig, Started};
 #[cfg(feature = "netstack-smoltcp")]
-use netstacks::{NetstackSmoltcp, Repairs};
+use netstacks::{NetstackSmoltcp, Workarounds};
 use platform::MemoryLink;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -145,15 +145,15 @@ pub(crate) fn a_link_that_closes<S: Netstack<MemoryLink>>(flavour: Flavour) {
     });
 }
 
-/// Without the repair, a `shutdown` waits until the client has closed too.
+/// Without the workaround, a `shutdown` waits until the client has closed too.
 #[cfg(feature = "netstack-smoltcp")]
 #[test]
 fn a_shutdown_of_netstack_smoltcp_waits_for_the_close() {
     let flavour = Flavour { threads: Threads::Current, offloading: false };
-    for (repairs, is_on) in [(Repairs::ALL, true), ("-does-not-wait-for-close".parse().unwrap(), false)] {
+    for (workarounds, is_on) in [(Workarounds::ALL, true), ("-does-not-wait-for-close".parse().unwrap(), false)] {
         run::<NetstackSmoltcp>(
             flavour,
-            &StackConfig { repairs, ..config() },
+            &StackConfig { workarounds, ..config() },
             async |mut listener| {
                 let mut stream = listener.accept().await.unwrap();
                 stream.read_u8().await.unwrap();

@@ -1,7 +1,7 @@
-//! The repairs: what the adapters do in the place of a stack.
+//! The workarounds: what the adapters do in the place of a stack.
 //!
-//! A *repair* changes what a stack does on the wire, or what it costs with connections. A *translation* is none: the
-//! header of virtio, the state of a checksum, and cutting a super-packet. docs/repairs.md is the same list as a table.
+//! A *workaround* changes what a stack does on the wire, or what it costs with connections. A *translation* is none: the
+//! header of virtio, the state of a checksum, and cutting a super-packet. docs/workarounds.md is the same list as a table.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::StackKind;
 
-/// When a repair is active.
+/// When a workaround is active.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum When {
     /// Always: a peer could end the stack without it, or the price of a switch is too high.
@@ -24,59 +24,59 @@ enum When {
     ChosenWithOffload,
 }
 
-/// Declares the repairs, each by its name, its stacks, and when it is active.
-macro_rules! repairs {
-    ($($(#[doc = $does:literal])+ $repair:ident $name:literal: $($stack:ident)|+, $when:ident;)+) => {
+/// Declares the workarounds, each by its name, its stacks, and when it is active.
+macro_rules! workarounds {
+    ($($(#[doc = $does:literal])+ $workaround:ident $name:literal: $($stack:ident)|+, $when:ident;)+) => {
         /// What an adapter does in the place of its stack.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum Repair {
-            $($(#[doc = $does])+ $repair,)+
+        pub enum Workaround {
+            $($(#[doc = $does])+ $workaround,)+
         }
 
-        impl Repair {
-            /// All repairs.
+        impl Workaround {
+            /// All workarounds.
             ///
             /// ```
-            /// use netstacks::{Repair, StackKind};
+            /// use netstacks::{Workaround, StackKind};
             ///
-            /// for repair in Repair::ALL.iter().filter(|repair| repair.stacks().contains(&StackKind::Smoltcp)) {
-            ///     println!("{}: {}", repair.name(), repair.does());
+            /// for workaround in Workaround::ALL.iter().filter(|workaround| workaround.stacks().contains(&StackKind::Smoltcp)) {
+            ///     println!("{}: {}", workaround.name(), workaround.does());
             /// }
-            /// assert!(Repair::LateFin.is_switchable());
+            /// assert!(Workaround::LateFin.is_switchable());
             /// ```
-            pub const ALL: &[Self] = &[$(Self::$repair),+];
+            pub const ALL: &[Self] = &[$(Self::$workaround),+];
 
             /// Its name on the command line and in reports.
             pub const fn name(self) -> &'static str {
                 match self {
-                    $(Self::$repair => $name,)+
+                    $(Self::$workaround => $name,)+
                 }
             }
 
             /// The stacks that have it.
             pub const fn stacks(self) -> &'static [StackKind] {
                 match self {
-                    $(Self::$repair => &[$(StackKind::$stack),+],)+
+                    $(Self::$workaround => &[$(StackKind::$stack),+],)+
                 }
             }
 
             /// Its effect, in a sentence.
             pub fn does(self) -> &'static str {
                 match self {
-                    $(Self::$repair => concat!($($does),+).trim(),)+
+                    $(Self::$workaround => concat!($($does),+).trim(),)+
                 }
             }
 
             const fn when(self) -> When {
                 match self {
-                    $(Self::$repair => When::$when,)+
+                    $(Self::$workaround => When::$when,)+
                 }
             }
         }
     };
 }
 
-repairs! {
+workarounds! {
     /// A task makes the turns of its stack itself if it has the only busy connection: a byte passes through no other task.
     TaskTurns "task-turns": Lwip | Smoltcp, Chosen;
     /// A duplicate acknowledgement with SACK blocks counts, although its window has changed.
@@ -201,7 +201,7 @@ repairs! {
     EndsConnections "ends-connections": LwipPublished, Always;
 }
 
-impl Repair {
+impl Workaround {
     /// Whether it can be switched off.
     pub const fn is_switchable(self) -> bool {
         !matches!(self.when(), When::Always)
@@ -212,106 +212,107 @@ impl Repair {
     }
 }
 
-/// Which repairs are on: all, none, only some, or all but some.
+/// Which workarounds are on: all, none, only some, or all but some.
 ///
 /// ```
-/// use netstacks::{Repair, Repairs};
+/// use netstacks::{Workaround, Workarounds};
 ///
-/// let some: Repairs = "late-fin,mss-rewrite".parse()?;
-/// assert!(some.has(Repair::LateFin) && !some.has(Repair::SynQueue));
-/// let others: Repairs = "-late-fin".parse()?;
-/// assert!(!others.has(Repair::LateFin) && others.has(Repair::SynQueue));
+/// let some: Workarounds = "late-fin,mss-rewrite".parse()?;
+/// assert!(some.has(Workaround::LateFin) && !some.has(Workaround::SynQueue));
+/// let others: Workarounds = "-late-fin".parse()?;
+/// assert!(!others.has(Workaround::LateFin) && others.has(Workaround::SynQueue));
 /// // This one cannot be switched off.
-/// assert!(Repairs::NONE.has(Repair::OwnSocketSet));
+/// assert!(Workarounds::NONE.has(Workaround::OwnSocketSet));
 /// # Ok::<_, String>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(try_from = "String", into = "String")]
-pub struct Repairs {
+pub struct Workarounds {
     /// Whether those that are named are on, and the others off; else it is the other way round. Tables begin with all.
     only: bool,
     named: u64,
 }
 
-impl Repairs {
-    /// All repairs.
+impl Workarounds {
+    /// All workarounds.
     pub const ALL: Self = Self { only: false, named: 0 };
     /// None but those that are needed, or cannot be switched off.
     pub const NONE: Self = Self { only: true, named: 0 };
 
-    /// All repairs but this one.
-    pub const fn all_but(repair: Repair) -> Self {
-        Self { only: false, named: repair.bit() }
+    /// All workarounds but this one.
+    pub const fn all_but(workaround: Workaround) -> Self {
+        Self { only: false, named: workaround.bit() }
     }
 
-    /// Whether a repair is on.
+    /// Whether a workaround is on.
     #[inline]
-    pub const fn has(self, repair: Repair) -> bool {
-        match repair.when() {
+    pub const fn has(self, workaround: Workaround) -> bool {
+        match workaround.when() {
             When::Always => true,
-            When::Needed => self.only || !self.names(repair),
-            When::Chosen | When::ChosenWithOffload => self.names(repair) == self.only,
+            When::Needed => self.only || !self.names(workaround),
+            When::Chosen | When::ChosenWithOffload => self.names(workaround) == self.only,
         }
     }
 
-    const fn names(self, repair: Repair) -> bool {
-        self.named & repair.bit() != 0
+    const fn names(self, workaround: Workaround) -> bool {
+        self.named & workaround.bit() != 0
     }
 
-    /// The repairs that are named, to be on or off.
-    pub fn named(self) -> impl Iterator<Item = Repair> {
-        Repair::ALL.iter().copied().filter(move |repair| self.names(*repair))
+    /// The workarounds that are named, to be on or off.
+    pub fn named(self) -> impl Iterator<Item = Workaround> {
+        Workaround::ALL.iter().copied().filter(move |workaround| self.names(*workaround))
     }
 
-    /// The names of the active repairs of a stack, on a link that cuts super-packets or does not.
+    /// The names of the active workarounds of a stack, on a link that cuts super-packets or does not.
     pub fn active(self, stack: StackKind, cuts: bool) -> Vec<Cow<'static, str>> {
-        let is_active = |repair: &&Repair| self.has(**repair) && (cuts || repair.when() != When::ChosenWithOffload);
-        of(stack).filter(is_active).map(|repair| repair.name().into()).collect()
+        let is_active =
+            |workaround: &&Workaround| self.has(**workaround) && (cuts || workaround.when() != When::ChosenWithOffload);
+        of(stack).filter(is_active).map(|workaround| workaround.name().into()).collect()
     }
 
-    /// The repairs of a stack that can be switched off.
-    pub fn switchable(stack: StackKind) -> impl Iterator<Item = Repair> {
-        of(stack).copied().filter(|repair| repair.is_switchable())
+    /// The workarounds of a stack that can be switched off.
+    pub fn switchable(stack: StackKind) -> impl Iterator<Item = Workaround> {
+        of(stack).copied().filter(|workaround| workaround.is_switchable())
     }
 
-    /// Checks that a stack has the repairs that are named.
+    /// Checks that a stack has the workarounds that are named.
     ///
     /// # Errors
     ///
-    /// Names a repair that the stack does not have, and those that it has.
+    /// Names a workaround that the stack does not have, and those that it has.
     pub fn check(self, stack: StackKind) -> Result<(), String> {
-        let is_wrong = |repair: &&Repair| self.names(**repair) && !repair.stacks().contains(&stack);
-        let Some(wrong) = Repair::ALL.iter().find(is_wrong) else { return Ok(()) };
-        let own: Vec<_> = Self::switchable(stack).map(Repair::name).collect();
+        let is_wrong = |workaround: &&Workaround| self.names(**workaround) && !workaround.stacks().contains(&stack);
+        let Some(wrong) = Workaround::ALL.iter().find(is_wrong) else { return Ok(()) };
+        let own: Vec<_> = Self::switchable(stack).map(Workaround::name).collect();
         let own = if own.is_empty() { "none that can be switched off".to_owned() } else { own.join(", ") };
-        Err(format!("{stack} has no repair {}; it has {own}", wrong.name()))
+        Err(format!("{stack} has no workaround {}; it has {own}", wrong.name()))
     }
 }
 
-/// Whether a stack has repairs that `none` switches off. For a stack without them, `all` and `none` are the same run.
+/// Whether a stack has workarounds that `none` switches off. For a stack without them, `all` and `none` are the same run.
 pub fn has_switchable(stack: StackKind) -> bool {
-    Repairs::ALL.active(stack, true) != Repairs::NONE.active(stack, true)
+    Workarounds::ALL.active(stack, true) != Workarounds::NONE.active(stack, true)
 }
 
-/// The repairs of a stack.
-fn of(stack: StackKind) -> impl Iterator<Item = &'static Repair> {
-    Repair::ALL.iter().filter(move |repair| repair.stacks().contains(&stack))
+/// The workarounds of a stack.
+fn of(stack: StackKind) -> impl Iterator<Item = &'static Workaround> {
+    Workaround::ALL.iter().filter(move |workaround| workaround.stacks().contains(&stack))
 }
 
 /// `all`, `none`, `NAME,NAME` for these alone, or `-NAME,-NAME` for all others.
-impl fmt::Display for Repairs {
+impl fmt::Display for Workarounds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.named == 0 {
             return f.pad(if self.only { "none" } else { "all" });
         }
         let sign = if self.only { "" } else { "-" };
-        let words = self.named().map(|repair| sign.to_owned() + repair.name());
+        let words = self.named().map(|workaround| sign.to_owned() + workaround.name());
         f.pad(&words.collect::<Vec<_>>().join(","))
     }
 }
 
-impl FromStr for Repairs {
+impl FromStr for Workarounds {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -321,24 +322,25 @@ impl FromStr for Repairs {
             _ => {}
         }
         let only = !text.starts_with('-');
-        let mut repairs = Self { only, named: 0 };
+        let mut workarounds = Self { only, named: 0 };
         for word in text.split(',') {
             let name = if only { Some(word) } else { word.strip_prefix('-') };
             let Some(name) = name.filter(|name| !matches!(*name, "all" | "none") && !name.starts_with('-')) else {
-                return Err("write all, none, the names of repairs, or -NAME for all but these".to_owned());
+                return Err("write all, none, the names of workarounds, or -NAME for all but these".to_owned());
             };
-            let repair = Repair::ALL.iter().find(|repair| repair.name() == name);
-            let repair = repair.ok_or_else(|| format!("there is no repair {name:?}; docs/repairs.md has the names"))?;
-            if !repair.is_switchable() {
-                return Err(format!("{name} cannot be switched off; docs/repairs.md says why"));
+            let workaround = Workaround::ALL.iter().find(|workaround| workaround.name() == name);
+            let workaround = workaround
+                .ok_or_else(|| format!("there is no workaround {name:?}; docs/workarounds.md has the names"))?;
+            if !workaround.is_switchable() {
+                return Err(format!("{name} cannot be switched off; docs/workarounds.md says why"));
             }
-            repairs.named |= repair.bit();
+            workarounds.named |= workaround.bit();
         }
-        Ok(repairs)
+        Ok(workarounds)
     }
 }
 
-impl TryFrom<String> for Repairs {
+impl TryFrom<String> for Workarounds {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
@@ -346,9 +348,9 @@ impl TryFrom<String> for Repairs {
     }
 }
 
-impl From<Repairs> for String {
-    fn from(repairs: Repairs) -> Self {
-        repairs.to_string()
+impl From<Workarounds> for String {
+    fn from(workarounds: Workarounds) -> Self {
+        workarounds.to_string()
     }
 }
 
@@ -359,33 +361,33 @@ mod tests {
     use super::*;
 
     /// One bit each.
-    const _: () = assert!(Repair::ALL.len() <= u64::BITS as usize);
+    const _: () = assert!(Workaround::ALL.len() <= u64::BITS as usize);
 
     #[test]
     fn a_value_is_written_as_it_is_read() {
         for text in ["all", "none", "late-fin", "-late-fin", "mss-rewrite,late-fin", "-mss-rewrite,-late-fin"] {
-            assert_eq!(text.parse::<Repairs>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<Workarounds>().unwrap().to_string(), text);
         }
-        assert_eq!("late-fin,mss-rewrite,late-fin".parse::<Repairs>().unwrap().to_string(), "mss-rewrite,late-fin");
+        assert_eq!("late-fin,mss-rewrite,late-fin".parse::<Workarounds>().unwrap().to_string(), "mss-rewrite,late-fin");
         for text in ["", "late-fin,", "late-fin,-no-nagle", "all,late-fin", "none,all", "-all", "late", "hash-lookup"] {
-            assert!(text.parse::<Repairs>().is_err(), "{text}");
+            assert!(text.parse::<Workarounds>().is_err(), "{text}");
         }
     }
 
     #[test]
     fn a_stack_names_its_own_repairs() {
-        let active = |text: &str, cuts| text.parse::<Repairs>().unwrap().active(StackKind::Smoltcp, cuts);
+        let active = |text: &str, cuts| text.parse::<Workarounds>().unwrap().active(StackKind::Smoltcp, cuts);
         assert!(active("all", true).contains(&"mss-rewrite".into()));
         assert!(!active("all", false).contains(&"mss-rewrite".into()));
         let own = ["bounded-connections", "own-socket-set", "mapped-rings", "orphan-timeout"];
         assert_eq!(active("none", true), own);
         assert_eq!(active("late-fin", true)[1..], ["late-fin", "own-socket-set", "mapped-rings", "orphan-timeout"]);
-        let held = |text: &str| text.parse::<Repairs>().unwrap().has(Repair::HoldsFin);
+        let held = |text: &str| text.parse::<Workarounds>().unwrap().has(Workaround::HoldsFin);
         assert!(held("none") && held("late-fin") && held("-late-fin") && !held("-holds-fin"));
         assert_eq!(active("-late-fin", true).len() + 1, active("all", true).len());
-        let refused = "quiet-timers".parse::<Repairs>().unwrap().check(StackKind::TcpIp);
-        assert_eq!(refused.unwrap_err(), "tcp_ip has no repair quiet-timers; it has mss-rewrite");
-        assert_eq!(Repairs::NONE.check(StackKind::External), Ok(()));
+        let refused = "quiet-timers".parse::<Workarounds>().unwrap().check(StackKind::TcpIp);
+        assert_eq!(refused.unwrap_err(), "tcp_ip has no workaround quiet-timers; it has mss-rewrite");
+        assert_eq!(Workarounds::NONE.check(StackKind::External), Ok(()));
     }
 
     #[test]
@@ -395,20 +397,20 @@ mod tests {
         }
     }
 
-    /// docs/repairs.md has the table of this file.
+    /// docs/workarounds.md has the table of this file.
     #[test]
     fn the_document_has_every_repair() {
-        let row = |repair: &Repair| {
-            let stacks: Vec<_> = repair.stacks().iter().map(|stack| stack.name()).collect();
-            let off = match repair.when() {
+        let row = |workaround: &Workaround| {
+            let stacks: Vec<_> = workaround.stacks().iter().map(|stack| stack.name()).collect();
+            let off = match workaround.when() {
                 When::Always => "no",
                 When::Needed => "by its name",
                 When::Chosen => "yes",
                 When::ChosenWithOffload => "yes; only with offload",
             };
-            format!("| `{}` | {} | {} | {off} |", repair.name(), stacks.join(", "), repair.does())
+            format!("| `{}` | {} | {} | {off} |", workaround.name(), stacks.join(", "), workaround.does())
         };
-        let table = Repair::ALL.iter().map(row).collect::<Vec<_>>().join("\n");
-        assert!(include_str!("../../docs/repairs.md").contains(&table), "docs/repairs.md lacks:\n{table}");
+        let table = Workaround::ALL.iter().map(row).collect::<Vec<_>>().join("\n");
+        assert!(include_str!("../../docs/workarounds.md").contains(&table), "docs/workarounds.md lacks:\n{table}");
     }
 }

@@ -1,11 +1,12 @@
-//! Each repair is off when it is off.
+//! Each workaround is off when it is off.
 
 use super::*;
 
-/// Runs a test with all repairs, and with all but one. It gets whether that is on.
-fn with_and_without(repair: Repair, test: fn(Bench, bool)) {
-    for (repairs, is_on) in [(Repairs::ALL, true), (format!("-{}", repair.name()).parse().unwrap(), false)] {
-        test(Bench::repaired(MemoryLink::pair(1500, 256), false, 256 << 10, repairs), is_on);
+/// Runs a test with all workarounds, and with all but one. It gets whether that is on.
+fn with_and_without(workaround: Workaround, test: fn(Bench, bool)) {
+    for (workarounds, is_on) in [(Workarounds::ALL, true), (format!("-{}", workaround.name()).parse().unwrap(), false)]
+    {
+        test(Bench::repaired(MemoryLink::pair(1500, 256), false, 256 << 10, workarounds), is_on);
     }
 }
 
@@ -16,7 +17,7 @@ fn send(bench: &mut Bench, accepted: Accepted, len: usize) -> Vec<usize> {
 
 #[test]
 fn every_second_segment_is_acknowledged() {
-    with_and_without(Repair::OneAckABatch, |mut bench, is_on| {
+    with_and_without(Workaround::OneAckABatch, |mut bench, is_on| {
         let (_, mut next) = bench.open(&MSS_1460);
         next.len = 1000;
         for _ in 0..9 {
@@ -31,7 +32,7 @@ fn every_second_segment_is_acknowledged() {
 
 #[test]
 fn a_lost_segment_waits_for_the_first_timeout() {
-    with_and_without(Repair::ShortTimeout, |mut bench, is_on| {
+    with_and_without(Workaround::ShortTimeout, |mut bench, is_on| {
         let (accepted, _) = bench.open(&MSS_1460);
         assert_eq!(send(&mut bench, accepted, 100), [100]);
         // The round trip of the handshake has made it shorter: 0.8 and 2.5 s.
@@ -41,7 +42,7 @@ fn a_lost_segment_waits_for_the_first_timeout() {
 
 #[test]
 fn an_idle_connection_has_a_timer() {
-    with_and_without(Repair::QuietTimers, |mut bench, is_on| {
+    with_and_without(Workaround::QuietTimers, |mut bench, is_on| {
         bench.open(&MSS_1460);
         bench.pass(Duration::from_secs(1));
         let next = bench.engine.deadline(bench.now).unwrap() - bench.now;
@@ -55,7 +56,7 @@ fn the_segments_in_flight_are_walked() {
         // SAFETY: the bench has the lock of lwIP.
         unsafe { lwip_sys::lwip_sys_walks_saved }
     }
-    with_and_without(Repair::TailPointer, |mut bench, is_on| {
+    with_and_without(Workaround::TailPointer, |mut bench, is_on| {
         let (accepted, _) = bench.open(&MSS_1460);
         let before = saved();
         assert_eq!(send(&mut bench, accepted, 1460), [1460]);
@@ -66,7 +67,7 @@ fn the_segments_in_flight_are_walked() {
 
 #[test]
 fn a_syn_does_not_reopen_a_connection_in_time_wait() {
-    with_and_without(Repair::TimeWaitSyn, |mut bench, is_on| {
+    with_and_without(Workaround::TimeWaitSyn, |mut bench, is_on| {
         let (accepted, mut next) = bench.open(&MSS_1460);
         bench.engine.finish(accepted.flow);
         bench.turn();
@@ -83,7 +84,7 @@ fn a_syn_does_not_reopen_a_connection_in_time_wait() {
 
 #[test]
 fn a_silent_peer_is_not_probed() {
-    with_and_without(Repair::UserTimeout, |mut bench, is_on| {
+    with_and_without(Workaround::UserTimeout, |mut bench, is_on| {
         bench.open(&MSS_1460);
         assert_eq!(bench.pass(Duration::from_secs(6)).is_empty(), !is_on);
     });
@@ -91,7 +92,7 @@ fn a_silent_peer_is_not_probed() {
 
 #[test]
 fn an_acknowledgement_of_the_future_is_taken() {
-    with_and_without(Repair::ChallengeAck, |mut bench, is_on| {
+    with_and_without(Workaround::ChallengeAck, |mut bench, is_on| {
         let (accepted, next) = bench.open(&MSS_1460);
         bench.put(&Segment { ack: next.ack.wrapping_add(5000), len: 10, ..next });
         bench.turn();
@@ -101,7 +102,7 @@ fn an_acknowledgement_of_the_future_is_taken() {
 
 #[test]
 fn a_small_segment_waits_for_the_one_before() {
-    with_and_without(Repair::NoNagle, |mut bench, is_on| {
+    with_and_without(Workaround::NoNagle, |mut bench, is_on| {
         let (accepted, _) = bench.open(&MSS_1460);
         assert_eq!(send(&mut bench, accepted, 10), [10]);
         assert_eq!(send(&mut bench, accepted, 10).len(), usize::from(is_on));
@@ -110,8 +111,8 @@ fn a_small_segment_waits_for_the_one_before() {
 
 #[test]
 fn no_segment_is_larger_than_the_mtu() {
-    for (repairs, is_on) in [(Repairs::ALL, true), (Repairs::NONE, false)] {
-        let mut bench = Bench::repaired(MemoryLink::offloading_pair(1500, 256), false, 4 << 20, repairs);
+    for (workarounds, is_on) in [(Workarounds::ALL, true), (Workarounds::NONE, false)] {
+        let mut bench = Bench::repaired(MemoryLink::offloading_pair(1500, 256), false, 4 << 20, workarounds);
         let (accepted, _) = bench.open(&[2, 4, 5, 180, 3, 3, 7, 1]);
         let lens = send(&mut bench, accepted, 300_000);
         assert_eq!(lens.iter().any(|len| *len > 1460), is_on, "{lens:?}");
