@@ -91,7 +91,7 @@ workarounds! {
     /// Nagle's algorithm is off.
     NoNagle "no-nagle": Lwip | Smoltcp | Gvisor, Chosen;
     /// Connections are bounded: 65,536 in all, 4,096 half-open ones or as many as the backlog, and 64 in TIME-WAIT.
-    BoundedConnections "bounded-connections": Lwip | Smoltcp | Ipstack, Always;
+    BoundedConnections "bounded-connections": Lwip | Smoltcp, Always;
     /// Segments as large as a super-packet come from a larger MSS in the peer's SYN.
     MssRewrite "mss-rewrite": Smoltcp | TcpIp | NetstackSmoltcp, ChosenWithOffload;
 
@@ -147,38 +147,10 @@ workarounds! {
     /// A closed connection is reset if its peer makes no progress for a minute.
     OrphanTimeout "orphan-timeout": Smoltcp, Always;
 
-    /// A segment is compared with the numbers of its connection, and some get an ACK or a RST: ipstack believes every RST,
-    /// FIN and segment, and ignores a SYN for a connection that it still has.
-    ChecksSegments "checks-segments": Ipstack, Chosen;
-    /// Checksums of packets that arrive are verified, if the link leaves that to the stack. ipstack verifies none.
-    VerifiesChecksums "verifies-checksums": Ipstack, Chosen;
-    /// The window closes while much is unread. That of ipstack never closes.
-    ClosesWindow "closes-window": Ipstack, Chosen;
-    /// A packet reaches ipstack in pieces of 8,192 bytes, the most that it acknowledges for one.
-    CutsSuperPackets "cuts-super-packets": Ipstack, Chosen;
-    /// A FIN that comes with data becomes a packet of its own. ipstack ignores the FIN.
-    HandsFinApart "hands-fin-apart": Ipstack, Needed;
-    /// The peer's FIN waits until ipstack has sent its own: ipstack would send it at once, even if there is more to send.
-    HoldsFin "holds-fin": Ipstack, Needed;
-    /// A SYN is repeated until ipstack has made a connection of it. ipstack ignores it while an old one is left.
-    RepeatsSyn "repeats-syn": Ipstack, Chosen;
-    /// A RST is followed by another packet, at which ipstack ends the task of the connection.
-    RepeatsReset "repeats-reset": Ipstack, Chosen;
-    /// A task in `shutdown` asks again until the FIN was sent. ipstack does not wake it when the last byte is acknowledged.
-    PollsShutdown "polls-shutdown": Ipstack, Needed;
     /// ipstack gets no more bytes of a write than fit into a segment. It copies all of them for each.
     ShortWrites "short-writes": Ipstack, Chosen;
-    /// The queue of datagrams to the device is bounded.
-    LimitsDatagrams "limits-datagrams": Ipstack, Chosen;
     /// ipstack has an MTU of a quarter of its window, so it sends super-packets.
     LargeMtu "large-mtu": Ipstack, ChosenWithOffload;
-    /// A task that reads or writes hears of a FIN and of a RST. ipstack wakes none for a FIN, so no read would end.
-    TellsEnd "tells-end": Ipstack, Always;
-    /// A connection is accepted when its handshake is complete. ipstack yields it at its SYN, and bytes written before the
-    /// SYN-ACK break it.
-    WaitsForHandshake "waits-for-handshake": Ipstack, Always;
-    /// A stream is dropped in a task of its own, because the drop blocks its thread or panics.
-    ClosesInATask "closes-in-a-task": Ipstack, Always;
 
     /// A task does the handshakes. The crate does them only while the program waits in `accept`.
     AcceptsInATask "accepts-in-a-task": TcpIp, Always;
@@ -382,8 +354,8 @@ mod tests {
         let own = ["bounded-connections", "own-socket-set", "mapped-rings", "orphan-timeout"];
         assert_eq!(active("none", true), own);
         assert_eq!(active("late-fin", true)[1..], ["late-fin", "own-socket-set", "mapped-rings", "orphan-timeout"]);
-        let held = |text: &str| text.parse::<Workarounds>().unwrap().has(Workaround::HoldsFin);
-        assert!(held("none") && held("late-fin") && held("-late-fin") && !held("-holds-fin"));
+        let waits = |text: &str| !text.parse::<Workarounds>().unwrap().has(Workaround::DoesNotWaitForClose);
+        assert!(!waits("none") && !waits("late-fin") && !waits("-late-fin") && waits("-does-not-wait-for-close"));
         assert_eq!(active("-late-fin", true).len() + 1, active("all", true).len());
         let refused = "quiet-timers".parse::<Workarounds>().unwrap().check(StackKind::TcpIp);
         assert_eq!(refused.unwrap_err(), "tcp_ip has no workaround quiet-timers; it has mss-rewrite");
