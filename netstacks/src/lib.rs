@@ -208,7 +208,7 @@ pub use crate::gate::{Admission, Answers, Gate, Gated, Request, Unreachable, gat
 pub use crate::interface::{Driver, FlowKey, FlowMap, Listener, Netstack, Sink, Source, Started, Stream};
 pub use crate::shards::{PassedOn, Sharded, ShardedDatagrams, ShardedListener, Spread, Steered, sharded, steer};
 pub use crate::udp::{Datagram, DatagramBatch, Datagrams, MAX_WAITING_BYTES, MAX_WAITING_DATAGRAMS, NoDatagrams};
-pub use crate::workarounds::{Workaround, Workarounds, has_switchable};
+pub use crate::workarounds::{Workaround, Workarounds};
 #[allow(unused_imports, reason = "not every stack uses it")]
 use crate::{
     config::window_scale,

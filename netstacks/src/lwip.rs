@@ -56,6 +56,9 @@ const MAX_QUEUED_SEGMENTS: usize = (0xffff - 3 - 64) / 2;
 /// At least this many segments of the largest size fit in the send buffer: some are in flight while one is filled.
 const MIN_BUFFERED_SEGMENTS: usize = 4;
 
+/// The interval of TCP's timer.
+const TICK: Duration = Duration::from_millis(lwip_sys::TIMER_MS);
+
 /// Late ticks are made up, one for each egress, if the lag is at most this. With a longer lag they are skipped: they
 /// would retransmit segments although the acknowledgements may still wait unread.
 const MAX_LAG: Duration = Duration::from_secs(1);
@@ -107,19 +110,6 @@ impl<L: Link> Netstack<L> for Lwip {
 fn offload(capabilities: &Capabilities, workarounds: Workarounds) -> Offload {
     let offload = Offload::of(capabilities);
     if workarounds.has(Workaround::LargeSegments) { offload } else { offload.without_segmentation() }
-}
-
-/// The workarounds that are compiled into lwIP's files.
-fn compiled_in(workarounds: Workarounds) -> lwip_sys::Workarounds {
-    lwip_sys::Workarounds {
-        one_ack_a_batch: workarounds.has(Workaround::OneAckABatch),
-        quiet_timers: workarounds.has(Workaround::QuietTimers),
-        tail_pointer: workarounds.has(Workaround::TailPointer),
-        short_timeout: workarounds.has(Workaround::ShortTimeout),
-        time_wait_syn: workarounds.has(Workaround::TimeWaitSyn),
-        challenge_ack: workarounds.has(Workaround::ChallengeAck),
-        no_nagle: workarounds.has(Workaround::NoNagle),
-    }
 }
 
 /// The nearest window that lwIP supports, and its smallest shift count.
@@ -182,8 +172,6 @@ pub struct LwipEngine<L: Link> {
     output: *mut Output<L>,
     batch: Vec<PacketBuffer>,
     verify: bool,
-    /// The interval of TCP's timer.
-    tick: Duration,
     /// When TCP's timer is due, while a connection needs it.
     next_tick: Option<Instant>,
     /// Dropped last. Then another engine may start, on any thread.
@@ -229,16 +217,15 @@ impl<L: Link> LwipEngine<L> {
             largest_v6: segments.v6,
             scale,
             tcp_checksums: u8::from(!capabilities.checksum.tx),
-            workarounds: compiled_in(config.workarounds),
+            one_ack_a_batch: u8::from(config.workarounds.has(Workaround::OneAckABatch)),
         };
         let core =
             Core::new(config, capabilities.mtu.saturating_sub(HEADERS), Pool::new(packet_len, window), Instant::now());
-        let mut engine = Self {
+        let engine = Self {
             core: Box::into_raw(Box::new(core)),
             output: Box::into_raw(Box::new(Output::new(link))),
             batch: (0..capabilities.batch.max(1)).map(|_| PacketBuffer::new(packet_len)).collect(),
             verify: !capabilities.checksum.rx,
-            tick: Duration::ZERO,
             next_tick: None,
             _running: running,
         };
@@ -253,8 +240,6 @@ impl<L: Link> LwipEngine<L> {
             )
         };
         if error == ERR_OK {
-            // SAFETY: only `lwip_sys_start` writes to it.
-            engine.tick = Duration::from_millis(unsafe { lwip_sys::lwip_sys_timer_ms }.into());
             Ok(engine)
         } else {
             let reason = format!("lwIP's error {error}: no memory for its listener or its UDP");
@@ -302,12 +287,12 @@ impl<L: Link> LwipEngine<L> {
             self.next_tick = None;
             return;
         }
-        let due = *self.next_tick.get_or_insert(now + self.tick);
+        let due = *self.next_tick.get_or_insert(now + TICK);
         if now < due {
             return;
         }
         let lag = now.saturating_duration_since(due);
-        self.next_tick = Some(if lag > MAX_LAG { now } else { due } + self.tick);
+        self.next_tick = Some(if lag > MAX_LAG { now } else { due } + TICK);
         // Send first. lwIP's persist timer assumes that a window that opened was used at once.
         // SAFETY: the engine's core; no reference into it is alive.
         unsafe {
@@ -351,7 +336,7 @@ impl<L: Link> Engine for LwipEngine<L> {
     }
 
     fn deadline(&mut self, now: Instant) -> Option<Instant> {
-        let tick = (!self.core().ticking.is_empty()).then(|| self.next_tick.unwrap_or(now + self.tick));
+        let tick = (!self.core().ticking.is_empty()).then(|| self.next_tick.unwrap_or(now + TICK));
         [tick, self.core().table.deadline()].into_iter().flatten().min()
     }
 

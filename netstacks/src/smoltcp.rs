@@ -169,21 +169,16 @@ impl<L: Link> SmoltcpEngine<L> {
                 _ => Class::Other,
             };
         };
-        let workarounds = self.config.workarounds;
         match &self.table[flow] {
             Place::HalfOpen(half_open) => {
                 let next = half_open.next(&segment, self.config.window);
                 self.continue_handshake(flow, next, now)
             }
-            // Without a SYN queue the socket is there before the handshake is complete. Only then the stage is looked up.
-            Place::Open(_) if !workarounds.has(Workaround::SynQueue) && self.is_kept_out(flow) => Class::Unwelcome,
             Place::Open(connection) => {
                 let edges = connection.edges();
-                match screen(connection, &edges, &segment, workarounds) {
+                match screen(connection, &edges, &segment) {
                     Verdict::Pass => {
-                        if workarounds.has(Workaround::ChallengeAck)
-                            && let Some(packet) = self.device.next_packet_mut()
-                        {
+                        if let Some(packet) = self.device.next_packet_mut() {
                             trim(&edges, &segment, packet);
                         }
                         Class::Segment(flow)
@@ -201,11 +196,6 @@ impl<L: Link> SmoltcpEngine<L> {
                 }
             }
         }
-    }
-
-    /// Whether the accept queue has no room for a connection in its handshake.
-    fn is_kept_out(&self, flow: FlowId) -> bool {
-        self.table.stage(flow) == Some(Stage::Handshake) && self.table.room() == 0
     }
 
     /// Puts a segment in the place of the next packet to which smoltcp replies with an acknowledgement of what it
@@ -256,7 +246,7 @@ impl<L: Link> SmoltcpEngine<L> {
                 self.table.set_changed(flow);
             }
             Stage::Orphaned | Stage::TimeWait => {
-                if socket.can_recv() && self.config.workarounds.has(Workaround::ResetUnread) {
+                if socket.can_recv() {
                     // No task will read the data, so the peer gets a RST (RFC 1122, 4.2.2.13).
                     socket.abort();
                 }
@@ -339,8 +329,7 @@ impl<L: Link> SmoltcpEngine<L> {
     /// until the connection times out.
     fn close(&mut self, flow: FlowId) {
         let Some(Connection { socket, fin, .. }) = self.table[flow].open_mut() else { return };
-        let is_late = self.config.workarounds.has(Workaround::LateFin);
-        if is_late && socket.state() == State::CloseWait && socket.send_queue() > 0 {
+        if socket.state() == State::CloseWait && socket.send_queue() > 0 {
             *fin = Fin::Due;
         } else {
             *fin = Fin::Asked;

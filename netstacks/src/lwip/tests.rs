@@ -172,10 +172,10 @@ impl Bench {
     }
 
     fn over(pair: (MemoryLink, MemoryLink), verify: bool, window: usize) -> Self {
-        Self::repaired(pair, verify, window, Workarounds::ALL)
+        Self::with(pair, verify, window, Workarounds::ALL)
     }
 
-    fn repaired((link, wire): (MemoryLink, MemoryLink), verify: bool, window: usize, workarounds: Workarounds) -> Self {
+    fn with((link, wire): (MemoryLink, MemoryLink), verify: bool, window: usize, workarounds: Workarounds) -> Self {
         let turn = turn();
         let (window, scale) = scaled(window);
         let user_timeout = Duration::from_secs(4);

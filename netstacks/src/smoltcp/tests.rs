@@ -1,4 +1,4 @@
-//! Each workaround is off when it is off. The test plays the peer, segment by segment.
+//! The test plays the peer, segment by segment.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -87,110 +87,70 @@ impl Bench {
     }
 }
 
-/// Runs a test with all workarounds, and with all but one. It gets whether that is on.
-fn with_and_without(workaround: Workaround, test: fn(Bench, bool)) {
-    for (workarounds, is_on) in [(Workarounds::ALL, true), (format!("-{}", workaround.name()).parse().unwrap(), false)]
-    {
-        test(Bench::new(MemoryLink::pair(1500, 256), workarounds, StackCongestion::None), is_on);
-    }
+/// A bench with all workarounds.
+fn bench() -> Bench {
+    Bench::new(MemoryLink::pair(1500, 256), Workarounds::ALL, StackCongestion::None)
 }
 
 #[test]
-fn a_half_open_connection_has_a_socket() {
-    with_and_without(Workaround::SynQueue, |mut bench, is_on| {
-        bench.put(SYN, &MSS_1460, &[]);
-        assert_eq!(bench.turn(), [(SYN | ACK, 0)]);
-        let flow = bench.engine.table.flows()[0];
-        assert_eq!(bench.engine.table[flow].open().is_none(), is_on);
-        // It is repeated in both cases: by the adapter, or by smoltcp.
-        assert_eq!(bench.pass(Duration::from_millis(1100)), [(SYN | ACK, 0)]);
-        bench.put(ACK, &[], b"data");
-        bench.turn();
-        let accepted = bench.engine.accept().unwrap();
-        assert_eq!(bench.engine.recv(accepted.flow, &mut [0; 9]).unwrap(), 4);
-        assert_eq!(bench.send(accepted, 100), [(ACK | 8, 100)]);
-    });
+fn a_half_open_connection_has_no_socket() {
+    let mut bench = bench();
+    bench.put(SYN, &MSS_1460, &[]);
+    assert_eq!(bench.turn(), [(SYN | ACK, 0)]);
+    let flow = bench.engine.table.flows()[0];
+    assert!(bench.engine.table[flow].open().is_none());
+    assert_eq!(bench.pass(Duration::from_millis(1100)), [(SYN | ACK, 0)], "it is repeated");
+    bench.put(ACK, &[], b"data");
+    bench.turn();
+    let accepted = bench.engine.accept().unwrap();
+    assert_eq!(bench.engine.recv(accepted.flow, &mut [0; 9]).unwrap(), 4);
+    assert_eq!(bench.send(accepted, 100), [(ACK | 8, 100)]);
 }
 
 #[test]
-fn an_acknowledgement_of_unsent_bytes_is_taken() {
-    with_and_without(Workaround::ChallengeAck, |mut bench, is_on| {
-        let accepted = bench.open();
-        bench.engine.send(accepted.flow, &[0; 100]).unwrap();
-        bench.acknowledgement = bench.acknowledgement.wrapping_add(50);
-        bench.put(ACK, &[], &[]);
-        bench.engine.ingress(bench.now).unwrap();
-        let queued = bench.engine.table[accepted.flow].open().unwrap().socket.send_queue();
-        assert_eq!(queued, if is_on { 100 } else { 50 });
-    });
+fn an_acknowledgement_of_unsent_bytes_is_not_taken() {
+    let mut bench = bench();
+    let accepted = bench.open();
+    bench.engine.send(accepted.flow, &[0; 100]).unwrap();
+    bench.acknowledgement = bench.acknowledgement.wrapping_add(50);
+    bench.put(ACK, &[], &[]);
+    bench.engine.ingress(bench.now).unwrap();
+    assert_eq!(bench.engine.table[accepted.flow].open().unwrap().socket.send_queue(), 100);
 }
 
 #[test]
-fn an_acknowledgement_waits() {
-    with_and_without(Workaround::NoAckDelay, |mut bench, is_on| {
-        bench.open();
-        bench.put(ACK, &[], &[0; 100]);
-        assert_eq!(bench.turn().len(), usize::from(is_on));
-        assert_eq!(bench.pass(Duration::from_millis(11)).len(), usize::from(!is_on));
-    });
+fn a_fin_after_the_peers_waits_for_the_bytes_before() {
+    let mut bench = bench();
+    let accepted = bench.open();
+    bench.put(FIN | ACK, &[], &[]);
+    bench.turn();
+    bench.engine.send(accepted.flow, &[0; 100]).unwrap();
+    bench.engine.finish(accepted.flow);
+    assert!(bench.turn().iter().all(|(flags, _)| flags & FIN == 0));
+    bench.put(ACK, &[], &[]);
+    assert_eq!(bench.turn(), [(FIN | ACK, 0)]);
 }
 
 #[test]
-fn a_small_segment_waits_for_the_one_before() {
-    with_and_without(Workaround::NoNagle, |mut bench, is_on| {
-        let accepted = bench.open();
-        assert_eq!(bench.send(accepted, 10), [(ACK | 8, 10)]);
-        assert_eq!(bench.send(accepted, 10).len(), usize::from(is_on));
-    });
+fn a_close_with_unread_bytes_sends_a_rst() {
+    let mut bench = bench();
+    let accepted = bench.open();
+    bench.put(ACK, &[], &[0; 100]);
+    bench.turn();
+    bench.engine.release(accepted.flow);
+    assert_eq!(bench.turn().last().unwrap().0 & (RST | FIN), RST);
 }
 
 #[test]
-fn a_fin_does_not_wait_for_the_bytes_before() {
-    with_and_without(Workaround::LateFin, |mut bench, is_on| {
-        let accepted = bench.open();
-        bench.put(FIN | ACK, &[], &[]);
-        bench.turn();
-        bench.engine.send(accepted.flow, &[0; 100]).unwrap();
-        bench.engine.finish(accepted.flow);
-        let fins = bench.turn().iter().filter(|(flags, _)| flags & FIN != 0).count();
-        assert_eq!(fins, usize::from(!is_on));
-    });
-}
-
-#[test]
-fn a_close_with_unread_bytes_sends_no_rst() {
-    with_and_without(Workaround::ResetUnread, |mut bench, is_on| {
-        let accepted = bench.open();
-        bench.put(ACK, &[], &[0; 100]);
-        bench.turn();
-        bench.engine.release(accepted.flow);
-        assert_eq!(bench.turn().last().unwrap().0 & (RST | FIN), if is_on { RST } else { FIN });
-    });
-}
-
-#[test]
-fn a_large_write_is_taken_whole() {
-    with_and_without(Workaround::WholeSegments, |mut bench, is_on| {
-        let accepted = bench.open();
-        let taken = bench.engine.send(accepted.flow, &[0; 2000]).unwrap();
-        assert_eq!(taken, if is_on { 1460 } else { 2000 });
-    });
-}
-
-#[test]
-fn a_closed_socket_is_not_used_again() {
-    with_and_without(Workaround::SpareSockets, |mut bench, is_on| {
+fn each_workaround_is_off_when_it_is_off() {
+    for (workarounds, is_on) in [(Workarounds::ALL, true), (Workarounds::NONE, false)] {
+        let mut bench = Bench::new(MemoryLink::offloading_pair(1500, 256), workarounds, StackCongestion::None);
         bench.put(SYN, &MSS_1460, &[]);
         bench.turn();
         assert_eq!(bench.engine.spare.len(), usize::from(is_on));
-    });
-}
-
-#[test]
-fn no_packet_is_larger_than_the_mtu() {
-    for (workarounds, is_on) in [(Workarounds::ALL, true), (Workarounds::NONE, false)] {
-        let mut bench = Bench::new(MemoryLink::offloading_pair(1500, 256), workarounds, StackCongestion::None);
-        let accepted = bench.open();
+        bench.put(ACK, &[], &[]);
+        bench.turn();
+        let accepted = bench.engine.accept().unwrap();
         let seen = bench.send(accepted, 50_000);
         assert_eq!(seen.iter().any(|(_, len)| *len > 1460), is_on, "{seen:?}");
     }

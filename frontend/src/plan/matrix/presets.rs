@@ -147,7 +147,7 @@ fn main_figures(free: &Axes, repairs: &[Repairs]) -> Vec<Axes> {
 fn repairs(free: &Axes) -> Vec<Axes> {
     let stacks = free.netstack.as_ref().map_or_else(compiled_in, |stacks| stacks.values().to_vec());
     let of_stack = |stack: StackKind| {
-        let one_off = Repairs::switchable(stack).map(Repairs::all_but);
+        let one_off = netstacks::Workaround::of(stack).map(Repairs::all_but);
         let settings: Vec<_> = [Repairs::ALL, Repairs::NONE].into_iter().chain(one_off).collect();
         let alone = Axes { netstack: List::new([stack]), ..free.clone() };
         main_figures(&alone, &settings).into_iter().map(|axes| {

@@ -454,7 +454,7 @@ fn the_preset_of_repairs_switches_one_off_at_a_time_and_takes_half_an_hour() {
     assert!(plan.scenarios.iter().all(|scenario| scenario.subject.layer() == Layer::Path));
     assert!(plan.gives_up && plan.time().unwrap() < Duration::from_mins(32), "{:?}", plan.time());
     let of_smoltcp = settings("repairs -n smoltcp", Mode::Crr);
-    let one_off: Vec<_> = Repairs::switchable(StackKind::Smoltcp).collect();
+    let one_off: Vec<_> = netstacks::Workaround::of(StackKind::Smoltcp).collect();
     assert_eq!(of_smoltcp[..2], ["smoltcp all none", "smoltcp none none"]);
     assert_eq!(of_smoltcp.len(), 2 + one_off.len());
     assert!(of_smoltcp.contains(&"smoltcp -late-fin none".to_owned()), "{of_smoltcp:?}");

@@ -36,7 +36,7 @@ pub(super) fn sections(all: &[Series]) -> Vec<(StackKind, Vec<Block>)> {
 
 /// The table of a stack: a row for each setting of its repairs, by the word of the command line.
 fn table(stack: StackKind, samples: &[&Sample], cells: &[&CellSummary]) -> Table {
-    let settings: Vec<_> = Repairs::switchable(stack).map(Repairs::all_but).chain([Repairs::NONE]).collect();
+    let settings: Vec<_> = netstacks::Workaround::of(stack).map(Repairs::all_but).chain([Repairs::NONE]).collect();
     // The same cell for all settings: only then can they be compared.
     let with = |repairs: Repairs| -> Vec<Sample> {
         let is_its = |sample: &&&Sample| path(&sample.cell) == Some(stack) && sample.cell.repairs_as(repairs);

@@ -18,7 +18,7 @@ pub(crate) fn echo<S: Netstack<MemoryLink>>(flavour: Flavour) {
 }
 
 /// A stack as it is carries plain data over a clean link.
-pub(crate) fn echo_without_repairs<S: Netstack<MemoryLink>>(flavour: Flavour) {
+pub(crate) fn echo_without_workarounds<S: Netstack<MemoryLink>>(flavour: Flavour) {
     echo_with::<S>(flavour, Workarounds::NONE);
 }
 
