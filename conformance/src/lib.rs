@@ -20,7 +20,7 @@ mod recording;
 mod server;
 mod wire;
 
-use netstacks::{Repairs, StackKind};
+use netstacks::{StackKind, Workarounds};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::client::{Client, Offer, Out};
@@ -167,7 +167,7 @@ pub struct Run {
     /// The largest packet of the link, in bytes: 1280 or more for a case over IPv6.
     pub mtu: u16,
     /// What the adapter does in the stack's place.
-    pub repairs: Repairs,
+    pub repairs: Workarounds,
     /// Gets the packets of the link.
     pub trace: Option<Recording>,
 }

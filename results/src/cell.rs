@@ -19,7 +19,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use clap::{Args, Parser};
-use netstacks::{Repairs, StackConfig, StackCongestion, StackKind};
+use netstacks::{StackConfig, StackCongestion, StackKind, Workarounds as Repairs};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 

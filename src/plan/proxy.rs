@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use netstacks::{NotCompiledIn, Repairs, StackConfig, StackCongestion, StackKind};
+use netstacks::{NotCompiledIn, StackConfig, StackCongestion, StackKind, Workarounds as Repairs};
 use platform::{Impairments, Network, TunConfig, network_of};
 
 use super::PlanError;
