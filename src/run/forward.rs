@@ -27,7 +27,7 @@ use super::prepared::Prepared;
 use super::profile::FoldedStacks;
 use super::protocol::Carry;
 use super::{go, kernel_load};
-use crate::cell::{Cell, Forwarder, Generator, Mode};
+use crate::cell::{Forwarder, Generator, Mode};
 use crate::load::Load;
 use crate::plan::scenario::{End, Scenario};
 use crate::sample::DeviceFacts;

@@ -20,7 +20,6 @@ use super::executor::Executor;
 use super::go;
 use super::process::{PARENT, ending, last_words, stated_error};
 use super::protocol::{CHILD, Greeting, Message, Task};
-use crate::cell::Cell;
 use crate::plan::scenario::Scenario;
 use crate::remedy::WithRemedy;
 use crate::sample::{self, Environment, Measurements, Sample, Status};
