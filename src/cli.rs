@@ -13,6 +13,7 @@ use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use netstacks::{StackKind, Workarounds as Repairs};
 
+pub(crate) use self::advice::advice;
 pub use self::advice::parse;
 pub use self::proxy::Proxy;
 pub use self::settings::{Netns, Settings};
