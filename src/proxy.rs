@@ -75,7 +75,7 @@ impl Proxy {
         let devices: Vec<_> = iter::once(first).chain(others).map(Counted::new).collect();
         let traffic = devices.iter().map(Counted::traffic).collect();
         let (devices, passed_on) = steer(&Spread::default(), devices);
-        let devices = Faulty::of_shards(devices, self.0.config.faults);
+        let devices = Faulty::of_shards(devices, self.0.config.impairments, self.0.config.link_seed);
         let faults = devices[0].faults();
         let backlog = self.0.config.max_flows.div_ceil(devices.len());
         let links = devices.into_iter().map(|device| netstacks::gate(device, backlog)).collect();
@@ -150,7 +150,7 @@ impl Visitor<ShardLink> for Start {
         let config = StackConfig {
             window: upstream.config.window,
             backlog: upstream.config.max_flows,
-            repairs: upstream.config.repairs,
+            workarounds: upstream.config.repairs,
             congestion: upstream.config.stack_congestion,
             ..StackConfig::default()
         };

@@ -5,10 +5,10 @@ mod devtools;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rust_tun_perf::cell::Layer;
 use rust_tun_perf::cli::Format;
 use rust_tun_perf::report::{self, Series};
 use rust_tun_perf::sample::{Sample, SampleFile};
-use rust_tun_perf::cell::Layer;
 use serde_json::{Value, json};
 
 use self::devtools::Browser;

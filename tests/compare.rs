@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use netstacks::StackKind;
+use rust_tun_perf::cell::{Cell, Layer, Mode, Requests, Subject, Workload};
 use rust_tun_perf::measure::{Comparison, Verdict, differences};
+use rust_tun_perf::plan::scenario::Scenario;
 use rust_tun_perf::report;
 use rust_tun_perf::sample::{
     Environment, Head, Latency, Measurements, Program, ProgramFacts, RequestFacts, Sample, SampleFile, Status, line,
     line_of_its_own,
 };
-use rust_tun_perf::cell::{Cell, Layer, Mode, Requests, Subject, Workload};
-use rust_tun_perf::plan::scenario::Scenario;
 
 use crate::fixture;
 use crate::processes::PROGRAM;

@@ -3,7 +3,7 @@
 use std::num::NonZeroU16;
 
 use netstacks::{Effective, Repairs, StackCongestion};
-use rust_tun_perf::cell::{Cell, Impairments, Generator, Subject, Workload};
+use rust_tun_perf::cell::{Cell, Generator, Impairments, Subject, Workload};
 
 /// A machine with two fast processors.
 pub(crate) fn machine() -> platform::Environment {

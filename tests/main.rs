@@ -78,7 +78,6 @@ mod proxy_layer;
 mod report;
 #[cfg(all(target_os = "linux", feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
 mod safety;
-mod schema;
 #[cfg(all(target_os = "linux", feature = "smoltcp"))]
 mod stopped;
 #[cfg(all(

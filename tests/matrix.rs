@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use rust_tun_perf::sample::SampleFile;
 use rust_tun_perf::cell::Cell;
+use rust_tun_perf::sample::SampleFile;
 
 use crate::machine::no_device;
 use crate::processes::{PROGRAM, folder, stderr, stdout};

@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
 use clap::Parser;
+use rust_tun_perf::cell::{Cell, Layer};
 use rust_tun_perf::cli::{Cli, Format};
 use rust_tun_perf::plan::Plan;
+use rust_tun_perf::plan::scenario::Scenario;
 use rust_tun_perf::report::{self, Series};
 use rust_tun_perf::run::{Executor, RunError};
 use rust_tun_perf::sample::{Sample, SampleFile};
-use rust_tun_perf::cell::{Cell, Layer};
-use rust_tun_perf::plan::scenario::Scenario;
 use rust_tun_perf::{Console, Error, main_with};
 use serde_json::{Value, json};
 

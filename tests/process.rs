@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use rust_tun_perf::cell::Cell;
 use rust_tun_perf::cli::Cli;
+use rust_tun_perf::plan::scenario::Scenario;
 use rust_tun_perf::run::{Executor, ProcessExecutor, RunError};
 use rust_tun_perf::sample::{self, Environment, Measurements, Sample, Status};
-use rust_tun_perf::cell::Cell;
-use rust_tun_perf::plan::scenario::Scenario;
 
 use crate::processes::{PROGRAM, write_script};
 

@@ -9,14 +9,14 @@ use clap::Parser;
 use netstacks::Effective;
 use platform::{Class, Switches};
 use portable_atomic::AtomicU64;
+use rust_tun_perf::cell::{Cell, Forwarder, Mode};
 use rust_tun_perf::cli::Cli;
 use rust_tun_perf::plan::Plan;
+use rust_tun_perf::plan::scenario::Scenario;
 use rust_tun_perf::run::{Executor, RunError};
 use rust_tun_perf::sample::{
     CpuTime, DeviceFacts, Environment, Interval, Measurements, Packets, Program, Sample, Status, SwitchFacts,
 };
-use rust_tun_perf::cell::{Cell, Forwarder, Mode};
-use rust_tun_perf::plan::scenario::Scenario;
 use rust_tun_perf::{Console, Error, main_with};
 
 use crate::fixture;

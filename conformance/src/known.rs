@@ -4,7 +4,7 @@ mod expected;
 
 use std::collections::BTreeMap;
 
-use netstacks::{Repairs, StackKind};
+use netstacks::{StackKind, Workarounds};
 use serde::{Deserialize, Serialize};
 
 pub use self::expected::{Expected, PAUSE};
@@ -32,13 +32,13 @@ pub struct Known {
     /// The cases above that fail by a fault of the adapter, and not of the stack: each with the repairs that are its cause,
     /// or "none" if another part of the adapter is.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub of_adapter: BTreeMap<String, Repairs>,
+    pub of_adapter: BTreeMap<String, Workarounds>,
     /// Other cases, which fail without repairs, each with the repairs that mend it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub repaired: BTreeMap<String, Repairs>,
+    pub repaired: BTreeMap<String, Workarounds>,
     /// The same for cases that pass in some runs without repairs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub repaired_at_times: BTreeMap<String, Repairs>,
+    pub repaired_at_times: BTreeMap<String, Workarounds>,
     /// The text that a known failure contains. A `#` stands for any number. A ` | ` is between texts of which one is enough.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub seen: BTreeMap<String, String>,
@@ -52,7 +52,7 @@ pub struct Failure {
     /// In which runs it comes.
     pub when: When,
     /// The repairs that mend it, if there are some.
-    pub repair: Option<Repairs>,
+    pub repair: Option<Workarounds>,
     /// Whether it is a fault of the adapter, and not of the stack.
     pub of_adapter: bool,
 }
@@ -71,14 +71,15 @@ pub enum When {
 impl Known {
     /// Returns the known failure of a case over this kind of link. Results are known with all repairs and with none. If some
     /// are named, each case of the list may pass or fail.
-    pub fn failure(&self, id: &str, offload: bool, repairs: Repairs) -> Option<Failure> {
+    pub fn failure(&self, id: &str, offload: bool, repairs: Workarounds) -> Option<Failure> {
         let is_named = repairs.named().next().is_some();
         let failure = |reason, when, repair, of_adapter| {
             let when = if is_named { When::Depends } else { when };
             Failure { reason, when, repair, of_adapter }
         };
         let cause = self.of_adapter.get(id);
-        let is_off = |cause: &Repairs| *cause != Repairs::NONE && !cause.named().any(|repair| repairs.has(repair));
+        let is_off =
+            |cause: &Workarounds| *cause != Workarounds::NONE && !cause.named().any(|repair| repairs.has(repair));
         if let Some((reason, when)) = self.listed(id, offload)
             && (is_named || !cause.is_some_and(is_off))
         {
@@ -86,7 +87,7 @@ impl Known {
         }
         let always = self.repaired.get(id).map(|repair| (*repair, When::Always));
         let mended = always.or_else(|| Some((*self.repaired_at_times.get(id)?, When::AtTimes)));
-        let (repair, when) = mended.filter(|_| repairs != Repairs::ALL)?;
+        let (repair, when) = mended.filter(|_| repairs != Workarounds::ALL)?;
         let effects: Vec<_> = repair.named().map(|repair| format!("{}: {}", repair.name(), repair.does())).collect();
         Some(failure(format!("It passes with repairs. {}", effects.join(" ")), when, Some(repair), false))
     }
@@ -157,9 +158,9 @@ mod tests {
             let is_listed = all.or(none).map(|_| When::Depends);
             assert_eq!(when(id, "late-fin"), is_listed, "{id}: nothing is known of some repairs");
         }
-        let failure = known.failure("blind-rst", false, Repairs::NONE).unwrap();
+        let failure = known.failure("blind-rst", false, Workarounds::NONE).unwrap();
         assert!(!failure.of_adapter && failure.reason.contains("challenge-ack: A RST, a SYN"), "{failure:?}");
         assert_eq!(failure.repair, "challenge-ack".parse().ok());
-        assert!(known.failure("fragments", false, Repairs::NONE).unwrap().of_adapter);
+        assert!(known.failure("fragments", false, Workarounds::NONE).unwrap().of_adapter);
     }
 }

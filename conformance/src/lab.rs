@@ -8,7 +8,7 @@ use std::sync::{OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use netstacks::{Datagram, Effective, Repairs, StackConfig, StackKind, StartError};
+use netstacks::{Datagram, Effective, StackConfig, StackKind, StartError, Workarounds};
 use platform::{Child, Link};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
@@ -125,7 +125,7 @@ fn within_deadline<T>(
 impl Ran {
     pub(crate) fn of(outcome: Outcome, effective: Option<Effective>) -> Self {
         let version = effective.as_ref().map(|effective| effective.stack_version.to_string());
-        let repairs = effective.map(|effective| effective.repairs).unwrap_or_default();
+        let repairs = effective.map(|effective| effective.workarounds).unwrap_or_default();
         Self { outcome, version, repairs: repairs.into_iter().map(Into::into).collect() }
     }
 }
@@ -138,7 +138,7 @@ pub(crate) struct Setup {
     shards: u16,
     offload: bool,
     pub(crate) mtu: u16,
-    repairs: Repairs,
+    repairs: Workarounds,
     pub(crate) ipv6: bool,
     trace: RefCell<Option<Recording>>,
     pub(crate) runtime: Runtime,
@@ -173,7 +173,7 @@ impl Setup {
         let mut config =
             StackConfig { window: WINDOW, user_timeout: Duration::from_secs(20), ..StackConfig::default() };
         change(&mut config);
-        config.repairs = self.repairs;
+        config.workarounds = self.repairs;
         let (peer, running) = match &self.program {
             Some(program) => self.start_process(program, &config)?,
             None if self.stack == StackKind::Kernel => kernel::start(self.ipv6, self.offload, self.mtu, &config)

@@ -20,7 +20,7 @@ mod recording;
 mod server;
 mod wire;
 
-use netstacks::{Repairs, StackKind};
+use netstacks::{StackKind, Workarounds};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::client::{Client, Offer, Out};
@@ -105,7 +105,6 @@ impl Case {
 
 /// Where a case is run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum Layer {
@@ -128,7 +127,6 @@ impl Layer {
 
 /// The result of a case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[serde(tag = "outcome", content = "seen", rename_all = "kebab-case")]
 pub enum Outcome {
     /// The stack did what was expected.
@@ -169,7 +167,7 @@ pub struct Run {
     /// The largest packet of the link, in bytes: 1280 or more for a case over IPv6.
     pub mtu: u16,
     /// What the adapter does in the stack's place.
-    pub repairs: Repairs,
+    pub repairs: Workarounds,
     /// Gets the packets of the link.
     pub trace: Option<Recording>,
 }

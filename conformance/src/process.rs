@@ -113,7 +113,7 @@ pub(crate) fn start(
     let orders = Orders(Some(process.orders()));
     let application = Application { backlog: config.backlog, user_timeout_seconds: config.user_timeout.as_secs_f64() };
     let load = Load { streams: [], requests: None, application };
-    orders.write(&Task::new(device, config.window, None, (stack, config.repairs), load))?;
+    orders.write(&Task::new(device, config.window, None, (stack, config.workarounds), load))?;
     let ready = is_ready.recv_timeout(READY);
     let begun = ready.map(|ready| begin(ready, device, &process.orders(), set_up));
     let effective = match begun {

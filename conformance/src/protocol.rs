@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use netstacks::{Effective, Repairs, StackKind};
+use netstacks::{Effective, StackKind, Workarounds};
 use serde::{Deserialize, Serialize};
 
 /// The version of the protocol. It grows when a task or an order changes its meaning.
@@ -52,7 +52,7 @@ impl<'a, L: Serialize> Task<'a, L> {
         device: Device<'a>,
         window_bytes: usize,
         threads: Option<usize>,
-        (stack, repairs): (StackKind, Repairs),
+        (stack, repairs): (StackKind, Workarounds),
         load: L,
     ) -> Self {
         let repairs = repairs.active(stack, device.offload);

@@ -20,13 +20,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use conformance::known::{self, Expected, Known, PAUSE};
 use conformance::{Case, Layer, Outcome, Run};
-use netstacks::{Repairs, StackKind};
+use netstacks::{StackKind, Workarounds};
 
 /// How many cases run at once, if the stack can run more than once in a process. Cases wait most of the time.
 const AT_ONCE: usize = 8;
 
 /// How a case is run: whether with offload, and with all repairs or none.
-type How = (bool, Repairs);
+type How = (bool, Workarounds);
 
 fn run(stack: StackKind, case: &Case, (offload, repairs): How, shards: u16) -> Outcome {
     let layer = if stack == StackKind::Kernel { Layer::Path } else { Layer::Stack };
@@ -74,10 +74,10 @@ fn changed(stack: StackKind, known: &Known, case: &Case, how: How, shards: u16) 
 fn runs(known: &Known) -> Vec<(Case, How)> {
     let (offloading, plain): (Vec<_>, Vec<_>) = Case::all().partition(|case| case.offload() == Some(true));
     let both = plain.iter().filter(|case| case.offload().is_none() && !known.failures.contains_key(case.id));
-    let over_offloading = both.chain(&offloading).map(|case| (*case, (true, Repairs::ALL)));
+    let over_offloading = both.chain(&offloading).map(|case| (*case, (true, Workarounds::ALL)));
     let mended = plain.iter().chain(&offloading).filter(|case| known.repaired.contains_key(case.id));
-    let without = mended.map(|case| (*case, (case.offload().unwrap_or(false), Repairs::NONE)));
-    plain.iter().map(|case| (*case, (false, Repairs::ALL))).chain(over_offloading).chain(without).collect()
+    let without = mended.map(|case| (*case, (case.offload().unwrap_or(false), Workarounds::NONE)));
+    plain.iter().map(|case| (*case, (false, Workarounds::ALL))).chain(over_offloading).chain(without).collect()
 }
 
 fn scorecard(stack: StackKind) {
@@ -108,7 +108,7 @@ fn described(known: &Known, changed: Vec<(&str, How, Outcome)>) -> String {
 #[test]
 fn smoltcp_in_two_shards() {
     let known = known::of(StackKind::Smoltcp);
-    let runs: Vec<_> = runs(&known).into_iter().filter(|(_, (_, repairs))| *repairs == Repairs::ALL).collect();
+    let runs: Vec<_> = runs(&known).into_iter().filter(|(_, (_, repairs))| *repairs == Workarounds::ALL).collect();
     let text = described(&known, changes(StackKind::Smoltcp, &known, &runs, 2));
     assert!(text.is_empty(), "two shards differ from one:\n{text}");
 }
@@ -121,7 +121,7 @@ fn learn(known: &mut Known, id: &str, (offload, repairs): How, outcome: Outcome)
             let failures = if offload { &mut known.failures_with_offload } else { &mut known.failures };
             failures.entry(id.to_owned()).or_insert(seen);
         }
-    } else if repairs == Repairs::NONE {
+    } else if repairs == Workarounds::NONE {
         known.repaired.remove(id);
     } else {
         for list in [&mut known.failures, &mut known.failures_with_offload, &mut known.seen] {
@@ -165,7 +165,7 @@ fn the_list_names_cases() {
     assert!(!known::all().is_empty());
 }
 
-fn mended_by(known: &Known) -> impl Iterator<Item = Repairs> {
+fn mended_by(known: &Known) -> impl Iterator<Item = Workarounds> {
     known.repaired.values().chain(known.repaired_at_times.values()).chain(known.of_adapter.values()).copied()
 }
 

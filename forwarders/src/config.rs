@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 /// How a device is read and written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum Io {
@@ -21,7 +20,6 @@ pub enum Io {
 
 /// How TCP super-packets are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum Offload {
@@ -35,7 +33,6 @@ pub enum Offload {
 
 /// How packets get from the reader of one device to the writer of the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum Handoff {
@@ -49,7 +46,6 @@ pub enum Handoff {
 
 /// A way to carry packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct ForwardConfig {
     /// How a device is read and written.
     pub io: Io,
@@ -75,18 +71,12 @@ pub struct DevicePair {
     pub far_namespace: PathBuf,
 }
 
-/// The most workers that a direction may have.
+/// The most workers of a direction, and threads of a runtime.
 const MAX_WORKERS: u16 = 64;
-
-/// The most threads that a runtime may have.
 const MAX_THREADS: u16 = 1024;
 
 impl ForwardConfig {
-    /// Checks that packets can be carried in this way.
-    ///
-    /// # Errors
-    ///
-    /// The option that makes it impossible, and the reason.
+    /// Checks that packets can be carried in this way. The error has the option that makes it impossible, and the reason.
     pub fn check(&self) -> Result<(), InvalidConfig> {
         let Self { io, offload, hop, workers, threads } = *self;
         let framed = io == Io::Framed;
@@ -112,7 +102,7 @@ impl ForwardConfig {
     }
 }
 
-/// The reason why a configuration is impossible.
+/// Why a configuration is impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{option}: {reason}")]
 pub struct InvalidConfig {
@@ -122,38 +112,20 @@ pub struct InvalidConfig {
     pub reason: &'static str,
 }
 
-impl Io {
-    /// The name by which users choose it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Sync => "sync",
-            Self::Async => "async",
-            Self::Framed => "framed",
+macro_rules! names {
+    ($type:ident: $($variant:ident = $name:literal),*) => {
+        impl $type {
+            /// The name by which users choose it.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name),* }
+            }
         }
-    }
+    };
 }
 
-impl Offload {
-    /// The name by which users choose it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::On => "on",
-            Self::Whole => "whole",
-        }
-    }
-}
-
-impl Handoff {
-    /// The name by which users choose it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Direct => "direct",
-            Self::Channel => "channel",
-            Self::Pool => "pool",
-        }
-    }
-}
+names!(Io: Sync = "sync", Async = "async", Framed = "framed");
+names!(Offload: Off = "off", On = "on", Whole = "whole");
+names!(Handoff: Direct = "direct", Channel = "channel", Pool = "pool");
 
 #[cfg(test)]
 mod tests {

@@ -5,11 +5,11 @@
 use std::sync::LazyLock;
 
 use clap::Parser;
+use rust_tun_perf::cell::Mode;
 use rust_tun_perf::cli::Cli;
 use rust_tun_perf::plan::Plan;
-use rust_tun_perf::run::fuzzing;
-use rust_tun_perf::cell::Mode;
 use rust_tun_perf::plan::scenario::Scenario;
+use rust_tun_perf::run::fuzzing;
 use serde_json::Value;
 
 use super::input::{self, Input};

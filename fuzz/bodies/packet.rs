@@ -7,7 +7,7 @@ use std::io::{self, IoSlice, Write};
 use std::sync::{Arc, Mutex};
 
 use platform::packet::{PacketText, TcpSegment, Transport};
-use platform::{FaultPlan, Faults, Faulty, Link, MemoryLink, PacketBuffer, PacketMeta, Traced, Which};
+use platform::{Faulty, Impairments, Link, MemoryLink, PacketBuffer, PacketMeta, Traced};
 
 use super::input::{self, Input};
 
@@ -21,7 +21,8 @@ pub(crate) fn run(bytes: &[u8]) {
         return proc(text);
     }
     let mut input = Input::new(bytes);
-    let plan = plan(&mut input);
+    let impairments = impairments(&mut input);
+    let seed = input.word().into();
     let mut packets = Vec::new();
     while !input.is_empty() && packets.len() < 60 {
         packets.push(input.packet());
@@ -31,9 +32,9 @@ pub(crate) fn run(bytes: &[u8]) {
         headers(packet);
         let _described = text.line(packet);
     }
-    faulty(&packets, &plan);
+    faulty(&packets, impairments, seed);
     #[cfg(unix)]
-    utun::run(&packets, plan.seed);
+    utun::run(&packets, seed);
 }
 
 /// The parts of a packet lie in it, one behind the other.
@@ -56,24 +57,26 @@ fn headers(packet: &[u8]) {
     let _unparsed = segment.endpoints();
 }
 
-fn plan(input: &mut Input<'_>) -> FaultPlan {
-    let mut which = || match input.byte() {
-        share @ 0..=9 => Which::OneIn(share.into()),
-        share @ 10..=99 => Which::PerMillion(u32::from(share) * 20_000),
-        index @ 100..=109 => Which::Nth { index: u64::from(index) - 100, longer_than: 100 },
-        _ => Which::None,
+fn impairments(input: &mut Input<'_>) -> Impairments {
+    let mut share = || match input.byte() {
+        share @ 0..=99 => u32::from(share) * 10_000,
+        _ => 0,
     };
-    let rx = Faults { lose: which(), duplicate: which(), reorder: which(), corrupt: which(), ..Faults::default() };
-    let rx = Faults { reorder_by: usize::from(input.byte() % 8), ..rx };
-    FaultPlan { seed: input.word().into(), rx, ..FaultPlan::default() }
+    Impairments {
+        loss_ppm: share(),
+        duplicate_ppm: share(),
+        reorder_ppm: share(),
+        corrupt_ppm: share(),
+        ..Impairments::default()
+    }
 }
 
 /// Every packet that was not lost arrives, and only a corrupted one is another. The trace has all that were sent.
-fn faulty(packets: &[Vec<u8>], plan: &FaultPlan) {
+fn faulty(packets: &[Vec<u8>], impairments: Impairments, seed: u64) {
     let (link, mut peer) = MemoryLink::pair(MTU, 64);
     let written = Written::default();
     let traced = Traced::new(link, written.clone());
-    let mut faulty = Faulty::new(traced, *plan);
+    let mut faulty = Faulty::new(traced, impairments, seed);
     let counter = faulty.faults();
     let mut buffers: Vec<_> = (0..4).map(|_| PacketBuffer::new(MTU)).collect();
     let (mut sent, mut arrived) = (Vec::new(), Vec::new());

@@ -54,7 +54,7 @@ type task struct {
 	} `json:"device"`
 	WindowBytes int  `json:"window_bytes"`
 	Threads     *int `json:"threads"`
-	// What this program does in gVisor's place; see netstacks/src/repairs.rs.
+	// The workarounds that are on; see netstacks/src/workarounds.rs.
 	Repairs   []string   `json:"repairs"`
 	Streams   []stream   `json:"streams"`
 	Requests  *requests  `json:"requests"`
@@ -66,7 +66,7 @@ type task struct {
 	} `json:"application"`
 }
 
-// has returns whether a repair is on.
+// has returns whether a workaround is on.
 func (t *task) has(name string) bool { return slices.Contains(t.Repairs, name) }
 
 // stream is a stream of payload. Each has its own port.

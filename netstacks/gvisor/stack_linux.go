@@ -162,7 +162,7 @@ func serve(s *stack.Stack, server *server) {
 			return
 		}
 		request.Complete(false)
-		endpoint.SocketOptions().SetDelayOption(!server.task.has("no-nagle"))
+		endpoint.SocketOptions().SetDelayOption(false)
 		connection := gonet.NewTCPConn(&queue, endpoint)
 		if application == nil {
 			server.serve(connection, port)

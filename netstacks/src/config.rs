@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Repairs, StackKind};
+use crate::{StackKind, Workarounds};
 
 /// The configuration that every stack gets. The MTU and the offloads come from the link.
 ///
@@ -37,14 +37,13 @@ pub struct StackConfig {
     /// Largest number of connections of lwIP, smoltcp and ipstack, in any state. Further SYNs are dropped.
     pub connections: usize,
     /// What the adapter does in the stack's place.
-    pub repairs: Repairs,
+    pub workarounds: Workarounds,
     /// Congestion control of a stack that has a choice: of smoltcp alone.
     pub congestion: StackCongestion,
 }
 
 /// The congestion control of a stack as a sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum StackCongestion {
@@ -97,7 +96,7 @@ impl Default for StackConfig {
             user_timeout: Duration::from_secs(100),
             backlog: 1024,
             connections: 1 << 16,
-            repairs: Repairs::ALL,
+            workarounds: Workarounds::ALL,
             congestion: StackCongestion::default(),
         }
     }
@@ -105,7 +104,6 @@ impl Default for StackConfig {
 
 /// The configuration that a stack really uses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Effective {
     /// The stack's version.
     pub stack_version: Cow<'static, str>,
@@ -127,10 +125,9 @@ pub struct Effective {
     pub checksum_verified: bool,
     /// Whether checksums of packets that leave are computed by the stack.
     pub checksum_computed: bool,
-    /// The [`Repair`](crate::Repair)s that were active, by name: what the adapter did in the stack's place.
-    // Files of older versions have another name.
-    #[serde(default, alias = "workarounds", skip_serializing_if = "Vec::is_empty")]
-    pub repairs: Vec<Cow<'static, str>>,
+    /// The [`Workaround`](crate::Workaround)s that were active, by name.
+    #[serde(default, rename = "repairs", alias = "workarounds", skip_serializing_if = "Vec::is_empty")]
+    pub workarounds: Vec<Cow<'static, str>>,
 }
 
 const fn one() -> usize {

@@ -8,7 +8,7 @@
 //!
 //! - With several busy connections the owner is the driver, a background task. One turn receives packets for all of
 //!   them; then their tasks run; the next turn sends the bytes that these tasks have written.
-//! - If only one connection is busy, its task is the owner, unless [`Repair::TaskTurns`] is off. It makes the turns inline and registers its own waker with
+//! - If only one connection is busy, its task is the owner, unless [`Workaround::TaskTurns`] is off. It makes the turns inline and registers its own waker with
 //!   the link. So a byte crosses no other task, and the next packet wakes only this task. The driver just checks at
 //!   intervals that the task still makes turns.
 //!
@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
 use crate::datagrams::Receivers;
-use crate::{Driver, Listener, Repair, Repairs, Stream};
+use crate::{Driver, Listener, Stream, Workaround, Workarounds};
 
 pub(crate) use self::datagrams::DrivenDatagrams;
 pub(crate) use self::engine::{Accepted, Engine, FlowId, Intake};
@@ -40,11 +40,11 @@ pub(crate) use self::table::{Stage, Table, most_half_open};
 use self::turns::{Owner, Shared, State, TICK, Wakes};
 
 /// Makes the listener, the datagrams and the driver of an engine.
-pub(crate) fn start<E: Engine>(engine: E, repairs: Repairs) -> (DrivenListener<E>, DrivenDatagrams<E>, Driver) {
+pub(crate) fn start<E: Engine>(engine: E, workarounds: Workarounds) -> (DrivenListener<E>, DrivenDatagrams<E>, Driver) {
     let state = State {
         engine,
         owner: Owner::Driver { is_scheduled: true },
-        has_task_turns: repairs.has(Repair::TaskTurns),
+        has_task_turns: workarounds.has(Workaround::TaskTurns),
         alone: (None, 0),
         parked: Vec::new(),
         acceptor: None,

@@ -1,18 +1,15 @@
 //! The `ipstack` crate behind the common interface.
 //!
 //! ipstack runs a task for the device and one for each connection, with channels in between. The adapter gives it
-//! a device that moves packets to and from the link, and wraps its streams. `guard` decides which segments ipstack
-//! reads. `repairs.rs` lists all that it does in ipstack's place.
+//! a device that moves packets to and from the link, and wraps its streams. It counts what the packets of a connection show,
+//! so that runs end and memory is bounded. Otherwise ipstack is as it is published: the scorecard has its failures.
 
-mod check;
-mod datagrams;
 mod device;
-mod exchange;
 mod flow;
-mod guard;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod udp;
 
 use std::io;
 use std::sync::Arc;
@@ -23,12 +20,13 @@ use platform::{Capabilities, Link};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use self::datagrams::{IpstackDatagrams, receive};
 use self::device::Device;
-use self::exchange::Exchange;
-use self::stream::{Hub, IpstackListener, IpstackStream};
+use self::flow::Hub;
+use self::stream::{IpstackListener, IpstackStream};
+use self::udp::{IpstackDatagrams, receive};
+use crate::datagrams::{Deliveries, mailbox};
 use crate::offload::{Offload, header_len};
-use crate::{Effective, FlowKey, Netstack, Repair, StackConfig, StackKind, StartError, Started};
+use crate::{Effective, FlowKey, Netstack, StackConfig, StackKind, StartError, Started, Workaround};
 
 /// As in `Cargo.lock`; the crate has no constant for it.
 pub(crate) const VERSION: &str = "1.0.1";
@@ -58,19 +56,23 @@ impl<L: Link> Netstack<L> for Ipstack {
         }
         let window = config.window.clamp(StackConfig::MIN_WINDOW, MAX_WINDOW);
         let max_packet_len = capabilities.max_packet_len.min(MAX_PACKET.max(capabilities.mtu));
-        let repairs = config.repairs;
+        let workarounds = config.workarounds;
         let offload = Offload::of(&Capabilities { max_packet_len, ..capabilities });
-        let offload = if repairs.has(Repair::LargeMtu) { offload } else { offload.without_segmentation() };
+        let offload = if workarounds.has(Workaround::LargeMtu) { offload } else { offload.without_segmentation() };
         let mtu = offload.largest_packet().min(MAX_WINDOW);
         let mut settings = IpStackConfig::default();
         settings.mtu_unchecked(mtu as u16).with_tcp_config(tcp_config(window, config.user_timeout, &offload));
         let (offer, accepted) = mpsc::channel(config.backlog.max(1));
-        let hub = Arc::new(Hub::new(config, Exchange::new(capabilities.mtu, repairs), offer));
-        let stack = IpStack::new(settings, Device::new(link, offload, Arc::clone(&hub)));
+        let (reopened, reopens) = mpsc::unbounded_channel();
+        let hub = Arc::new(Hub::new(config, offer, reopened));
+        let stack = IpStack::new(settings, Device::new(link, offload, Arc::clone(&hub), reopens));
+        let (deliveries, mailbox) = mailbox();
+        let is_short = workarounds.has(Workaround::ShortWrites);
+        let most = [false, true].map(|ipv6| if is_short { offload.largest_payload(ipv6).into() } else { usize::MAX });
         Ok(Started {
-            listener: IpstackListener::new(accepted, Arc::clone(&hub)),
-            datagrams: IpstackDatagrams::new(Arc::clone(&hub)),
-            driver: Box::pin(serve(stack, Ending(hub), offload)),
+            listener: IpstackListener { accepted, hub: Arc::clone(&hub) },
+            datagrams: IpstackDatagrams { mailbox, hub: Arc::clone(&hub), mtu: capabilities.mtu },
+            driver: Box::pin(serve(stack, Ending(hub), deliveries, most)),
             effective: Effective {
                 stack_version: VERSION.into(),
                 shards: 1,
@@ -80,9 +82,9 @@ impl<L: Link> Netstack<L> for Ipstack {
                 window_scale: None,
                 largest_packet_bytes: offload.largest_tcp_packet(),
                 congestion: "none".into(),
-                checksum_verified: !capabilities.checksum.rx && repairs.has(Repair::VerifiesChecksums),
+                checksum_verified: false,
                 checksum_computed: true,
-                repairs: repairs.active(StackKind::Ipstack, offload.cuts()),
+                workarounds: workarounds.active(StackKind::Ipstack, offload.cuts()),
             },
         })
     }
@@ -92,8 +94,8 @@ fn tcp_config(window: usize, user_timeout: Duration, offload: &Offload) -> TcpCo
     let mut tcp = TcpConfig::default();
     // It ends a connection if the application neither reads nor writes for this long.
     tcp.timeout = user_timeout;
-    // It sends another packet while fewer bytes than this are in flight. So it stays within a window
-    // of this size. It may exceed a smaller window of the peer by up to a packet (docs/reliability.md).
+    // It sends another packet while fewer bytes than this are in flight, and so stays within the window. It may exceed a
+    // smaller one of the peer by up to a packet (docs/reliability.md).
     let largest = offload.largest_payload(false).max(offload.largest_payload(true)).into();
     tcp.max_unacked_bytes = window.saturating_sub(largest).max(1) as u32;
     tcp.read_buffer_size = window;
@@ -111,13 +113,14 @@ impl Drop for Ending {
     }
 }
 
-/// The driver: passes on the connections and datagram streams of ipstack.
-async fn serve(mut stack: IpStack, hub: Ending, offload: Offload) -> io::Result<()> {
-    let hub = &hub.0;
+/// The driver: passes on the connections and datagram streams of ipstack. `most`: the largest write that ipstack gets, over
+/// IPv4 and IPv6.
+async fn serve(mut stack: IpStack, hub: Ending, deliveries: Deliveries, most: [usize; 2]) -> io::Result<()> {
+    let (hub, deliveries) = (&hub.0, Arc::new(deliveries));
     let mut readers = JoinSet::new();
     loop {
         let stream = tokio::select! {
-            () = hub.failed() => return Err(hub.failure()),
+            _ = hub.failed.wait() => return Err(hub.failure()),
             Some(_) = readers.join_next() => continue,
             stream = stack.accept() => stream.map_err(|_| hub.failure())?,
         };
@@ -125,20 +128,18 @@ async fn serve(mut stack: IpStack, hub: Ending, offload: Offload) -> io::Result<
         let key = FlowKey { peer: stream.local_addr(), local: stream.peer_addr() };
         match stream {
             IpStackStream::Tcp(inner) => {
-                let largest = offload.largest_payload(key.local.is_ipv6()).into();
-                let largest = if hub.repairs.has(Repair::ShortWrites) { largest } else { usize::MAX };
-                let flow = hub.take(key);
-                let stream = IpstackStream::new(inner, Arc::clone(&flow), largest, hub);
-                // One that has ended already is dropped there.
+                let Some(flow) = hub.flow(&key) else {
+                    // It was forgotten meanwhile. Its drop waits for its task.
+                    tokio::task::spawn_blocking(move || drop(inner));
+                    continue;
+                };
+                let stream = IpstackStream::new(inner, Arc::clone(&flow), most[usize::from(key.local.is_ipv6())], hub);
                 if let Some(stream) = flow.keep(stream) {
                     hub.offer(stream);
                 }
             }
             IpStackStream::Udp(inner) => {
-                let taken = hub.exchange().insert(key, inner);
-                if taken {
-                    readers.spawn(receive(Arc::clone(hub), key));
-                }
+                readers.spawn(receive(Arc::clone(hub), key, inner, Arc::clone(&deliveries)));
             }
             _ => {}
         }

@@ -58,7 +58,6 @@ macro_rules! stacks {
         /// The stacks that users can choose: those that this crate knows, compiled in or not, those that are processes of
         /// their own, and the kernel's.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
         #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
         pub enum StackKind {
             $(
@@ -180,9 +179,9 @@ compile_error!(
 
 mod config;
 mod interface;
-mod repairs;
 mod shards;
 mod udp;
+mod workarounds;
 
 // Modules that several stacks share. Some are unused in a build without these stacks.
 #[allow(dead_code, unused_imports, unreachable_pub, reason = "not every stack uses it")]
@@ -206,9 +205,9 @@ mod running;
 pub use crate::config::{Effective, StackConfig, StackCongestion, StackFault, StartError};
 pub use crate::gate::{Admission, Answers, Gate, Gated, Request, Unreachable, gate};
 pub use crate::interface::{Driver, FlowKey, FlowMap, Listener, Netstack, Sink, Source, Started, Stream};
-pub use crate::repairs::{Repair, Repairs, has_switchable};
 pub use crate::shards::{PassedOn, Sharded, ShardedDatagrams, ShardedListener, Spread, Steered, sharded, steer};
 pub use crate::udp::{Datagram, DatagramBatch, Datagrams, MAX_WAITING_BYTES, MAX_WAITING_DATAGRAMS, NoDatagrams};
+pub use crate::workarounds::{Workaround, Workarounds};
 #[allow(unused_imports, reason = "not every stack uses it")]
 use crate::{
     config::window_scale,

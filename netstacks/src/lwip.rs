@@ -37,7 +37,7 @@ use crate::offload::{Offload, header_len};
 use crate::recovery::HEADERS;
 use crate::running::Running;
 use crate::{
-    Effective, Netstack, Repair, Repairs, Sink, Source, StackConfig, StackFault, StackKind, StartError, Started,
+    Effective, Netstack, Sink, Source, StackConfig, StackFault, StackKind, StartError, Started, Workaround, Workarounds,
 };
 
 /// The version that lwIP reports.
@@ -55,6 +55,9 @@ const MAX_QUEUED_SEGMENTS: usize = (0xffff - 3 - 64) / 2;
 
 /// At least this many segments of the largest size fit in the send buffer: some are in flight while one is filled.
 const MIN_BUFFERED_SEGMENTS: usize = 4;
+
+/// The interval of TCP's timer.
+const TICK: Duration = Duration::from_millis(lwip_sys::TIMER_MS);
 
 /// Late ticks are made up, one for each egress, if the lag is at most this. With a longer lag they are skipped: they
 /// would retransmit segments although the acknowledgements may still wait unread.
@@ -80,7 +83,7 @@ impl<L: Link> Netstack<L> for Lwip {
             )));
         }
         let (window, scale) = scaled(window);
-        let offload = offload(&capabilities, config.repairs);
+        let offload = offload(&capabilities, config.workarounds);
         let segments = Segments::over(&offload, window);
         let effective = Effective {
             stack_version: VERSION.into(),
@@ -93,32 +96,20 @@ impl<L: Link> Netstack<L> for Lwip {
             congestion: "newreno".into(),
             checksum_verified: !capabilities.checksum.rx,
             checksum_computed: !capabilities.checksum.tx,
-            repairs: config.repairs.active(StackKind::Lwip, offload.cuts()),
+            workarounds: config.workarounds.active(StackKind::Lwip, offload.cuts()),
         };
         let config = StackConfig { window, ..config.clone() };
-        let repairs = config.repairs;
-        let (listener, datagrams, driver) = driven::start(LwipEngine::start(link, config, segments, scale)?, repairs);
+        let workarounds = config.workarounds;
+        let (listener, datagrams, driver) =
+            driven::start(LwipEngine::start(link, config, segments, scale)?, workarounds);
         Ok(Started { listener, datagrams, driver, effective })
     }
 }
 
 /// The offload of TCP, with or without segments of several MSS.
-fn offload(capabilities: &Capabilities, repairs: Repairs) -> Offload {
+fn offload(capabilities: &Capabilities, workarounds: Workarounds) -> Offload {
     let offload = Offload::of(capabilities);
-    if repairs.has(Repair::LargeSegments) { offload } else { offload.without_segmentation() }
-}
-
-/// The repairs that are compiled into lwIP's files.
-fn compiled_in(repairs: Repairs) -> lwip_sys::Repairs {
-    lwip_sys::Repairs {
-        one_ack_a_batch: repairs.has(Repair::OneAckABatch),
-        quiet_timers: repairs.has(Repair::QuietTimers),
-        tail_pointer: repairs.has(Repair::TailPointer),
-        short_timeout: repairs.has(Repair::ShortTimeout),
-        time_wait_syn: repairs.has(Repair::TimeWaitSyn),
-        challenge_ack: repairs.has(Repair::ChallengeAck),
-        no_nagle: repairs.has(Repair::NoNagle),
-    }
+    if workarounds.has(Workaround::LargeSegments) { offload } else { offload.without_segmentation() }
 }
 
 /// The nearest window that lwIP supports, and its smallest shift count.
@@ -181,8 +172,6 @@ pub struct LwipEngine<L: Link> {
     output: *mut Output<L>,
     batch: Vec<PacketBuffer>,
     verify: bool,
-    /// The interval of TCP's timer.
-    tick: Duration,
     /// When TCP's timer is due, while a connection needs it.
     next_tick: Option<Instant>,
     /// Dropped last. Then another engine may start, on any thread.
@@ -228,16 +217,15 @@ impl<L: Link> LwipEngine<L> {
             largest_v6: segments.v6,
             scale,
             tcp_checksums: u8::from(!capabilities.checksum.tx),
-            repairs: compiled_in(config.repairs),
+            one_ack_a_batch: u8::from(config.workarounds.has(Workaround::OneAckABatch)),
         };
         let core =
             Core::new(config, capabilities.mtu.saturating_sub(HEADERS), Pool::new(packet_len, window), Instant::now());
-        let mut engine = Self {
+        let engine = Self {
             core: Box::into_raw(Box::new(core)),
             output: Box::into_raw(Box::new(Output::new(link))),
             batch: (0..capabilities.batch.max(1)).map(|_| PacketBuffer::new(packet_len)).collect(),
             verify: !capabilities.checksum.rx,
-            tick: Duration::ZERO,
             next_tick: None,
             _running: running,
         };
@@ -252,8 +240,6 @@ impl<L: Link> LwipEngine<L> {
             )
         };
         if error == ERR_OK {
-            // SAFETY: only `lwip_sys_start` writes to it.
-            engine.tick = Duration::from_millis(unsafe { lwip_sys::lwip_sys_timer_ms }.into());
             Ok(engine)
         } else {
             let reason = format!("lwIP's error {error}: no memory for its listener or its UDP");
@@ -301,12 +287,12 @@ impl<L: Link> LwipEngine<L> {
             self.next_tick = None;
             return;
         }
-        let due = *self.next_tick.get_or_insert(now + self.tick);
+        let due = *self.next_tick.get_or_insert(now + TICK);
         if now < due {
             return;
         }
         let lag = now.saturating_duration_since(due);
-        self.next_tick = Some(if lag > MAX_LAG { now } else { due } + self.tick);
+        self.next_tick = Some(if lag > MAX_LAG { now } else { due } + TICK);
         // Send first. lwIP's persist timer assumes that a window that opened was used at once.
         // SAFETY: the engine's core; no reference into it is alive.
         unsafe {
@@ -350,7 +336,7 @@ impl<L: Link> Engine for LwipEngine<L> {
     }
 
     fn deadline(&mut self, now: Instant) -> Option<Instant> {
-        let tick = (!self.core().ticking.is_empty()).then(|| self.next_tick.unwrap_or(now + self.tick));
+        let tick = (!self.core().ticking.is_empty()).then(|| self.next_tick.unwrap_or(now + TICK));
         [tick, self.core().table.deadline()].into_iter().flatten().min()
     }
 

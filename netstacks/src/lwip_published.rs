@@ -2,7 +2,7 @@
 //! programs use it. The difference from `lwip` shows the cost of an adapter.
 //!
 //! The window, the send buffer and the MTU are fixed at build time. One spin lock guards all of lwIP. The adapter moves
-//! packets as the crate's examples do, but for four repairs (`repairs.rs`).
+//! packets as the crate's examples do, but for four workarounds (`workarounds.rs`).
 //!
 //! A program can have either this or `lwip`, not both; see `lib.rs`.
 
@@ -82,7 +82,7 @@ impl<L: Link> Netstack<L> for LwipPublished {
                 congestion: "reno".into(),
                 checksum_verified: false,
                 checksum_computed: true,
-                repairs: config.repairs.active(StackKind::LwipPublished, false),
+                workarounds: config.workarounds.active(StackKind::LwipPublished, false),
             },
         })
     }

@@ -12,12 +12,12 @@ use platform::packet::TcpSegment;
 use platform::packet::flags::SYN;
 
 use crate::offload::{Offload, header_len};
-use crate::{Repair, Repairs};
+use crate::{Workaround, Workarounds};
 
 /// The offload of a stack that makes super-packets by this rewrite.
-pub(crate) fn offload(capabilities: &Capabilities, repairs: Repairs) -> Offload {
+pub(crate) fn offload(capabilities: &Capabilities, workarounds: Workarounds) -> Offload {
     let offload = Offload::of(capabilities);
-    if repairs.has(Repair::MssRewrite) { offload } else { offload.without_segmentation() }
+    if workarounds.has(Workaround::MssRewrite) { offload } else { offload.without_segmentation() }
 }
 
 /// Raises the MSS in a SYN from the peer. It changes only SYNs. Returns whether it changed the packet.
@@ -128,9 +128,9 @@ pub(crate) mod tests {
 
     #[test]
     fn without_the_repair_the_mss_is_left_alone() {
-        for (repairs, expected) in [(Repairs::ALL, 44 * 1460), (Repairs::NONE, 1460)] {
+        for (workarounds, expected) in [(Workarounds::ALL, 44 * 1460), (Workarounds::NONE, 1460)] {
             let mut packet = syn(false, 1460);
-            raise_mss(&super::offload(&Capabilities::offloading(1500), repairs), &mut packet);
+            raise_mss(&super::offload(&Capabilities::offloading(1500), workarounds), &mut packet);
             assert_eq!(named(&packet), expected);
         }
     }

@@ -1,8 +1,8 @@
 //! The `netstack-smoltcp` crate behind the common interface: smoltcp 0.12 with one runner for all connections, as
 //! published programs use it. The difference from `smoltcp` shows the cost of an adapter.
 //!
-//! The adapter moves packets as the crate's examples do, but for two repairs: `mss-rewrite` and
-//! `does-not-wait-for-close`.
+//! The adapter moves packets as the crate's examples do, but for the workaround `mss-rewrite`, and a `shutdown` that does
+//! not wait for the whole close.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,8 +21,8 @@ use crate::datagrams::{Deliveries, MAX_PAYLOAD_V4, Mailbox, check, mailbox, max_
 use crate::mss_rewrite;
 use crate::port::{Port, leave, run_together};
 use crate::{
-    Datagram, Datagrams, Effective, Listener, Netstack, Repair, StackConfig, StackKind, StartError, Started, Stream,
-    lock, window_scale,
+    Datagram, Datagrams, Effective, Listener, Netstack, StackConfig, StackKind, StartError, Started, Stream, lock,
+    window_scale,
 };
 
 /// As in `Cargo.lock`; the crate has no constant for it.
@@ -44,7 +44,7 @@ impl<L: Link> Netstack<L> for NetstackSmoltcp {
         let capabilities = link.capabilities();
         let mtu = capabilities.mtu;
         let unfit = |reason: &str| StartError::Unfit { stack: StackKind::NetstackSmoltcp, reason: reason.to_owned() };
-        let offload = mss_rewrite::offload(&capabilities, config.repairs);
+        let offload = mss_rewrite::offload(&capabilities, config.workarounds);
         let port = Arc::new(Port::new(link, offload, true));
         let window = config.window.clamp(StackConfig::MIN_WINDOW, StackConfig::MAX_WINDOW);
         let builder = StackBuilder::default().enable_tcp(true).enable_udp(true).enable_icmp(true);
@@ -58,7 +58,7 @@ impl<L: Link> Netstack<L> for NetstackSmoltcp {
         let (input, mut output) = stack.split();
         let (deliveries, mailbox) = mailbox();
         Ok(Started {
-            listener: NetstackSmoltcpListener { listener, waits: !config.repairs.has(Repair::DoesNotWaitForClose) },
+            listener: NetstackSmoltcpListener(listener),
             datagrams: NetstackSmoltcpDatagrams { mailbox, write: Arc::new(Mutex::new(write)), mtu },
             driver: run_together(vec![
                 Box::pin(runner),
@@ -76,7 +76,7 @@ impl<L: Link> Netstack<L> for NetstackSmoltcp {
                 congestion: "none".into(),
                 checksum_verified: true,
                 checksum_computed: true,
-                repairs: config.repairs.active(StackKind::NetstackSmoltcp, offload.cuts()),
+                workarounds: config.workarounds.active(StackKind::NetstackSmoltcp, offload.cuts()),
             },
         })
     }
@@ -98,19 +98,15 @@ async fn arrive<L: Link>(port: Arc<Port<L>>, mut input: SplitSink<Stack, AnyIpPk
 }
 
 /// The listener of netstack-smoltcp. It yields a connection at its SYN, before the handshake is complete.
-pub struct NetstackSmoltcpListener {
-    listener: TcpListener,
-    /// Whether a `shutdown` waits for the whole close.
-    waits: bool,
-}
+pub struct NetstackSmoltcpListener(TcpListener);
 
 impl Listener for NetstackSmoltcpListener {
     type Stream = NetstackSmoltcpStream;
 
     async fn accept(&mut self) -> io::Result<NetstackSmoltcpStream> {
-        match self.listener.next().await {
+        match self.0.next().await {
             // In the crate, the peer's address is the local one.
-            Some((stream, peer, local)) => Ok(NetstackSmoltcpStream { stream, local, peer, waits: self.waits }),
+            Some((stream, peer, local)) => Ok(NetstackSmoltcpStream { stream, local, peer }),
             None => Err(io::Error::new(io::ErrorKind::NotConnected, "netstack-smoltcp has ended")),
         }
     }
@@ -121,7 +117,6 @@ pub struct NetstackSmoltcpStream {
     stream: TcpStream,
     local: SocketAddr,
     peer: SocketAddr,
-    waits: bool,
 }
 
 impl Stream for NetstackSmoltcpStream {
@@ -149,10 +144,7 @@ impl AsyncWrite for NetstackSmoltcpStream {
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.waits {
-            return Pin::new(&mut self.stream).poll_shutdown(cx);
-        }
+    fn poll_shutdown(mut self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // This sends the FIN behind the written bytes. It does not wait for the rest of the close.
         match Pin::new(&mut self.stream).poll_shutdown(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),

@@ -46,7 +46,7 @@ use crate::driven::segment::{self, Segment};
 use crate::driven::{self, DrivenDatagrams, DrivenListener, Flow, FlowId, Stage, Table};
 use crate::mss_rewrite;
 use crate::recovery::HEADERS;
-use crate::{Effective, FlowKey, Netstack, Repair, StackConfig, StackKind, StartError, Started, is_host};
+use crate::{Effective, FlowKey, Netstack, StackConfig, StackKind, StartError, Started, Workaround, is_host};
 
 /// As in `Cargo.lock`; the crate has no constant for it.
 pub(crate) const VERSION: &str = "0.14.0";
@@ -67,7 +67,7 @@ impl<L: Link> Netstack<L> for Smoltcp {
             });
         }
         let capabilities = link.capabilities();
-        let offload = mss_rewrite::offload(&capabilities, config.repairs);
+        let offload = mss_rewrite::offload(&capabilities, config.workarounds);
         let effective = Effective {
             stack_version: VERSION.into(),
             shards: 1,
@@ -78,9 +78,9 @@ impl<L: Link> Netstack<L> for Smoltcp {
             congestion: config.congestion.name().into(),
             checksum_verified: !capabilities.checksum.rx,
             checksum_computed: !capabilities.checksum.tx,
-            repairs: config.repairs.active(StackKind::Smoltcp, offload.cuts()),
+            workarounds: config.workarounds.active(StackKind::Smoltcp, offload.cuts()),
         };
-        let (listener, datagrams, driver) = driven::start(SmoltcpEngine::new(link, config.clone()), config.repairs);
+        let (listener, datagrams, driver) = driven::start(SmoltcpEngine::new(link, config.clone()), config.workarounds);
         Ok(Started { listener, datagrams, driver, effective })
     }
 }
@@ -118,7 +118,7 @@ pub struct SmoltcpEngine<L> {
 impl<L: Link> SmoltcpEngine<L> {
     fn new(link: L, config: StackConfig) -> Self {
         let (mss, now) = (link.capabilities().mtu.saturating_sub(HEADERS), Instant::now());
-        let mut device = Device::new(link, config.repairs);
+        let mut device = Device::new(link, config.workarounds);
         let mut interface_config = Config::new(HardwareAddress::Ip);
         interface_config.random_seed = random_seed();
         let mut interface = Box::new(Interface::new(interface_config, &mut device, smoltcp::time::Instant::ZERO));
@@ -169,21 +169,16 @@ impl<L: Link> SmoltcpEngine<L> {
                 _ => Class::Other,
             };
         };
-        let repairs = self.config.repairs;
         match &self.table[flow] {
             Place::HalfOpen(half_open) => {
                 let next = half_open.next(&segment, self.config.window);
                 self.continue_handshake(flow, next, now)
             }
-            // Without a SYN queue the socket is there before the handshake is complete. Only then the stage is looked up.
-            Place::Open(_) if !repairs.has(Repair::SynQueue) && self.is_kept_out(flow) => Class::Unwelcome,
             Place::Open(connection) => {
                 let edges = connection.edges();
-                match screen(connection, &edges, &segment, repairs) {
+                match screen(connection, &edges, &segment) {
                     Verdict::Pass => {
-                        if repairs.has(Repair::ChallengeAck)
-                            && let Some(packet) = self.device.next_packet_mut()
-                        {
+                        if let Some(packet) = self.device.next_packet_mut() {
                             trim(&edges, &segment, packet);
                         }
                         Class::Segment(flow)
@@ -201,11 +196,6 @@ impl<L: Link> SmoltcpEngine<L> {
                 }
             }
         }
-    }
-
-    /// Whether the accept queue has no room for a connection in its handshake.
-    fn is_kept_out(&self, flow: FlowId) -> bool {
-        self.table.stage(flow) == Some(Stage::Handshake) && self.table.room() == 0
     }
 
     /// Puts a segment in the place of the next packet to which smoltcp replies with an acknowledgement of what it
@@ -256,7 +246,7 @@ impl<L: Link> SmoltcpEngine<L> {
                 self.table.set_changed(flow);
             }
             Stage::Orphaned | Stage::TimeWait => {
-                if socket.can_recv() && self.config.repairs.has(Repair::ResetUnread) {
+                if socket.can_recv() {
                     // No task will read the data, so the peer gets a RST (RFC 1122, 4.2.2.13).
                     socket.abort();
                 }
@@ -339,8 +329,7 @@ impl<L: Link> SmoltcpEngine<L> {
     /// until the connection times out.
     fn close(&mut self, flow: FlowId) {
         let Some(Connection { socket, fin, .. }) = self.table[flow].open_mut() else { return };
-        let is_late = self.config.repairs.has(Repair::LateFin);
-        if is_late && socket.state() == State::CloseWait && socket.send_queue() > 0 {
+        if socket.state() == State::CloseWait && socket.send_queue() > 0 {
             *fin = Fin::Due;
         } else {
             *fin = Fin::Asked;
@@ -369,7 +358,7 @@ impl<L: Link> SmoltcpEngine<L> {
 
     /// Keeps a socket for a new connection.
     fn reuse(&mut self, mut socket: Socket) {
-        if self.spare.len() < MAX_SPARE && self.config.repairs.has(Repair::SpareSockets) {
+        if self.spare.len() < MAX_SPARE && self.config.workarounds.has(Workaround::SpareSockets) {
             socket.abort();
             self.spare.push(socket);
         }

@@ -45,7 +45,7 @@ impl<L: Link> Netstack<L> for TcpIp {
         let unfit = |error: io::Error| StartError::Unfit { stack: StackKind::TcpIp, reason: error.to_string() };
         let shift = window_scale(config.window);
         let unscaled = (config.window >> shift) as u16;
-        let offload = mss_rewrite::offload(&capabilities, config.repairs);
+        let offload = mss_rewrite::offload(&capabilities, config.workarounds);
         let port = Arc::new(Port::new(link, offload, !checksum.rx));
         let largest = offload.largest_packet().min(usize::from(u16::MAX));
         let tcp = TcpConfig { rcv_wnd: unscaled, window_shift_cnt: shift, ..TcpConfig::default() };
@@ -74,7 +74,7 @@ impl<L: Link> Netstack<L> for TcpIp {
                 congestion: "newreno".into(),
                 checksum_verified: !checksum.rx,
                 checksum_computed: true,
-                repairs: config.repairs.active(StackKind::TcpIp, offload.cuts()),
+                workarounds: config.workarounds.active(StackKind::TcpIp, offload.cuts()),
             },
         })
     }

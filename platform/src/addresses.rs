@@ -1,13 +1,11 @@
 //! The addresses of a TUN device.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Serialize};
 
 /// The two addresses of the tunnel and the network they share, of one IP version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Network {
     /// The kernel's address on the device.
     pub address: IpAddr,
@@ -16,44 +14,6 @@ pub struct Network {
     /// Length of the network's prefix: 0 to 30 bits for IPv4, 0 to 126 for IPv6.
     pub prefix_len: u8,
 }
-
-/// The reason why two addresses and a mask make no network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NetworkError {
-    /// They are not all of one IP version.
-    Versions,
-    /// The ones of the mask do not all come before its zeros.
-    Mask(IpAddr),
-    /// The mask leaves no room for two hosts.
-    TooSmall(IpAddr),
-    /// Both ends have the same address.
-    Equal(IpAddr),
-    /// The two ends are not in the same network.
-    Apart(IpAddr, IpAddr, u8),
-    /// Not the address of a host: unspecified, loopback, multicast, broadcast, IPv4-mapped IPv6, or the address of
-    /// the network itself.
-    NotAHost(IpAddr),
-    /// A link-local IPv6 address: it needs the name of an interface.
-    LinkLocal(IpAddr),
-}
-
-impl fmt::Display for NetworkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Versions => write!(f, "the two addresses and the mask are not of one IP version"),
-            Self::Mask(mask) => write!(f, "{mask} is no netmask: its ones must come before its zeros"),
-            Self::TooSmall(mask) => write!(f, "netmask {mask} leaves no room for two hosts"),
-            Self::Equal(address) => write!(f, "both ends of the device would have the address {address}"),
-            Self::Apart(address, peer, prefix_len) => {
-                write!(f, "{address} and {peer} are not in one /{prefix_len} network")
-            }
-            Self::NotAHost(address) => write!(f, "{address} is not the address of a host"),
-            Self::LinkLocal(address) => write!(f, "{address} is link-local; choose a unique local one, of fd00::/8"),
-        }
-    }
-}
-
-impl std::error::Error for NetworkError {}
 
 /// The bits of an address, left-aligned in the number, and their count.
 fn bits(address: IpAddr) -> (u128, u32) {
@@ -74,12 +34,6 @@ pub const fn host_prefix_len(host: IpAddr) -> u8 {
 }
 
 /// The first address of the network that contains an address.
-///
-/// ```
-/// let network = platform::network_of("10.0.1.77".parse()?, 24);
-/// assert_eq!(network.to_string(), "10.0.1.0");
-/// # Ok::<(), std::net::AddrParseError>(())
-/// ```
 pub fn network_of(address: IpAddr, prefix_len: u8) -> IpAddr {
     let (ones, width) = bits(address);
     from_bits(ones & !host_part(width.min(prefix_len.into()), width), width)
@@ -92,52 +46,31 @@ fn host_part(prefix_len: u32, width: u32) -> u128 {
 }
 
 impl Network {
-    /// Checks that the addresses can be the two ends of a device.
-    ///
-    /// # Errors
-    ///
-    /// The first [`NetworkError`] that applies.
-    ///
-    /// # Example
-    ///
-    /// ```
-    /// use platform::{Network, NetworkError};
-    ///
-    /// let mask = "255.255.255.0".parse()?;
-    /// let network = Network::new("10.0.1.9".parse()?, "10.0.1.1".parse()?, mask)?;
-    /// assert_eq!(network.prefix_len, 24);
-    /// assert_eq!(network.mask(), mask);
-    ///
-    /// let error = Network::new("10.0.1.0".parse()?, "10.0.1.1".parse()?, mask).unwrap_err();
-    /// assert_eq!(error, NetworkError::NotAHost("10.0.1.0".parse()?));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn new(address: IpAddr, peer: IpAddr, mask: IpAddr) -> Result<Self, NetworkError> {
+    /// Checks that the addresses can be the two ends of a device. The error says why not.
+    pub fn new(address: IpAddr, peer: IpAddr, mask: IpAddr) -> Result<Self, String> {
         if address.is_ipv4() != peer.is_ipv4() || address.is_ipv4() != mask.is_ipv4() {
-            return Err(NetworkError::Versions);
+            return Err("the two addresses and the mask are not of one IP version".to_owned());
         }
         let (ones, width) = bits(mask);
         let prefix_len = ones.leading_ones();
         let hosts = host_part(prefix_len, width);
         if ones & hosts != 0 {
-            return Err(NetworkError::Mask(mask));
+            return Err(format!("{mask} is no netmask: its ones must come before its zeros"));
         }
         if prefix_len > width - 2 {
-            return Err(NetworkError::TooSmall(mask));
+            return Err(format!("netmask {mask} leaves no room for two hosts"));
         }
         check_host(address, hosts)?;
         check_host(peer, hosts)?;
         if address == peer {
-            return Err(NetworkError::Equal(address));
+            return Err(format!("both ends of the device would have the address {address}"));
         }
         if (bits(address).0 ^ bits(peer).0) & !hosts != 0 {
-            return Err(NetworkError::Apart(address, peer, prefix_len as u8));
+            return Err(format!("{address} and {peer} are not in one /{prefix_len} network"));
         }
         Ok(Self { address, peer, prefix_len: prefix_len as u8 })
     }
-}
 
-impl Network {
     /// The network's mask.
     pub fn mask(&self) -> IpAddr {
         let (_, width) = bits(self.address);
@@ -146,31 +79,21 @@ impl Network {
 }
 
 /// Checks that an address can be the address of a host, in a network with this prefix length.
-///
-/// # Errors
-///
-/// [`NetworkError::NotAHost`] and [`NetworkError::LinkLocal`].
-///
-/// # Example
-///
-/// ```
-/// platform::validate_host("10.0.1.7".parse()?, 24)?;
-/// assert!(platform::validate_host("10.0.1.255".parse()?, 24).is_err(), "the broadcast address");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-pub fn validate_host(host: IpAddr, prefix_len: u8) -> Result<(), NetworkError> {
+pub fn validate_host(host: IpAddr, prefix_len: u8) -> Result<(), String> {
     check_host(host, host_part(prefix_len.into(), bits(host).1))
 }
 
-fn check_host(host: IpAddr, hosts: u128) -> Result<(), NetworkError> {
+fn check_host(host: IpAddr, hosts: u128) -> Result<(), String> {
     let own = bits(host).0 & hosts;
     let special = match host {
         IpAddr::V4(host) => host.is_broadcast() || own == hosts,
-        IpAddr::V6(host) if host.is_unicast_link_local() => return Err(NetworkError::LinkLocal(host.into())),
+        IpAddr::V6(host) if host.is_unicast_link_local() => {
+            return Err(format!("{host} is link-local; choose a unique local one, of fd00::/8"));
+        }
         IpAddr::V6(host) => host.to_ipv4_mapped().is_some(),
     };
     if special || host.is_unspecified() || host.is_loopback() || host.is_multicast() || own == 0 {
-        return Err(NetworkError::NotAHost(host));
+        return Err(format!("{host} is not the address of a host"));
     }
     Ok(())
 }
@@ -181,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    fn network(address: &str, peer: &str, mask: &str) -> Result<Network, NetworkError> {
+    fn network(address: &str, peer: &str, mask: &str) -> Result<Network, String> {
         Network::new(address.parse().unwrap(), peer.parse().unwrap(), mask.parse().unwrap())
     }
 
@@ -217,7 +140,7 @@ mod tests {
 
     #[test]
     fn every_way_to_be_wrong_has_its_name() {
-        let error = |a, p, m| network(a, p, m).unwrap_err().to_string();
+        let error = |a, p, m| network(a, p, m).unwrap_err();
         assert!(error("10.0.0.1", "10.0.0.2", "255.0.255.0").contains("no netmask"));
         assert!(error("10.0.0.1", "10.0.0.2", "255.255.255.254").contains("no room"));
         assert!(error("10.0.0.1", "10.0.0.1", "255.255.255.0").contains("both ends"));

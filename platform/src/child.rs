@@ -14,7 +14,6 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use crate::sys::{Native, System};
 use crate::{Namespace, ProcessEnd, ProcessMeter};
 
 /// Most bytes of a line, and of a whole standard output. The intervals of a run take 5 MB at most.
@@ -33,24 +32,6 @@ const KILL_TIMEOUT: Duration = Duration::from_secs(25);
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A process that this one has started. It is killed when this value is dropped, and when the runtime ends.
-///
-/// ```
-/// # #[cfg(unix)]
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use std::process::Command;
-///
-/// use platform::{Child, ProcessEnd};
-///
-/// let child = Child::start(Command::new("cat"), "hello")?;
-/// let end = child.ended().await.ok_or("it is lost")?;
-/// assert_eq!(end.by, ProcessEnd::Exited(0));
-/// assert_eq!(end.stdout, b"hello");
-/// # Ok(())
-/// # }
-/// # #[cfg(not(unix))]
-/// # fn main() {}
-/// ```
 #[derive(Debug)]
 pub struct Child {
     pid: u32,
@@ -189,7 +170,7 @@ impl Child {
         if let Some(end) = self.end.borrow().clone() {
             return (Some(end), false);
         }
-        let is_asked = !Native::TERMINATES || self.alive.send(()).is_ok();
+        let is_asked = cfg!(not(target_os = "linux")) || self.alive.send(()).is_ok();
         if is_asked && let Ok(end) = timeout(limit, self.ended()).await {
             return (end, false);
         }
@@ -226,7 +207,7 @@ async fn attend(mut child: process::Child, kill: watch::Receiver<()>, ended: wat
                 break child.wait().await;
             }
             // Without a number it has ended.
-            child.id().into_iter().for_each(Native::terminate);
+            child.id().map(ProcessMeter::of).into_iter().for_each(ProcessMeter::terminate);
         }
     };
     let (status, stdout, stderr) = tokio::join!(end, stdout, stderr);
@@ -363,7 +344,8 @@ pub fn read_line(reader: &mut impl BufRead) -> io::Result<Option<String>> {
     Ok((len > 0).then_some(line))
 }
 
-#[cfg(all(test, unix))]
+#[cfg(unix)]
+#[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

@@ -1,38 +1,17 @@
 //! A link that counts its packets.
 
-use std::io::{self, IoSlice};
+use std::io::IoSlice;
 use std::iter::Sum;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
 
 use portable_atomic::AtomicU64;
 
 use crate::link::packet_len;
-use crate::{Capabilities, Link, PacketBuffer, PacketMeta};
+use crate::{PacketBuffer, Tap, Tapped};
 
-/// A [`Link`] that wraps another link and counts its packets and bytes in each direction.
-///
-/// ```
-/// use std::io::IoSlice;
-///
-/// use platform::{Counted, Link, MemoryLink, PacketMeta};
-///
-/// let (link, _peer) = MemoryLink::pair(1500, 16);
-/// let mut link = Counted::new(link);
-/// let traffic = link.traffic();
-/// link.try_send(PacketMeta::default(), &[IoSlice::new(&[0; 40])])?;
-/// let before = traffic.counts();
-/// assert_eq!((before.tx_packets, before.tx_bytes), (1, 40));
-/// link.try_send(PacketMeta::default(), &[IoSlice::new(&[0; 60])])?;
-/// assert_eq!(traffic.counts().since(before).tx_bytes, 60);
-/// # Ok::<(), std::io::Error>(())
-/// ```
-#[derive(Debug)]
-pub struct Counted<L> {
-    link: L,
-    traffic: Arc<Traffic>,
-}
+/// A [`Link`](crate::Link) that wraps another link and counts its packets and bytes in each direction.
+pub type Counted<L> = Tapped<L, Arc<Traffic>>;
 
 /// The running counts of a [`Counted`] link. Any thread can read them. "Received" and "sent" are from the point of
 /// view of the stack: received packets came out of the device.
@@ -94,15 +73,29 @@ impl Sum for PacketCounts {
     }
 }
 
-impl<L: Link> Counted<L> {
+impl<L> Counted<L> {
     /// Counts all packets of `link` from now on.
     pub fn new(link: L) -> Self {
-        Self { link, traffic: Arc::default() }
+        Self { link, tap: Arc::default() }
     }
 
     /// A handle to the counts.
     pub fn traffic(&self) -> Arc<Traffic> {
-        Arc::clone(&self.traffic)
+        Arc::clone(&self.tap)
+    }
+}
+
+impl Tap for Arc<Traffic> {
+    #[inline]
+    fn received(&self, packets: &[PacketBuffer]) {
+        add(&self.rx_packets, packets.len() as u64);
+        add(&self.rx_bytes, packets.iter().map(|buffer| buffer.packet().len() as u64).sum());
+    }
+
+    #[inline]
+    fn sent(&self, slices: &[IoSlice<'_>]) {
+        add(&self.tx_packets, 1);
+        add(&self.tx_bytes, packet_len(slices) as u64);
     }
 }
 
@@ -111,52 +104,12 @@ fn add(counter: &AtomicU64, amount: u64) {
     counter.store(counter.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
 }
 
-impl<L: Link> Link for Counted<L> {
-    fn capabilities(&self) -> Capabilities {
-        self.link.capabilities()
-    }
-
-    fn enable_udp_segmentation(&mut self) -> bool {
-        self.link.enable_udp_segmentation()
-    }
-
-    fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
-        let count = self.link.try_recv(buffers)?;
-        add(&self.traffic.rx_packets, count as u64);
-        add(&self.traffic.rx_bytes, buffers[..count].iter().map(|buffer| buffer.packet().len() as u64).sum());
-        Ok(count)
-    }
-
-    fn has_passed_on(&mut self) -> bool {
-        self.link.has_passed_on()
-    }
-
-    fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
-        self.link.try_send(meta, slices)?;
-        add(&self.traffic.tx_packets, 1);
-        add(&self.traffic.tx_bytes, packet_len(slices) as u64);
-        Ok(())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.link.flush()
-    }
-
-    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.link.poll_readable(cx)
-    }
-
-    fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.link.poll_writable(cx)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
     use super::*;
-    use crate::MemoryLink;
+    use crate::{Link, MemoryLink, PacketMeta};
 
     #[test]
     fn only_packets_that_crossed_are_counted() {

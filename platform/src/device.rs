@@ -1,28 +1,17 @@
 //! The configuration of a TUN device, and the device, on any system.
 
 use std::fmt;
-use std::io::{self, IoSlice};
+use std::io;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use serde::{Deserialize, Serialize};
 
-use crate::sys::{Native, System, Tun};
-use crate::{Capabilities, Cause, Class, Error, Link, Network, PacketBuffer, PacketMeta};
-
-/// Checks that this process can ask the system for a TUN device. A system without a file for that passes.
-///
-/// # Errors
-///
-/// [`Class::Unavailable`]: on Linux `/dev/net/tun` is missing, or may not be opened.
-pub fn check_device_node() -> Result<(), Error> {
-    Native::check_device_node()
-}
+use crate::sys::{self, TunDevice};
+use crate::{Cause, Class, Error, Network};
 
 /// Whether a device is to take work off the stack: checksums, and the segmentation and joining of
 /// TCP segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
 pub enum Offload {
@@ -36,22 +25,6 @@ pub enum Offload {
 }
 
 /// The configuration of a TUN device.
-///
-/// ```
-/// use platform::{Network, Offload, TunConfig};
-///
-/// let network = Network::new("10.0.1.9".parse()?, "10.0.1.1".parse()?, "255.255.255.0".parse()?)?;
-/// let config = TunConfig {
-///     name: "tun0".to_owned(),
-///     network,
-///     mtu: 1500,
-///     tx_queue_len: 1000,
-///     offload: Offload::Auto,
-///     fd: None,
-/// };
-/// # let _config = config;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct TunConfig {
     /// The interface's name; see [`validate_name`].
@@ -72,10 +45,6 @@ pub struct TunConfig {
 
 impl TunConfig {
     /// Fails for a device that cannot offload if the configuration demands offload.
-    ///
-    /// # Errors
-    ///
-    /// [`Class::Unavailable`] for [`Offload::On`].
     pub(crate) fn do_without_offload(&self, reason: &'static str) -> Result<(), Error> {
         if self.offload != Offload::On {
             return Ok(());
@@ -85,96 +54,22 @@ impl TunConfig {
     }
 
     /// The error of a device that has one queue.
-    pub(crate) fn no_queues(&self, source: io::Error) -> Error {
+    pub(crate) fn no_queues(&self, reason: &'static str) -> Error {
+        let source = io::Error::new(io::ErrorKind::Unsupported, reason);
         let device = self.fd.map_or_else(|| self.name.clone(), |fd| format!("file descriptor {fd}"));
         Error::new(Cause::NoQueues, "open several queues of", device, source)
     }
 }
 
-/// A TUN device. Dropping it deletes the interface, unless the interface was taken over or another descriptor of it
-/// is open.
-pub struct TunDevice {
-    tun: <Native as System>::Tun,
-    receives: bool,
-}
-
 impl TunDevice {
-    /// Opens a TUN interface and sets it up. Call it inside a tokio runtime.
+    /// Opens a TUN interface like [`TunDevice::open`], as a link for each of so many shards of a stack. Each shard
+    /// sends over its own link. With a queue for each shard, each receives the packets of its queue: Linux puts those
+    /// of a flow into the queue that last sent some of it, and else into one that it chooses by a hash. With one queue,
+    /// the first link receives all packets; see [`TunDevice::receives`].
     ///
-    /// # Errors
-    ///
-    /// [`Class::Unavailable`] if the driver, a right, or the demanded offload is missing, [`Class::Invalid`] for a
-    /// name that is taken or a descriptor that is not a TUN device, else [`Class::Failed`].
-    ///
-    /// # Example
-    ///
-    /// ```no_run
-    /// use std::future::poll_fn;
-    ///
-    /// use platform::{Link, Network, Offload, PacketBuffer, TunConfig, TunDevice};
-    ///
-    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-    /// let mut device = TunDevice::open(&TunConfig {
-    ///     name: "tun0".to_owned(),
-    ///     network: Network::new("10.0.1.9".parse()?, "10.0.1.1".parse()?, "255.255.255.0".parse()?)?,
-    ///     mtu: 1500,
-    ///     tx_queue_len: 1000,
-    ///     offload: Offload::Auto,
-    ///     fd: None,
-    /// })?;
-    /// let drops = device.drop_counter();
-    /// let capabilities = device.capabilities();
-    /// let mut buffers: Vec<_> =
-    ///     (0..capabilities.batch).map(|_| PacketBuffer::new(capabilities.max_packet_len)).collect();
-    /// let count = loop {
-    ///     match device.try_recv(&mut buffers) {
-    ///         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-    ///             poll_fn(|cx| device.poll_readable(cx)).await?;
-    ///         }
-    ///         result => break result?,
-    ///     }
-    /// };
-    /// println!("{count} packets from {}, {:?} dropped", device.name(), drops.read());
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn open(config: &TunConfig) -> Result<Self, Error> {
-        Ok(Self { tun: Tun::open(config)?, receives: true })
-    }
-
-    /// Opens a TUN interface like [`TunDevice::open`], as a link for each of so many shards of a stack. Each shard sends over
-    /// its own link. With a queue for each shard, each receives the packets of its queue: Linux puts those of a flow into the
-    /// queue that last sent some of it, and else into one that it chooses by a hash. With one queue, the first link receives
-    /// all packets, and the others none.
-    ///
-    /// `queues` is 1 or the number of shards. `None` is as many as there are shards where the device can have several, else
-    /// one; [`TunDevice::receives`] tells which.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`TunDevice::open`]; [`Cause::NoQueues`] if the device has one queue and several are asked for;
-    /// [`Class::Invalid`] for no shards, and for another number of queues.
-    ///
-    /// # Example
-    ///
-    /// ```no_run
-    /// use platform::{Network, Offload, TunConfig, TunDevice};
-    ///
-    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-    /// let config = TunConfig {
-    ///     name: "tun0".to_owned(),
-    ///     network: Network::new("10.0.1.9".parse()?, "10.0.1.1".parse()?, "255.255.255.0".parse()?)?,
-    ///     mtu: 1500,
-    ///     tx_queue_len: 1000,
-    ///     offload: Offload::Auto,
-    ///     fd: None,
-    /// };
-    /// let links = TunDevice::open_shards(&config, 4, None)?;
-    /// let queues = links.iter().filter(|link| link.receives()).count();
-    /// println!("{} links over {queues} queues", links.len());
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// `queues` is 1 or the number of shards; any other number is [`Class::Invalid`]. `None` is as many as there are
+    /// shards where the device can have several, else one. Several queues of a device that has one fail with
+    /// [`Cause::NoQueues`].
     pub fn open_shards(config: &TunConfig, shards: usize, queues: Option<usize>) -> Result<Vec<Self>, Error> {
         if shards == 0 || queues.is_some_and(|queues| queues != 1 && queues != shards) {
             let object =
@@ -184,75 +79,18 @@ impl TunDevice {
             return Err(Error::new(Class::Invalid, "open", object, source));
         }
         if shards > 1 && queues != Some(1) {
-            match Tun::open_queues(config, shards) {
+            match sys::open_queues(config, shards) {
                 Err(error) if queues.is_none() && error.cause() == Cause::NoQueues => {}
-                opened => return Ok(opened?.into_iter().map(|tun| Self { tun, receives: true }).collect()),
+                opened => return opened,
             }
         }
         let first = Self::open(config)?;
-        let others = (1..shards).map(|_| Ok(Self { tun: first.tun.sender()?, receives: false }));
-        let others: Vec<_> = others.collect::<Result<_, Error>>()?;
-        Ok([first].into_iter().chain(others).collect())
-    }
-
-    /// Whether packets can come over this link; see [`TunDevice::open_shards`].
-    pub fn receives(&self) -> bool {
-        self.receives
-    }
-
-    /// The interface's name.
-    pub fn name(&self) -> &str {
-        self.tun.name()
-    }
-
-    /// How many packets may wait for the stack before the kernel drops packets. `None` on systems without this
-    /// setting.
-    ///
-    /// # Errors
-    ///
-    /// The error of the system.
-    pub fn tx_queue_len(&self) -> io::Result<Option<u32>> {
-        self.tun.tx_queue_len()
-    }
-
-    /// A reader of the interface's drop counters. It stays valid after the device was moved into a stack.
-    pub fn drop_counter(&self) -> DropCounter {
-        self.tun.drop_counter()
+        let senders = (1..shards).map(|_| first.sender()).collect::<Result<Vec<_>, _>>()?;
+        Ok([first].into_iter().chain(senders).collect())
     }
 }
 
-impl Link for TunDevice {
-    #[inline]
-    fn capabilities(&self) -> Capabilities {
-        self.tun.capabilities()
-    }
-
-    fn enable_udp_segmentation(&mut self) -> bool {
-        self.tun.enable_udp_segmentation()
-    }
-
-    #[inline]
-    fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
-        if self.receives { self.tun.try_recv(buffers) } else { Err(io::ErrorKind::WouldBlock.into()) }
-    }
-
-    #[inline]
-    fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
-        self.tun.try_send(meta, slices)
-    }
-
-    #[inline]
-    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.receives { self.tun.poll_readable(cx) } else { Poll::Pending }
-    }
-
-    #[inline]
-    fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.tun.poll_writable(cx)
-    }
-}
-
-/// Reads the number of packets that were dropped at an interface. See [`TunDevice::open`] for an example.
+/// Reads the number of packets that were dropped at an interface.
 #[derive(Clone)]
 pub struct DropCounter(pub(crate) Arc<dyn Fn() -> Option<u64> + Send + Sync>);
 
@@ -271,28 +109,11 @@ impl fmt::Debug for DropCounter {
     }
 }
 
-/// Checks that this system accepts `name` for a TUN device.
-///
-/// # Errors
-///
-/// [`crate::Class::Invalid`], with the system's rule.
-///
-/// # Example
-///
-/// ```
-/// // The only form that macOS accepts. Linux and Windows accept it too.
-/// platform::validate_name("utun8")?;
-/// assert!(platform::validate_name("no name").is_err());
-/// # Ok::<(), platform::Error>(())
-/// ```
+/// Checks that this system accepts `name` for a TUN device. The error has the system's rule.
 pub fn validate_name(name: &str) -> Result<(), Error> {
     let invalid = |rule: &'static str| {
-        Err(Error::new(
-            Class::Invalid,
-            "name the device",
-            format!("{name:?}"),
-            io::Error::new(io::ErrorKind::InvalidInput, rule),
-        ))
+        let source = io::Error::new(io::ErrorKind::InvalidInput, rule);
+        Err(Error::new(Class::Invalid, "name the device", format!("{name:?}"), source))
     };
     if name.is_empty() || name.chars().any(|c| c.is_whitespace() || c == '/' || c == '\0' || c == ':' || c == '%') {
         return invalid("must not be empty nor hold white space, '/', ':' or '%'");
@@ -300,7 +121,7 @@ pub fn validate_name(name: &str) -> Result<(), Error> {
     if name == "." || name == ".." {
         return invalid("is reserved");
     }
-    Native::check_name(name).or_else(invalid)
+    sys::check_name(name).or_else(invalid)
 }
 
 #[cfg(test)]

@@ -1,25 +1,65 @@
-//! Checks whether this machine has everything that a run needs. The checks only read: they create and change nothing.
-//!
-//! ```
-//! use platform::doctor::{Verdict, examine};
-//!
-//! for check in examine(4 << 20) {
-//!     println!("{}: {}, {}", check.name, check.verdict, check.finding);
-//!     if check.verdict == Verdict::Missing {
-//!         println!("{:?}", check.cause);
-//!     }
-//! }
-//! ```
+//! Checks what this machine lacks for a run.
 
-pub use crate::check::{Check, Verdict};
-use crate::sys::{Native, System};
+use std::fmt;
 
-/// Checks the system for runs with TCP windows of `window_bytes`.
-pub fn examine(window_bytes: usize) -> Vec<Check> {
-    Native::examine(window_bytes)
+pub use crate::sys::{examine, memory_bytes};
+
+use crate::{Cause, Error};
+
+/// The result of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Everything is as it should be.
+    Ok,
+    /// Runs work, but the user should know something.
+    Note,
+    /// Something that a run needs is missing.
+    Missing,
+    /// It was tried and did not work.
+    Failed,
 }
 
-/// The machine's memory, in bytes. `None` if the system does not report it.
-pub fn memory_bytes() -> Option<u64> {
-    Native::memory_bytes()
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Ok => "ok",
+            Self::Note => "note",
+            Self::Missing => "missing",
+            Self::Failed => "failed",
+        })
+    }
+}
+
+/// One check and its result. Each text is one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// The name of the check.
+    pub name: String,
+    /// Its result.
+    pub verdict: Verdict,
+    /// A description of the result.
+    pub finding: String,
+    /// The cause of what is missing, for which the program has a remedy.
+    pub cause: Option<Cause>,
+    /// Advice for the user, if there is any.
+    pub remedy: Option<String>,
+}
+
+impl Check {
+    /// A check without a remedy.
+    pub fn new(name: impl Into<String>, verdict: Verdict, finding: impl Into<String>) -> Self {
+        Self { name: name.into(), verdict, finding: finding.into(), cause: None, remedy: None }
+    }
+
+    /// Adds a remedy for the user.
+    #[must_use]
+    pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = Some(remedy.into());
+        self
+    }
+
+    /// [`Verdict::Missing`], with the error's text and cause.
+    pub fn of(name: impl Into<String>, error: &Error) -> Self {
+        Self { cause: Some(error.cause()), ..Self::new(name, Verdict::Missing, error.to_string()) }
+    }
 }

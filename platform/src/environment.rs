@@ -5,11 +5,10 @@ use std::hash::Hasher;
 use fnv::FnvHasher;
 use serde::{Deserialize, Serialize};
 
-use crate::sys::{Native, System};
+use crate::sys;
 
 /// The machine and its settings, as far as they change a figure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Environment {
     /// The operating system, as Rust names it: `linux`, `macos`, `windows`.
     pub system: String,
@@ -32,23 +31,16 @@ pub struct Environment {
 
 impl Environment {
     /// Reads the machine's data.
-    ///
-    /// ```
-    /// use platform::Environment;
-    ///
-    /// let environment = Environment::detect();
-    /// assert_eq!(environment.system, std::env::consts::OS);
-    /// ```
     pub fn detect() -> Self {
         Self {
             system: std::env::consts::OS.to_owned(),
             architecture: std::env::consts::ARCH.to_owned(),
-            kernel: Native::kernel(),
-            cpu: Native::cpu(),
+            kernel: sys::kernel(),
+            cpu: sys::cpu(),
             cpus: crate::process::parallelism(),
-            governor: Native::governor(),
-            virtual_machine: Native::virtual_machine(),
-            machine: Native::identity().map(|identity| hashed(&identity)),
+            governor: sys::governor(),
+            virtual_machine: sys::virtual_machine(),
+            machine: sys::identity().map(|identity| hashed(&identity)),
         }
     }
 }
@@ -79,7 +71,7 @@ mod tests {
         // Not by the id of its last start, which changes.
         let has_id = std::fs::read_to_string("/etc/machine-id").is_ok_and(|id| id.trim().len() == 32);
         assert_eq!(detected.machine.is_some(), has_id && cfg!(target_os = "linux"));
-        let raw = Native::identity().unwrap_or_default();
+        let raw = sys::identity().unwrap_or_default();
         assert!(raw.is_empty() || !format!("{detected:?}").contains(&raw));
     }
 }

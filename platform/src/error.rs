@@ -16,60 +16,43 @@ pub enum Class {
 
 /// The cause of a failure, as far as the user can do something about it. The program has the text of the remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "most names say it")]
 pub enum Cause {
     /// Any other cause.
     Other(Class),
     /// This system does not have the feature.
     Unsupported(Feature),
-    /// The device cannot offload.
     NoOffload,
-    /// The device has one queue.
     NoQueues,
-    /// Linux: there is no `/dev/net/tun`.
     NoDeviceNode,
-    /// Linux: the user may not open `/dev/net/tun`.
     DeviceNodePermission,
     /// Linux: `/dev/net/tun` cannot be opened for another reason.
     DeviceNodeUnusable,
-    /// Linux: `/dev/net/tun` is not a node of the TUN driver.
     DeviceNodeOfOtherDriver,
     /// Linux: the process lacks `CAP_NET_ADMIN` in its network namespace.
     NeedsNetAdmin,
-    /// macOS: only root may do this.
     NeedsSudo,
-    /// Windows: only an administrator may do this.
     NeedsAdministrator,
-    /// Windows: Wintun's library is not there.
     NoWintun,
-    /// Linux: IPv6 is switched off.
     NoIpv6,
     /// Linux: `/proc/sys` cannot be written to.
     ReadOnlySettings,
-    /// Linux: the kernel has no veth interfaces.
     NoVeth,
-    /// Linux: the kernel has no network namespaces.
     NoNetns,
     /// Linux: the system forbids user namespaces to ordinary users.
     UserNamespaceForbidden,
     /// Linux: a process with several threads cannot enter a user namespace (`unshare(2)`).
     SeveralThreads,
-    /// Linux: the user may not enter this network namespace.
     NetnsPermission,
-    /// Linux: the path does not lead to a network namespace.
     NotANetns,
-    /// No interface has the name.
     NoInterface,
-    /// Another interface has the name.
     NameTaken,
     /// Linux: perhaps an interface of another kind has the name.
     NameOfOtherKind,
-    /// Linux: the descriptor is not an open TUN device.
     NotATun,
-    /// macOS: the descriptor is not the control socket of a utun interface.
     NotAUtun,
     /// Windows: devices have no file descriptors there.
     NoDescriptors,
-    /// The interface was deleted.
     InterfaceDeleted,
     /// Linux: the loopback interface cannot be read or set up.
     NoLoopback,
@@ -77,7 +60,6 @@ pub enum Cause {
     ProcessLimit,
     /// Another profile is being taken.
     SamplerBusy,
-    /// The profile has no sample.
     EmptyProfile,
 }
 
@@ -101,24 +83,6 @@ impl Cause {
     pub const fn class(self) -> Class {
         match self {
             Self::Other(class) => class,
-            Self::Unsupported(_)
-            | Self::NoOffload
-            | Self::NoQueues
-            | Self::NoDeviceNode
-            | Self::DeviceNodePermission
-            | Self::DeviceNodeUnusable
-            | Self::DeviceNodeOfOtherDriver
-            | Self::NeedsNetAdmin
-            | Self::NeedsSudo
-            | Self::NeedsAdministrator
-            | Self::NoWintun
-            | Self::NoIpv6
-            | Self::ReadOnlySettings
-            | Self::NoVeth
-            | Self::NoNetns
-            | Self::UserNamespaceForbidden
-            | Self::SeveralThreads
-            | Self::NetnsPermission => Class::Unavailable,
             Self::NotANetns
             | Self::NoInterface
             | Self::NameTaken
@@ -129,6 +93,8 @@ impl Cause {
             Self::InterfaceDeleted | Self::NoLoopback | Self::ProcessLimit | Self::SamplerBusy | Self::EmptyProfile => {
                 Class::Failed
             }
+            // A right, a device or a feature of the system.
+            _ => Class::Unavailable,
         }
     }
 }
@@ -140,17 +106,6 @@ impl From<Class> for Cause {
 }
 
 /// An operation that failed: `open /dev/net/tun: permission denied`.
-///
-/// ```
-/// use std::io;
-///
-/// use platform::{Cause, Class, Error};
-///
-/// let source = io::Error::new(io::ErrorKind::NotFound, "no such file");
-/// let error = Error::new(Cause::NoDeviceNode, "open", "/dev/net/tun", source);
-/// assert_eq!(error.to_string(), "open /dev/net/tun: no such file");
-/// assert_eq!(error.class(), Class::Unavailable);
-/// ```
 #[derive(Debug)]
 pub struct Error {
     cause: Cause,
@@ -176,6 +131,12 @@ impl Error {
         self.cause
     }
 
+    /// The system's number of the error.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn errno(&self) -> Option<i32> {
+        self.source.raw_os_error()
+    }
+
     /// Its class.
     pub const fn class(&self) -> Class {
         self.cause.class()
@@ -188,9 +149,5 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        // The message already contains the source's message.
-        None
-    }
-}
+/// It has no source: the message contains the source's message.
+impl std::error::Error for Error {}

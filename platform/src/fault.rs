@@ -1,61 +1,41 @@
-//! A link with the faults of networks and devices.
+//! A link with impairments.
 
 mod alarm;
+mod counts;
 mod limit;
 mod path;
-mod plan;
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use self::alarm::Alarm;
+pub use self::counts::{Fate, FaultCounter, FaultCounts, Faults};
 use self::limit::Limit;
-use self::path::{Dice, Fate, Packet, Path};
-use self::plan::count;
-pub use self::plan::{FaultCounter, FaultCounts, FaultPlan, Faults, PathMtu, Which};
+use self::path::{Packet, Path};
 use crate::link::packet_len;
-use crate::{Capabilities, Link, PacketBuffer, PacketMeta};
+use crate::{Capabilities, Impairments, Link, PacketBuffer, PacketMeta};
 
-/// A [`Link`] that wraps another link and loses, duplicates, reorders, corrupts and delays packets, and fails to send
-/// them, by a [`FaultPlan`]. The same seed and the same packets give the same faults. A super-packet counts as one
-/// packet. With an empty plan, packets pass through; with any other plan, packets may be copied.
+/// A [`Link`] that wraps another link and does to packets what [`Impairments`] say, both ways. The same seed and the
+/// same packets have the same fates. Without impairments, packets pass through; else they may be copied.
 ///
 /// A packet that is held back for reordering does not wait forever. A received one is delivered when the wrapped link
 /// was found empty twice in a row; until then the link stays readable. A sent one goes out when the link is polled and
-/// has no packets, so before its task sleeps. If the link is full then, it goes out with the next call.
+/// has no packets, or with the next call if the link is full then.
 ///
 /// A packet with a delay is delivered or sent when the link is used or polled after its due time. When a packet is due,
-/// a thread of the link wakes the task that polled the link last. Dropping the link drops the delayed packets.
-///
-/// ```
-/// use std::io::IoSlice;
-///
-/// use platform::{FaultPlan, Faults, Faulty, Link, MemoryLink, PacketBuffer, PacketMeta, Which};
-///
-/// // The second packet that is sent is lost.
-/// let lose = Which::Nth { index: 1, longer_than: 0 };
-/// let plan = FaultPlan { tx: Faults { lose, ..Faults::default() }, ..FaultPlan::default() };
-/// let (link, mut peer) = MemoryLink::pair(1500, 16);
-/// let mut link = Faulty::new(link, plan);
-/// for packet in [b"one", b"two", b"six"] {
-///     link.try_send(PacketMeta::default(), &[IoSlice::new(packet)])?;
-/// }
-/// let mut buffers = [PacketBuffer::new(1500), PacketBuffer::new(1500), PacketBuffer::new(1500)];
-/// assert_eq!(peer.try_recv(&mut buffers)?, 2);
-/// assert_eq!(buffers[1].packet(), b"six");
-/// assert_eq!(link.faults().counts().lost, 1);
-/// # Ok::<(), std::io::Error>(())
-/// ```
+/// a thread of the link wakes the task that polled the link last. Packets over a rate limit wait in a queue of 100 ms;
+/// more are dropped. Dropping the link drops the delayed packets.
 #[derive(Debug)]
 pub struct Faulty<L> {
     link: L,
-    /// `None` for an empty plan.
+    /// `None` if all packets pass through.
     state: Option<Box<State>>,
-    faults: Arc<FaultCounter>,
+    counter: Arc<FaultCounter>,
 }
 
 /// Cuts a [`Faulty`] link, and joins it again. While it is cut, all packets are lost.
@@ -77,9 +57,10 @@ impl LinkSwitch {
 struct State {
     rx: Path,
     tx: Path,
-    block: Dice,
-    fail: Dice,
-    fail_with: i32,
+    counter: Arc<FaultCounter>,
+    faults: Faults,
+    /// How often a packet was offered to be sent.
+    offered: u64,
     switch: LinkSwitch,
     /// Packets to be delivered.
     arrived: VecDeque<Packet>,
@@ -89,7 +70,7 @@ struct State {
     drained: bool,
     /// The fate of the packet that the link had no room for. The caller will offer it again.
     decided: Option<Fate>,
-    /// Whether the plan, not the link, denied room for the last packet.
+    /// Whether a fault, not the link, denied room for the last packet.
     denied: bool,
     /// The limits on the length of received and of sent packets.
     rx_limit: Limit,
@@ -101,110 +82,110 @@ struct State {
 }
 
 impl<L: Link> Faulty<L> {
-    /// Applies `plan` to all packets that cross `link` from now on.
-    pub fn new(link: L, plan: FaultPlan) -> Self {
-        let is_none = FaultPlan { seed: plan.seed, ..FaultPlan::default() } == plan;
-        let state = (!is_none).then(|| Box::new(State::new(&plan)));
-        Self { link, state, faults: Arc::default() }
+    /// Impairs all packets that cross `link` from now on. The seed is that of all chance.
+    pub fn new(link: L, impairments: Impairments, seed: u64) -> Self {
+        Self::with_faults(link, impairments, seed, Faults::default())
     }
 
-    /// The links of the shards of a stack, with one plan for all: they count together, and each has an equal share of a rate.
-    ///
-    /// ```
-    /// use platform::{FaultPlan, Faults, Faulty, MemoryLink};
-    ///
-    /// let links = [(); 2].map(|()| MemoryLink::pair(1500, 16).0).into();
-    /// let rx = Faults { rate: Some(10_000_000), ..Faults::default() };
-    /// // Each gets 5 Mbit/s.
-    /// let links = Faulty::of_shards(links, FaultPlan { rx, ..FaultPlan::default() });
-    /// assert_eq!(links.len(), 2);
-    /// ```
-    pub fn of_shards(links: Vec<L>, plan: FaultPlan) -> Vec<Self> {
-        let (shards, faults) = (links.len() as u64, Arc::default());
-        let of_shard = |(seed, link)| {
-            let share = |of: Faults| Faults { rate: of.rate.map(|rate| (rate / shards).max(1)), ..of };
-            let plan = FaultPlan { seed, rx: share(plan.rx), tx: share(plan.tx), ..plan };
-            Self { faults: Arc::clone(&faults), ..Self::new(link, plan) }
+    /// The same, with faults for tests.
+    pub fn with_faults(link: L, impairments: Impairments, seed: u64, faults: Faults) -> Self {
+        let counter = Arc::default();
+        let is_none = !impairments.has_link() && faults == Faults::default();
+        let state = (!is_none).then(|| Box::new(State::new(impairments, seed, faults, Arc::clone(&counter))));
+        Self { link, state, counter }
+    }
+
+    /// The links of the shards of a stack: they count together, and each has an equal share of a rate.
+    pub fn of_shards(links: Vec<L>, impairments: Impairments, seed: u64) -> Vec<Self> {
+        let (shards, counter) = (links.len() as u64, Arc::default());
+        let share = |rate: NonZeroU64| NonZeroU64::new(rate.get() / shards).unwrap_or(NonZeroU64::MIN);
+        let of_shard = Impairments { rate_limit: impairments.rate_limit.map(share), ..impairments };
+        let faulty = |(seed, link)| {
+            let mut faulty = Self::new(link, of_shard, seed);
+            faulty.state.iter_mut().for_each(|state| state.counter = Arc::clone(&counter));
+            Self { counter: Arc::clone(&counter), ..faulty }
         };
-        (plan.seed..).zip(links).map(of_shard).collect()
+        (seed..).zip(links).map(faulty).collect()
     }
 
     /// A switch that cuts the link. Packets may be copied from now on.
     pub fn switch(&mut self) -> LinkSwitch {
-        self.state.get_or_insert_with(|| Box::new(State::new(&FaultPlan::default()))).switch.clone()
+        let counter = &self.counter;
+        let none = || Box::new(State::new(Impairments::default(), 0, Faults::default(), Arc::clone(counter)));
+        self.state.get_or_insert_with(none).switch.clone()
     }
 
-    /// A handle to the counters.
+    /// A handle to the counts.
     pub fn faults(&self) -> Arc<FaultCounter> {
-        Arc::clone(&self.faults)
+        Arc::clone(&self.counter)
     }
 }
 
 impl State {
-    fn new(plan: &FaultPlan) -> Self {
-        let seed = |index: u64| plan.seed.wrapping_mul(10).wrapping_add(index);
+    fn new(link: Impairments, seed: u64, faults: Faults, counter: Arc<FaultCounter>) -> Self {
+        let path = |index: u64| Path::new(link, faults, seed.wrapping_mul(10).wrapping_add(index));
         Self {
-            rx: Path::new(plan.rx, seed(0)),
-            tx: Path::new(plan.tx, seed(3)),
-            block: Dice::new(plan.block, seed(6)),
-            fail: Dice::new(plan.fail, seed(7)),
-            fail_with: plan.fail_with,
+            rx: path(0),
+            tx: path(3),
+            counter,
+            faults,
+            offered: 0,
             switch: LinkSwitch::default(),
             arrived: VecDeque::new(),
             found_empty: false,
             drained: true,
             decided: None,
             denied: false,
-            rx_limit: Limit::new(plan.rx.path_mtu),
-            tx_limit: Limit::new(plan.tx.path_mtu),
-            alarm: (plan.rx.takes_time() || plan.tx.takes_time()).then(Alarm::new),
+            rx_limit: Limit::new(&link),
+            tx_limit: Limit::new(&link),
+            alarm: link.takes_time().then(Alarm::new),
             waiting: None,
         }
     }
 
     /// Decides the fate of a packet that has arrived.
-    fn arrive(&mut self, mut packet: Packet, faults: &FaultCounter) {
+    fn arrive(&mut self, mut packet: Packet) {
         if self.rx_limit.stops(packet.0, &packet.1) {
-            count(&faults.too_big);
+            self.counter.count(|counts| &mut counts.too_big);
             if let Some(error) = self.rx_limit.error(&packet.1) {
                 self.tx.put_back(error);
             }
             return;
         }
-        let fate = self.rx.fate(packet.1.len());
+        let fate = self.rx.fate();
         match if self.switch.is_cut() { Fate::Lose } else { fate } {
-            Fate::Lose => return count(&faults.lost),
+            Fate::Lose => return self.counter.count(|counts| &mut counts.lost),
             Fate::Reorder => {
-                count(&faults.reordered);
+                self.counter.count(|counts| &mut counts.reordered);
                 return self.rx.hold(packet);
             }
             Fate::Duplicate => {
-                count(&faults.duplicated);
-                self.deliver(packet.clone(), faults);
+                self.counter.count(|counts| &mut counts.duplicated);
+                self.deliver(packet.clone());
             }
             Fate::Corrupt => {
-                count(&faults.corrupted);
+                self.counter.count(|counts| &mut counts.corrupted);
                 self.rx.corrupt(&mut packet.1);
             }
             Fate::Pass => {}
         }
-        self.deliver(packet, faults);
+        self.deliver(packet);
         self.rx.overtaken();
-        self.deliver_overtaken(faults);
+        self.deliver_overtaken();
     }
 
     /// Delivers a packet, or queues it until it is due.
-    fn deliver(&mut self, packet: Packet, faults: &FaultCounter) {
+    fn deliver(&mut self, packet: Packet) {
         if self.rx.takes_time() {
-            self.rx.wait(packet, faults);
+            self.rx.wait(packet, &self.counter);
         } else {
             self.arrived.push_back(packet);
         }
     }
 
-    fn deliver_overtaken(&mut self, faults: &FaultCounter) {
+    fn deliver_overtaken(&mut self) {
         while let Some(packet) = self.rx.next_overtaken() {
-            self.deliver(packet, faults);
+            self.deliver(packet);
         }
     }
 
@@ -215,20 +196,20 @@ impl State {
     }
 
     /// Delivers the packets that were held back, if the link was found empty twice in a row or is gone.
-    fn nothing_arrived(&mut self, error: &io::Error, faults: &FaultCounter) {
+    fn nothing_arrived(&mut self, error: &io::Error) {
         if error.kind() == io::ErrorKind::WouldBlock && !self.found_empty {
             self.found_empty = true;
             return;
         }
         self.rx.release();
-        self.deliver_overtaken(faults);
+        self.deliver_overtaken();
     }
 
     /// Sends the packets that were overtaken or are due, as far as the link has room.
-    fn send_due(&mut self, link: &mut impl Link, faults: &FaultCounter) -> io::Result<()> {
+    fn send_due(&mut self, link: &mut impl Link) -> io::Result<()> {
         if self.tx.takes_time() {
             while let Some(packet) = self.tx.next_overtaken() {
-                self.tx.wait(packet, faults);
+                self.tx.wait(packet, &self.counter);
             }
         }
         loop {
@@ -246,27 +227,22 @@ impl State {
         }
     }
 
-    /// Fails if the plan says so, or decides the fate of the packet.
-    fn decide(&mut self, len: usize, faults: &FaultCounter) -> io::Result<Fate> {
-        if self.block.hit(len) {
-            count(&faults.blocked);
+    /// Fails if a fault says so, or decides the fate of the packet.
+    fn decide(&mut self) -> io::Result<Fate> {
+        let number = self.offered;
+        self.offered += 1;
+        if self.faults.block_every.is_some_and(|every| self.offered.is_multiple_of(every)) {
             self.denied = true;
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        if self.fail.hit(len) {
-            count(&faults.failed);
-            return Err(io::Error::from_raw_os_error(self.fail_with));
+        if let Some((_, errno)) = self.faults.fail.filter(|(failing, _)| *failing == number) {
+            return Err(io::Error::from_raw_os_error(errno));
         }
-        let fate = self.tx.fate(len);
+        let fate = self.tx.fate();
         Ok(if self.switch.is_cut() { Fate::Lose } else { fate })
     }
 
-    fn try_recv(
-        &mut self,
-        link: &mut impl Link,
-        buffers: &mut [PacketBuffer],
-        faults: &FaultCounter,
-    ) -> io::Result<usize> {
+    fn try_recv(&mut self, link: &mut impl Link, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
         self.deliver_due();
         if self.arrived.is_empty() {
             let received = link.try_recv(buffers);
@@ -275,11 +251,11 @@ impl State {
                 Ok(count) => {
                     self.found_empty = false;
                     for buffer in &buffers[..count] {
-                        self.arrive((buffer.meta(), buffer.packet().to_vec()), faults);
+                        self.arrive((buffer.meta(), buffer.packet().to_vec()));
                     }
                 }
                 Err(error) => {
-                    self.nothing_arrived(&error, faults);
+                    self.nothing_arrived(&error);
                     if self.arrived.is_empty() {
                         return Err(error);
                     }
@@ -297,57 +273,52 @@ impl State {
         if count == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(count) }
     }
 
-    fn try_send(
-        &mut self,
-        link: &mut impl Link,
-        (meta, slices): (PacketMeta, &[IoSlice<'_>]),
-        faults: &FaultCounter,
-    ) -> io::Result<()> {
+    fn try_send(&mut self, link: &mut impl Link, (meta, slices): (PacketMeta, &[IoSlice<'_>])) -> io::Result<()> {
         let len = packet_len(slices);
-        if self.tx_limit.may_stop(len) && self.stops((meta, slices), faults) {
-            return self.send_due(link, faults);
+        if self.tx_limit.may_stop(len) && self.stops((meta, slices)) {
+            return self.send_due(link);
         }
         let fate = match self.decided.take() {
             Some(fate) => fate,
-            None => self.decide(len, faults)?,
+            None => self.decide()?,
         };
         let copy = || (meta, copy(slices));
         match fate {
-            Fate::Lose => count(&faults.lost),
+            Fate::Lose => self.counter.count(|counts| &mut counts.lost),
             Fate::Reorder => {
                 self.tx.hold(copy());
-                count(&faults.reordered);
+                self.counter.count(|counts| &mut counts.reordered);
             }
             Fate::Corrupt => {
                 let (meta, mut packet) = copy();
                 self.tx.corrupt(&mut packet);
-                self.pass(link, (meta, &[IoSlice::new(&packet)]), fate, faults)?;
-                count(&faults.corrupted);
+                self.pass(link, (meta, &[IoSlice::new(&packet)]), fate)?;
+                self.counter.count(|counts| &mut counts.corrupted);
             }
             Fate::Duplicate => {
-                self.pass(link, (meta, slices), fate, faults)?;
-                if self.pass(link, (meta, slices), fate, faults).is_ok() {
-                    count(&faults.duplicated);
+                self.pass(link, (meta, slices), fate)?;
+                if self.pass(link, (meta, slices), fate).is_ok() {
+                    self.counter.count(|counts| &mut counts.duplicated);
                 }
                 // The packet itself has been sent.
                 self.decided = None;
             }
-            Fate::Pass => self.pass(link, (meta, slices), fate, faults)?,
+            Fate::Pass => self.pass(link, (meta, slices), fate)?,
         }
         if fate != Fate::Lose && fate != Fate::Reorder {
             self.tx.overtaken();
         }
-        self.send_due(link, faults)
+        self.send_due(link)
     }
 
     /// Drops a packet that is too long for the path. Returns whether it was.
     #[cold]
-    fn stops(&mut self, (meta, slices): (PacketMeta, &[IoSlice<'_>]), faults: &FaultCounter) -> bool {
+    fn stops(&mut self, (meta, slices): (PacketMeta, &[IoSlice<'_>])) -> bool {
         let packet = copy(slices);
         if !self.tx_limit.stops(meta, &packet) {
             return false;
         }
-        count(&faults.too_big);
+        self.counter.count(|counts| &mut counts.too_big);
         if let Some(error) = self.tx_limit.error(&packet) {
             self.arrived.push_back(error);
             // The task may already be waiting.
@@ -364,11 +335,10 @@ impl State {
         link: &mut impl Link,
         (meta, slices): (PacketMeta, &[IoSlice<'_>]),
         fate: Fate,
-        faults: &FaultCounter,
     ) -> io::Result<()> {
         if self.tx.takes_time() {
             let was_empty = self.tx.due_at().is_none();
-            self.tx.wait((meta, copy(slices)), faults);
+            self.tx.wait((meta, copy(slices)), &self.counter);
             // The task may already be waiting.
             if was_empty {
                 self.set_alarm(Instant::now());
@@ -378,12 +348,7 @@ impl State {
         link.try_send(meta, slices).inspect_err(|_| self.decided = Some(fate))
     }
 
-    fn poll_readable(
-        &mut self,
-        link: &mut impl Link,
-        cx: &mut Context<'_>,
-        faults: &FaultCounter,
-    ) -> Poll<io::Result<()>> {
+    fn poll_readable(&mut self, link: &mut impl Link, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.deliver_due();
         if !self.arrived.is_empty() || self.rx.holds() || !self.drained {
             return Poll::Ready(Ok(()));
@@ -391,7 +356,7 @@ impl State {
         let readable = link.poll_readable(cx);
         if readable.is_pending() && self.tx.has_packets() {
             self.tx.release();
-            self.send_due(link, faults)?;
+            self.send_due(link)?;
             link.flush()?;
         }
         let now = Instant::now();
@@ -400,7 +365,7 @@ impl State {
             && link.poll_writable(cx)?.is_ready()
         {
             // The link was full and has room now.
-            self.send_due(link, faults)?;
+            self.send_due(link)?;
             link.flush()?;
         }
         // Only a packet that becomes due and an error about a packet that was sent wake the task.
@@ -421,16 +386,11 @@ impl State {
         }
     }
 
-    fn poll_writable(
-        &mut self,
-        link: &mut impl Link,
-        cx: &mut Context<'_>,
-        faults: &FaultCounter,
-    ) -> Poll<io::Result<()>> {
+    fn poll_writable(&mut self, link: &mut impl Link, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if std::mem::take(&mut self.denied) || self.tx.takes_time() {
             return Poll::Ready(Ok(()));
         }
-        self.send_due(link, faults)?;
+        self.send_due(link)?;
         link.poll_writable(cx)
     }
 }
@@ -444,7 +404,7 @@ impl<L: Link> Link for Faulty<L> {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = self.link.capabilities();
         // The receiver has to verify checksums to find corrupted packets.
-        if self.state.as_ref().is_some_and(|state| state.rx.corrupts()) {
+        if self.state.as_ref().is_some_and(|state| state.rx.link.corrupt_ppm > 0) {
             capabilities.checksum.rx = false;
         }
         capabilities
@@ -457,7 +417,7 @@ impl<L: Link> Link for Faulty<L> {
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
         match &mut self.state {
             None => self.link.try_recv(buffers),
-            Some(state) => state.try_recv(&mut self.link, buffers, &self.faults),
+            Some(state) => state.try_recv(&mut self.link, buffers),
         }
     }
 
@@ -468,13 +428,13 @@ impl<L: Link> Link for Faulty<L> {
     fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
         match &mut self.state {
             None => self.link.try_send(meta, slices),
-            Some(state) => state.try_send(&mut self.link, (meta, slices), &self.faults),
+            Some(state) => state.try_send(&mut self.link, (meta, slices)),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         if let Some(state) = &mut self.state {
-            state.send_due(&mut self.link, &self.faults)?;
+            state.send_due(&mut self.link)?;
         }
         self.link.flush()
     }
@@ -482,14 +442,14 @@ impl<L: Link> Link for Faulty<L> {
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.state {
             None => self.link.poll_readable(cx),
-            Some(state) => state.poll_readable(&mut self.link, cx, &self.faults),
+            Some(state) => state.poll_readable(&mut self.link, cx),
         }
     }
 
     fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.state {
             None => self.link.poll_writable(cx),
-            Some(state) => state.poll_writable(&mut self.link, cx, &self.faults),
+            Some(state) => state.poll_writable(&mut self.link, cx),
         }
     }
 }

@@ -5,28 +5,11 @@
 //!
 //! [`Capabilities`] describe a link. Code above this crate reads them instead of checking the operating system.
 //!
-//! Each operating system has a file or folder under `sys/`. One trait in `sys/mod.rs` declares everything that a
-//! system provides. The other modules are the same on all systems: they have the public functions and types, and
-//! call the trait.
-//!
-//! ```
-//! use std::io::IoSlice;
-//!
-//! use platform::{Link, MemoryLink, PacketBuffer, PacketMeta};
-//!
-//! let (mut near, mut far) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
-//! near.try_send(PacketMeta::default(), &[IoSlice::new(b"header"), IoSlice::new(b"payload")])?;
-//! near.flush()?;
-//! let mut buffers = [PacketBuffer::new(far.capabilities().max_packet_len)];
-//! assert_eq!(far.try_recv(&mut buffers)?, 1);
-//! assert_eq!(buffers[0].packet(), b"headerpayload");
-//! # Ok::<(), std::io::Error>(())
-//! ```
+//! Each operating system has a module under `sys/`, of which `sys/mod.rs` picks one. The other modules are the same on all
+//! systems.
 
 mod addresses;
-mod check;
 mod child;
-mod connection;
 mod counted;
 mod device;
 pub mod doctor;
@@ -35,52 +18,50 @@ mod error;
 mod fault;
 #[doc(hidden)]
 pub mod fuzzing;
-mod kernel;
+mod impairments;
 mod link;
 mod memory;
 mod namespace;
 pub mod packet;
 mod process;
 pub mod profile;
-mod signal;
 mod socket;
 mod sys;
+mod tap;
 mod trace;
+pub mod units;
 mod usage;
 #[cfg(unix)]
 mod utun;
 pub mod vnet;
 
-pub use addresses::{Network, NetworkError, host_prefix_len, network_of, validate_host};
+pub use addresses::{Network, host_prefix_len, network_of, validate_host};
 pub use child::{Child, Conversation, End, MAX_OUTPUT, Orders, Printed, read_line};
 pub use counted::{Counted, PacketCounts, Traffic};
-pub use device::{DropCounter, Offload, TunConfig, TunDevice, check_device_node, validate_name};
+pub use device::{DropCounter, Offload, TunConfig, validate_name};
 pub use environment::Environment;
 pub use error::{Cause, Class, Error, Feature};
-pub use fault::{FaultCounter, FaultCounts, FaultPlan, Faults, Faulty, LinkSwitch, PathMtu, Which};
-pub use kernel::{Loopback, enable_forwarding, set_loopback_up};
+pub use fault::{Fate, FaultCounter, FaultCounts, Faults, Faulty, LinkSwitch};
+pub use impairments::{Impairments, Outage};
 pub use link::{Capabilities, Checksum, ChecksumOffload, Link, PacketBuffer, PacketMeta, SegmentationOffload};
 pub use memory::MemoryLink;
-pub use namespace::{
-    Adopted, Interface, InterfaceCounts, Namespace, add_address, add_host_route, add_route, folder_of_thread,
-    interface_counts, interface_is_up, interface_names, set_black_hole,
-};
-pub use process::{
-    ProcessCondition, ProcessEnd, ProcessMeter, allow_open_files, discard, end_with_parent, end_with_this_thread,
-    parallelism, pin_thread, processes_in, processors, return_large_buffers, sharpen_timers, this_program, with_mounts,
-};
-pub use signal::Interrupts;
+pub use namespace::{Adopted, Interface, InterfaceCounts, Loopback, Namespace, add_host_route};
+pub use process::{ProcessCondition, ProcessEnd, ProcessMeter, parallelism, pin_thread};
 pub use socket::{
-    MAX_BYTES_TOGETHER, MAX_DATAGRAMS_TOGETHER, Received, TcpStatistics, bind_to_interface, coalesce_datagrams,
-    default_congestion_control, end_connection, poll_until, recv_datagrams, send_datagrams, set_congestion_control,
-    set_socket_buffers, set_user_timeout, tcp_statistics, unsent,
+    MAX_BYTES_TOGETHER, MAX_DATAGRAMS_TOGETHER, Received, TcpStatistics, end_connection, send_datagrams, unsent,
 };
-pub use trace::{Trace, Traced};
-pub use usage::{
-    Switches, cpu_of_process, cpu_of_thread, peak_rss_bytes, stolen_time, switches_of_process, switches_of_thread,
+pub use sys::{
+    Interrupts, TunDevice, add_address, add_route, allow_open_files, bind_to_interface, check_device_node,
+    coalesce_datagrams, cpu_of_process, cpu_of_thread, default_congestion_control, discard, enable_forwarding,
+    end_with_parent, end_with_this_thread, enter_netns, folder_of_thread, interface_counts, interface_is_up,
+    interface_names, is_local_address, mtu_of_descriptor, peak_rss_bytes, poll_until, processes_in, processors,
+    recv_datagrams, return_large_buffers, set_black_hole, set_congestion_control, set_loopback_up, set_socket_buffers,
+    set_user_timeout, sharpen_timers, stolen_time, switches_of_process, switches_of_thread, tcp_statistics,
+    this_program, with_mounts,
 };
-
-use sys::{Native, System};
+pub use tap::{Tap, Tapped};
+pub use trace::{Trace, Traced, Tracer};
+pub use usage::Switches;
 
 /// Functions that exist on Linux only.
 #[cfg(target_os = "linux")]
@@ -88,52 +69,12 @@ pub mod linux {
     pub use crate::sys::linux::{create_tun, loses_packet};
 }
 
-/// Moves the calling thread into a new network namespace. Threads that it starts from now on are in it too. See
-/// [`netns_supported`].
-///
-/// # Errors
-///
-/// [`Class::Unavailable`] if the system has no namespaces or does not allow them.
-///
-/// # Example
-///
-/// ```no_run
-/// if platform::netns_supported() {
-///     // First in `main`: a process with several threads may not enter a user namespace.
-///     platform::enter_netns()?;
-///     platform::set_loopback_up()?;
-/// }
-/// # Ok::<(), platform::Error>(())
-/// ```
-pub fn enter_netns() -> Result<(), Error> {
-    Native::enter_netns()
-}
-
-/// Whether an interface has this address.
-///
-/// ```
-/// assert!(!platform::is_local_address("192.0.2.1".parse()?));
-/// # Ok::<(), std::net::AddrParseError>(())
-/// ```
-pub fn is_local_address(address: std::net::IpAddr) -> bool {
-    Native::is_local_address(address)
-}
-
-/// The MTU of the TUN device behind a descriptor, in bytes; `None` if there is none, and on Windows.
-///
-/// ```
-/// assert_eq!(platform::mtu_of_descriptor(0), None, "standard input is no device");
-/// ```
-pub fn mtu_of_descriptor(fd: i32) -> Option<u16> {
-    Native::mtu_of_descriptor(fd)
-}
-
 /// Whether a TUN device can offload anything on this system: only on Linux. [`Capabilities`] say whether a device does.
 pub const fn offload_supported() -> bool {
-    Native::OFFLOAD
+    cfg!(target_os = "linux")
 }
 
 /// Whether this system has network namespaces: only Linux does. See [`enter_netns`].
 pub const fn netns_supported() -> bool {
-    Native::NETNS
+    cfg!(target_os = "linux")
 }

@@ -5,19 +5,6 @@ use std::num::NonZeroU16;
 use std::task::{Context, Poll};
 
 /// What a link can do. Data, never assumed from the operating system.
-///
-/// ```
-/// use platform::packet::{IPV4_HEADER_LEN, TCP_HEADER_LEN};
-/// use platform::{Capabilities, Link, MemoryLink};
-///
-/// let (link, _peer) = MemoryLink::offloading_pair(1500, 16);
-/// let Capabilities { mtu, max_packet_len, segmentation, .. } = link.capabilities();
-/// // The MSS of a stack on this link, and the most payload of one packet that it sends.
-/// let headers_len = IPV4_HEADER_LEN + TCP_HEADER_LEN;
-/// let mss = mtu - headers_len;
-/// let payload_len = if segmentation.tcpv4 { max_packet_len - headers_len } else { mss };
-/// assert_eq!((mss, payload_len), (1460, 65_495));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// Largest IP packet, in bytes, that crosses the link in one piece: the MTU of the device.
@@ -100,15 +87,6 @@ impl SegmentationOffload {
 }
 
 /// The state of a packet's transport checksum.
-///
-/// ```
-/// use platform::{Checksum, Link, MemoryLink};
-///
-/// let (link, _peer) = MemoryLink::offloading_pair(1500, 16);
-/// // A stack computes checksums only if the link does not.
-/// let checksum = if link.capabilities().checksum.tx { Checksum::Partial } else { Checksum::Filled };
-/// assert_eq!(checksum, Checksum::Partial);
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Checksum {
     /// The field holds the checksum of the whole segment.
@@ -120,17 +98,6 @@ pub enum Checksum {
 
 /// The data beside a packet: the system-neutral reading of Linux's `struct virtio_net_hdr`
 /// (`include/uapi/linux/virtio_net.h`). The default is a plain packet with a filled checksum.
-///
-/// ```
-/// use std::num::NonZeroU16;
-///
-/// use platform::{Checksum, PacketMeta};
-///
-/// // A super-packet for the link to segment, and a plain packet.
-/// let super_packet = PacketMeta { checksum: Checksum::Partial, gso_size: NonZeroU16::new(1460) };
-/// let plain = PacketMeta::default();
-/// assert!(super_packet.gso_size.is_some() && plain.gso_size.is_none());
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketMeta {
     /// State of the transport checksum.
@@ -140,18 +107,6 @@ pub struct PacketMeta {
 }
 
 /// Room for one received packet.
-///
-/// ```
-/// use platform::{PacketBuffer, PacketMeta};
-///
-/// let mut buffer = PacketBuffer::new(1500);
-/// // A link writes to the storage, and then declares the packet.
-/// buffer.storage_mut()[..4].copy_from_slice(b"data");
-/// buffer.filled(4, PacketMeta::default())?;
-/// // A stack reads the packet.
-/// assert_eq!((buffer.packet(), buffer.meta()), (&b"data"[..], PacketMeta::default()));
-/// # Ok::<(), std::io::Error>(())
-/// ```
 #[derive(Debug)]
 pub struct PacketBuffer {
     storage: Box<[u8]>,
@@ -185,11 +140,7 @@ impl PacketBuffer {
         &mut self.storage
     }
 
-    /// Declares the first `len` bytes of the storage a packet.
-    ///
-    /// # Errors
-    ///
-    /// [`io::ErrorKind::InvalidData`] for a length beyond the storage.
+    /// Declares the first `len` bytes of the storage a packet. Fails for a length beyond the storage.
     pub fn filled(&mut self, len: usize, meta: PacketMeta) -> io::Result<()> {
         if len > self.storage.len() {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "packet longer than its buffer"));
@@ -202,58 +153,15 @@ impl PacketBuffer {
 
 /// One end of a pipe of IP packets.
 ///
-/// Both directions work without blocking: a call that cannot go on returns [`io::ErrorKind::WouldBlock`];
-/// `poll_readable` or `poll_writable` then says when to try again. Every other error means that the link is
-/// gone.
+/// No call blocks: one that cannot go on returns [`io::ErrorKind::WouldBlock`], and `poll_readable` or `poll_writable`
+/// says when to try again. Every other error means that the link is gone.
 ///
-/// Readiness is a promise about the time after a `WouldBlock`. Once `try_recv` has returned it, or has filled fewer buffers
-/// than it was given, `poll_readable` is ready if a packet waits, even if it came before the call; else it wakes
-/// the task when one arrives. A poll may be ready without a packet: the caller then tries, and polls again. A caller that
-/// has seen neither must not wait for `poll_readable`: packets that were there before may never make it ready (Windows
-/// announces a packet once). The same holds for `try_send`, which returns `WouldBlock`, and `poll_writable`.
-///
-/// Each `poll` method remembers the waker of its last call only.
-///
-/// ```
-/// use std::future::poll_fn;
-/// use std::io::{self, ErrorKind, IoSlice};
-///
-/// use platform::{Link, PacketBuffer};
-///
-/// /// Sends every packet back, until the link is gone.
-/// async fn echo(mut link: impl Link) -> io::Result<()> {
-///     let capabilities = link.capabilities();
-///     let mut buffers: Vec<_> =
-///         (0..capabilities.batch).map(|_| PacketBuffer::new(capabilities.max_packet_len)).collect();
-///     loop {
-///         let count = match link.try_recv(&mut buffers) {
-///             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-///                 poll_fn(|cx| link.poll_readable(cx)).await?;
-///                 continue;
-///             }
-///             result => result?,
-///         };
-///         for buffer in &buffers[..count] {
-///             while let Err(error) = link.try_send(buffer.meta(), &[IoSlice::new(buffer.packet())]) {
-///                 if error.kind() != ErrorKind::WouldBlock {
-///                     return Err(error);
-///                 }
-///                 link.flush()?;
-///                 poll_fn(|cx| link.poll_writable(cx)).await?;
-///             }
-///         }
-///         link.flush()?;
-///     }
-/// }
-/// # use std::task::{Context, Waker};
-/// # let (link, mut peer) = platform::MemoryLink::pair(1500, 16);
-/// # peer.try_send(platform::PacketMeta::default(), &[IoSlice::new(b"ping")])?;
-/// # assert!(std::pin::pin!(echo(link)).poll(&mut Context::from_waker(Waker::noop())).is_pending());
-/// # let mut buffers = [PacketBuffer::new(1500)];
-/// # peer.try_recv(&mut buffers)?;
-/// # assert_eq!(buffers[0].packet(), b"ping");
-/// # Ok::<(), io::Error>(())
-/// ```
+/// Readiness is a promise about the time after a `WouldBlock`. Once `try_recv` has returned it, or has filled fewer
+/// buffers than it was given, `poll_readable` is ready if a packet waits, even if it came before the call; else it
+/// wakes the task when one arrives. A poll may be ready without a packet: the caller then tries, and polls again. A
+/// caller that has seen neither must not wait for `poll_readable`: packets that were there before may never make it
+/// ready (Windows announces a packet once). The same holds for `try_send` and `poll_writable`. Each `poll` method
+/// remembers the waker of its last call only.
 pub trait Link: Send + Sync + 'static {
     /// What this link can do. Constant for its lifetime.
     fn capabilities(&self) -> Capabilities;
@@ -298,6 +206,21 @@ pub(crate) fn packet_len(slices: &[IoSlice<'_>]) -> usize {
     slices.iter().map(|slice| slice.len()).sum()
 }
 
+/// Calls `send` with a header in front of the slices of a packet.
+#[cfg(unix)]
+pub(crate) fn with_header<R>(header: &[u8], slices: &[IoSlice<'_>], send: impl FnOnce(&[IoSlice<'_>]) -> R) -> R {
+    // The stacks have a header and a payload, of which lwIP's may lie in a few pieces.
+    let mut all = [IoSlice::new(&[]); 18];
+    all[0] = IoSlice::new(header);
+    match all.get_mut(1..=slices.len()) {
+        Some(rest) => {
+            rest.copy_from_slice(slices);
+            send(&all[..=slices.len()])
+        }
+        None => send(&[&all[..1], slices].concat()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -307,7 +230,7 @@ mod tests {
     use std::task::Waker;
 
     use super::*;
-    use crate::{Counted, FaultPlan, Faults, Faulty, MemoryLink, Traced, Which};
+    use crate::{Counted, Faulty, Impairments, MemoryLink, Traced};
 
     /// A link that announces packets once, as on Windows: to ask for readiness before all were received is a fault.
     struct Once {
@@ -373,12 +296,10 @@ mod tests {
         assert_eq!(receive_all(|link| link, "the link itself"), 160);
         assert_eq!(receive_all(Counted::new, "Counted"), 160);
         assert_eq!(receive_all(|link| Traced::new(link, io::sink()), "Traced"), 160);
-        let faulty = |rx| move |link| Faulty::new(link, FaultPlan { seed: 1, rx, ..FaultPlan::default() });
-        let lose = Faults { lose: Which::OneIn(2), ..Faults::default() };
-        assert!(receive_all(faulty(lose), "Faulty that loses") < 160);
-        let duplicate = Faults { duplicate: Which::OneIn(2), ..Faults::default() };
-        assert!(receive_all(faulty(duplicate), "Faulty that repeats") > 160);
-        let reorder = Faults { reorder: Which::OneIn(3), reorder_by: 3, ..Faults::default() };
-        assert_eq!(receive_all(faulty(reorder), "Faulty that reorders"), 160);
+        let faulty = |impairments| move |link| Faulty::new(link, impairments, 1);
+        let none = Impairments::default();
+        assert!(receive_all(faulty(Impairments { loss_ppm: 500_000, ..none }), "Faulty that loses") < 160);
+        assert!(receive_all(faulty(Impairments { duplicate_ppm: 500_000, ..none }), "Faulty that repeats") > 160);
+        assert_eq!(receive_all(faulty(Impairments { reorder_ppm: 333_333, ..none }), "Faulty that reorders"), 160);
     }
 }

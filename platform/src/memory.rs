@@ -11,24 +11,6 @@ use crate::{Capabilities, Checksum, Link, PacketBuffer, PacketMeta};
 
 /// One end of a bounded pipe of packets in memory. It loses nothing: a full pipe returns `WouldBlock`. After one end
 /// was dropped, the other end receives the packets that are left, and then returns [`io::ErrorKind::BrokenPipe`].
-///
-/// ```
-/// use std::io::{ErrorKind, IoSlice};
-///
-/// use platform::{Link, MemoryLink, PacketBuffer, PacketMeta};
-///
-/// let (mut near, mut far) = MemoryLink::pair(1500, 1);
-/// near.try_send(PacketMeta::default(), &[IoSlice::new(b"one")])?;
-/// let full = near.try_send(PacketMeta::default(), &[IoSlice::new(b"two")]);
-/// assert_eq!(full.unwrap_err().kind(), ErrorKind::WouldBlock);
-///
-/// drop(near);
-/// let mut buffers = [PacketBuffer::new(1500)];
-/// assert_eq!(far.try_recv(&mut buffers)?, 1);
-/// assert_eq!(buffers[0].packet(), b"one");
-/// assert_eq!(far.try_recv(&mut buffers).unwrap_err().kind(), ErrorKind::BrokenPipe);
-/// # Ok::<(), std::io::Error>(())
-/// ```
 #[derive(Debug)]
 pub struct MemoryLink {
     capabilities: Capabilities,
@@ -66,22 +48,6 @@ impl MemoryLink {
     }
 
     /// The two ends of a link with every offload: super-packets and partial checksums pass through.
-    ///
-    /// ```
-    /// use std::io::IoSlice;
-    /// use std::num::NonZeroU16;
-    ///
-    /// use platform::{Checksum, Link, MemoryLink, PacketBuffer, PacketMeta};
-    ///
-    /// let (mut near, mut far) = MemoryLink::offloading_pair(1500, 16);
-    /// assert!(near.capabilities().segmentation.any());
-    /// let meta = PacketMeta { checksum: Checksum::Partial, gso_size: NonZeroU16::new(1460) };
-    /// near.try_send(meta, &[IoSlice::new(&[0; 40]), IoSlice::new(&[0; 4380])])?;
-    /// let mut buffers = [PacketBuffer::new(far.capabilities().max_packet_len)];
-    /// far.try_recv(&mut buffers)?;
-    /// assert_eq!((buffers[0].packet().len(), buffers[0].meta()), (4420, meta));
-    /// # Ok::<(), std::io::Error>(())
-    /// ```
     pub fn offloading_pair(mtu: usize, depth: usize) -> (Self, Self) {
         Self::pair_of(Capabilities::offloading(mtu), depth)
     }
@@ -89,15 +55,6 @@ impl MemoryLink {
     /// The same link with one wake for each batch in both directions, like a device with interrupt moderation:
     /// [`Link::flush`] or a full pipe wakes the reader. A wake for each packet costs more than the packet, and makes
     /// the two ends take turns.
-    ///
-    /// ```
-    /// use platform::MemoryLink;
-    ///
-    /// let (near, far) = MemoryLink::pair(1500, 16);
-    /// // One call is enough for both directions. The sender has to call `flush` at the end of each batch.
-    /// let near = near.moderated();
-    /// # drop((near, far));
-    /// ```
     #[must_use]
     pub fn moderated(self) -> Self {
         for queue in [&self.incoming, &self.outgoing] {
@@ -107,16 +64,6 @@ impl MemoryLink {
     }
 
     /// The two ends of a link with these capabilities. At most `depth` packets wait in each direction.
-    ///
-    /// ```
-    /// use platform::{Capabilities, Link, MemoryLink};
-    ///
-    /// let mut capabilities = Capabilities::plain(1500);
-    /// // The receiver has to verify checksums.
-    /// capabilities.checksum.rx = false;
-    /// let (near, _far) = MemoryLink::pair_of(capabilities, 16);
-    /// assert_eq!(near.capabilities(), capabilities);
-    /// ```
     pub fn pair_of(capabilities: Capabilities, depth: usize) -> (Self, Self) {
         let queue = || Arc::new(Mutex::new(Queue { limit: depth.max(1), ..Queue::default() }));
         let (forth, back) = (queue(), queue());

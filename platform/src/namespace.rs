@@ -1,4 +1,4 @@
-//! Network namespaces other than the calling thread's, and interfaces and routes in them.
+//! Network namespaces other than the calling thread's, and interfaces in them.
 
 use std::io;
 use std::net::IpAddr;
@@ -6,49 +6,29 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
-use crate::sys::{Native, System};
-use crate::{Class, Error, PacketCounts, host_prefix_len};
+use crate::{Class, Error, PacketCounts, host_prefix_len, sys};
 
 type Job = Box<dyn FnOnce() + Send>;
 
 /// A new network namespace, and a thread in it that runs closures. Sockets and processes that this thread creates
 /// stay in the namespace. Dropping this value deletes the namespace, unless something else keeps it alive: a socket,
 /// a process, or a device.
-///
-/// ```no_run
-/// use std::net::TcpListener;
-///
-/// use platform::Namespace;
-///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// platform::enter_netns()?;
-/// let namespace = Namespace::new()?;
-/// namespace.run(platform::set_loopback_up)??;
-/// let listener = namespace.run(|| TcpListener::bind("127.0.0.1:0"))??;
-/// println!("{} in {}", listener.local_addr()?, namespace.path().display());
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug)]
 pub struct Namespace {
     /// `None` ends the thread.
     jobs: Option<mpsc::Sender<Job>>,
     thread: Option<JoinHandle<()>>,
-    /// The thread's folder under `/proc`.
     folder: PathBuf,
 }
 
 impl Namespace {
     /// Creates a namespace. Call [`crate::enter_netns`] before: it gets the right that this needs.
-    ///
-    /// # Errors
-    ///
     /// [`Class::Unavailable`] if the system has no namespaces or does not allow them.
     pub fn new() -> Result<Self, Error> {
         let (jobs, queue) = mpsc::channel::<Job>();
         let (answer, entered) = mpsc::channel();
         let work = move || {
-            let result = Native::enter_netns().map(|()| Native::folder_of_thread());
+            let result = sys::enter_netns().map(|()| sys::folder_of_thread());
             let failed = result.is_err();
             if answer.send(result).is_err() || failed {
                 return;
@@ -62,11 +42,7 @@ impl Namespace {
         Ok(Self { jobs: Some(jobs), thread: Some(thread), folder })
     }
 
-    /// Runs a closure in the namespace, and waits for its result.
-    ///
-    /// # Errors
-    ///
-    /// [`Class::Failed`] if this closure or an earlier one panicked.
+    /// Runs a closure in the namespace, and waits for its result. Fails if this closure or an earlier one panicked.
     pub fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Result<T, Error> {
         let gone = || ended(io::ErrorKind::BrokenPipe.into());
         let (answer, done) = mpsc::channel();
@@ -78,46 +54,8 @@ impl Namespace {
         done.recv().map_err(|_| gone())
     }
 
-    /// Joins the calling thread's network and this one with a pair of interfaces (veth), and sets both up. When this
-    /// returns, packets pass. The near interface has no reverse path filter.
-    ///
-    /// # Errors
-    ///
-    /// [`Class::Unavailable`] if the kernel lacks veth or the IP version, or its settings are read-only, else
-    /// [`Class::Failed`].
-    ///
-    /// # Example
-    ///
-    /// ```no_run
-    /// use platform::{Interface, Namespace};
-    ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// platform::enter_netns()?;
-    /// let namespace = Namespace::new()?;
-    /// let near = Interface {
-    ///     name: "to-far".to_owned(),
-    ///     address: "10.0.1.1".parse()?,
-    ///     prefix_len: 24,
-    ///     route_to: Some("10.0.2.1".parse()?),
-    ///     mtu: 1500,
-    ///     tx_queue_len: None,
-    /// };
-    /// let far = Interface {
-    ///     name: "to-near".to_owned(),
-    ///     address: "10.0.2.1".parse()?,
-    ///     route_to: Some(near.address),
-    ///     ..near.clone()
-    /// };
-    /// namespace.join(&near, &far)?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn join(&self, near: &Interface, far: &Interface) -> Result<(), Error> {
-        Native::join(near, far, self)
-    }
-
     /// The thread's folder under `/proc`. With it, other threads read the counters of the network: see
-    /// [`interface_counts`].
+    /// [`interface_counts`](crate::interface_counts).
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -152,34 +90,7 @@ pub struct InterfaceCounts {
     pub dropped: u64,
 }
 
-/// The counts of an interface in the network of a thread, by the thread's folder under `/proc`. `None` if the system
-/// does not report them.
-///
-/// ```no_run
-/// let counts = platform::interface_counts(&platform::folder_of_thread(), "lo");
-/// println!("{counts:?}");
-/// ```
-pub fn interface_counts(thread: &Path, interface: &str) -> Option<InterfaceCounts> {
-    Native::interface_counts(thread, interface)
-}
-
-/// Whether the link of an interface in the calling thread's network is up.
-pub fn interface_is_up(interface: &str) -> bool {
-    Native::interface_is_up(interface)
-}
-
-/// The names of all interfaces in the network of a thread, by the thread's folder under `/proc`. Empty if the system does
-/// not report them.
-pub fn interface_names(thread: &Path) -> Vec<String> {
-    Native::interface_names(thread)
-}
-
-/// The calling thread's folder under `/proc`, for [`interface_counts`]. Empty on systems other than Linux.
-pub fn folder_of_thread() -> PathBuf {
-    Native::folder_of_thread()
-}
-
-/// The configuration of an existing interface. See [`Namespace::join`] for an example.
+/// The configuration of an existing interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     /// Its name.
@@ -195,17 +106,6 @@ pub struct Interface {
     pub mtu: u16,
     /// How many packets may wait in its queue before the kernel drops packets (`txqueuelen`); `None` to leave it as it is.
     pub tx_queue_len: Option<u32>,
-}
-
-impl Interface {
-    /// Configures the interface of this name in the calling thread's network, and sets its link up.
-    ///
-    /// # Errors
-    ///
-    /// [`Class::Unavailable`] if the kernel lacks the IP version, else [`Class::Failed`].
-    pub fn set_up(&self) -> Result<(), Error> {
-        Native::set_up(self)
-    }
 }
 
 /// A device that another program has made, as it was before [`Interface::adopt`].
@@ -226,55 +126,21 @@ pub struct Adopted {
     pub queues: Option<u32>,
 }
 
-impl Interface {
-    /// Sets up the device of another program, in the calling thread's network: the MTU, and where the program has not
-    /// done it, the address and the link. `route_to` gets a route of its own.
-    ///
-    /// # Errors
-    ///
-    /// [`Class::Unavailable`] if the kernel lacks the IP version, else [`Class::Failed`].
-    pub fn adopt(&self) -> Result<Adopted, Error> {
-        Native::adopt(self)
-    }
+/// The kernel's loopback interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loopback {
+    /// Its name.
+    pub name: String,
+    /// Its MTU, in bytes.
+    pub mtu: usize,
+    /// Whether super-packets and partial checksums cross it.
+    pub offload: bool,
 }
 
-/// Gives an interface of the calling thread's network, which is up, one more address. When this returns, it is in use: the
-/// interface answers for it, and packets to it are delivered.
-///
-/// # Errors
-///
-/// [`Class::Unavailable`] if the kernel lacks the IP version, else [`Class::Failed`].
-pub fn add_address(interface: &str, address: IpAddr, prefix_len: u8) -> Result<(), Error> {
-    Native::add_address(interface, address, prefix_len)
-}
-
-/// Makes an interface of the calling thread's network drop every packet that it should send, or send them again. Its link
-/// stays up, and so do addresses and routes.
-///
-/// # Errors
-///
-/// [`Class::Failed`] if the interface does not exist, or is in that state already.
-pub fn set_black_hole(interface: &str, is_on: bool) -> Result<(), Error> {
-    Native::set_black_hole(interface, is_on)
-}
-
-/// Adds a route to the calling thread's network: all packets to a host go out of an interface.
-///
-/// # Errors
-///
-/// [`Class::Failed`] if the interface does not exist or is down.
+/// Adds a route to the calling thread's network: all packets to a host go out of an interface; see
+/// [`crate::add_route`].
 pub fn add_host_route(interface: &str, host: IpAddr) -> Result<(), Error> {
-    add_route(interface, host, host_prefix_len(host), None)
-}
-
-/// The same for all packets to a network with this prefix length, in bits: 0 is the default route. The packets go to a
-/// gateway that the interface reaches, or else to their destinations.
-///
-/// # Errors
-///
-/// [`Class::Failed`] if the interface does not exist, is down, or does not reach the gateway.
-pub fn add_route(interface: &str, network: IpAddr, prefix_len: u8, gateway: Option<IpAddr>) -> Result<(), Error> {
-    Native::add_route(interface, network, prefix_len, gateway)
+    sys::add_route(interface, host, host_prefix_len(host), None)
 }
 
 #[cfg(test)]
@@ -287,6 +153,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::{add_address, folder_of_thread, interface_counts, set_black_hole};
 
     /// Says that a test cannot run, past the test harness, which would hide it.
     fn skip(test: &str, error: &dyn std::fmt::Display) {

@@ -6,80 +6,16 @@ use std::num::NonZeroU16;
 
 use inferno::flamegraph::{self, Options};
 
-use crate::sys::{Native, Sampler, System};
+pub use crate::sys::Profiler;
 use crate::{Cause, Error};
 
 /// A sample frequency that is high enough for a graph. It is a prime, so that samples do not run in step with work
 /// that repeats at a round frequency. The kernel takes at most one sample a tick (`CONFIG_HZ`, often 250 a second).
 pub const FREQUENCY_HZ: NonZeroU16 = NonZeroU16::new(997).unwrap();
 
-/// Samples the stacks of this process's threads while they use CPU time. A process has at most one profiler at a time.
-/// Only Linux and macOS have one.
-///
-/// Samples are taken in a handler of SIGPROF, and this signal interrupts system calls. The kernel restarts `read(2)`,
-/// `write(2)`, `recv(2)`, `send(2)` and similar calls (`SA_RESTART`), also on a TUN device. It never restarts
-/// `poll(2)`, `epoll_wait(2)`, `select(2)`, `nanosleep(2)`, and calls on a socket with `SO_RCVTIMEO` or `SO_SNDTIMEO`
-/// (`signal(7)`): these fail with `EINTR`, and the caller has to call again. tokio, [`std::thread::sleep`], and the
-/// locks and channels of std do so. A plain [`Read::read`](std::io::Read::read) of a socket with a timeout does not.
-///
-/// Samples cost time, so do not trust the throughput of a run with a profile.
-///
-/// ```no_run
-/// use std::fs::File;
-///
-/// use platform::profile::{FREQUENCY_HZ, Profiler};
-///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let profiler = Profiler::start(FREQUENCY_HZ)?;
-/// // The work to look at.
-/// profiler.finish("my run", File::create("run.svg")?)?;
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Debug)]
-pub struct Profiler(<Native as System>::Sampler);
-
-impl Profiler {
-    /// Starts to take samples: `frequency_hz` samples for each second of CPU time; see [`FREQUENCY_HZ`]. It first reads
-    /// the debug information of this program, which takes up to a second, so call it before the run begins.
-    ///
-    /// # Errors
-    ///
-    /// [`crate::Class::Unavailable`] on other systems, [`crate::Class::Failed`] if another profiler is running.
-    pub fn start(frequency_hz: NonZeroU16) -> Result<Self, Error> {
-        Sampler::start(frequency_hz).map(Self)
-    }
-
-    /// Stops the samples and writes the flame graph of all threads. At the bottom of the graph are the names of the
-    /// threads. Resolving the names of functions takes a second and some memory.
-    ///
-    /// # Errors
-    ///
-    /// [`crate::Class::Failed`] if there is no sample, because no CPU time was used, or if the graph cannot be written.
-    pub fn finish(self, title: &str, out: impl Write) -> Result<(), Error> {
-        let folded = self.0.finish()?;
-        flame_graph(folded.as_bytes(), title, out)
-    }
-}
-
 /// Writes the flame graph of folded stacks. Each stack is a line: its functions, the outermost first, separated by
-/// semicolons, then a space and the number of samples. A function has the same colour in every graph.
-///
-/// # Errors
-///
-/// [`crate::Class::Failed`] if no line ends with a number, or if the graph cannot be written.
-///
-/// # Example
-///
-/// ```
-/// use platform::profile::flame_graph;
-///
-/// let folded = "main;run;read 30\nmain;run;write 10\n";
-/// let mut svg = Vec::new();
-/// flame_graph(folded.as_bytes(), "my run", &mut svg)?;
-/// assert!(String::from_utf8_lossy(&svg).contains("<title>read (30 samples, 75.00%)</title>"));
-/// # Ok::<(), platform::Error>(())
-/// ```
+/// semicolons, then a space and the number of samples. A function has the same colour in every graph. Fails if no line
+/// ends with a number, or the graph cannot be written.
 pub fn flame_graph(folded: impl BufRead, title: &str, out: impl Write) -> Result<(), Error> {
     let mut options = Options::default();
     title.clone_into(&mut options.title);

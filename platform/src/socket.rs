@@ -1,127 +1,49 @@
-//! Sockets of the kernel: their statistics, their options, and several datagrams in one system call.
+//! Sockets of the kernel: their statistics, and several datagrams in one system call.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use mio::{Events, Poll};
 use socket2::Socket;
 
-pub use crate::connection::{Received, TcpStatistics};
 use crate::packet::{IPV6_HEADER_LEN, UDP_HEADER_LEN};
-use crate::sys::{Native, System};
+use crate::sys;
 
-/// Waits for events until exactly `end`. [`Poll::poll`] alone may wait up to a millisecond longer: it counts in whole
-/// milliseconds on Linux (`epoll_wait(2)`) and Windows (`GetQueuedCompletionStatusEx`). This waits to the microsecond on
-/// Linux, for one more system call, and on macOS. On Windows it is [`Poll::poll`].
-///
-/// On Linux a wait ends up to 50 microseconds late, unless the thread has called [`sharpen_timers`](crate::sharpen_timers).
-///
-/// ```
-/// use std::time::{Duration, Instant};
-///
-/// let (mut poll, mut events) = (mio::Poll::new()?, mio::Events::with_capacity(1));
-/// let end = Instant::now() + Duration::from_micros(300);
-/// platform::poll_until(&mut poll, &mut events, end)?;
-/// assert!(events.is_empty() && Instant::now() >= end);
-/// # Ok::<(), std::io::Error>(())
-/// ```
-///
-/// # Errors
-///
-/// Those of [`Poll::poll`], for example [`io::ErrorKind::Interrupted`].
-pub fn poll_until(poll: &mut Poll, events: &mut Events, end: Instant) -> io::Result<()> {
-    Native::poll_until(poll, events, end)
+/// The kernel's statistics of a connection. A value is `None` if the kernel does not report it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpStatistics {
+    /// Segments that the kernel retransmitted. Not on Windows.
+    pub retransmits: Option<u64>,
+    /// Smoothed round-trip time. On macOS in whole milliseconds, and `None` if it is less than one.
+    pub rtt: Option<Duration>,
+    /// Smallest recent round-trip time (Linux), or the smallest of the whole connection (Windows). Not on macOS.
+    pub min_rtt: Option<Duration>,
+    /// Congestion window, in bytes.
+    pub congestion_window_bytes: Option<u64>,
+    /// Window that the other end advertises, in bytes. On Linux since 5.4.
+    pub send_window_bytes: Option<u64>,
+    /// Window that this end advertises, in bytes. On Linux since 6.2.
+    pub receive_window_bytes: Option<u64>,
+}
+
+/// Datagrams that one call has received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Bytes in the buffer: one datagram, or several of one sender, back to back.
+    pub len: usize,
+    /// Payload of each datagram, in bytes. The last may be shorter.
+    pub segment_len: usize,
+    /// The sender.
+    pub from: Option<SocketAddr>,
 }
 
 /// Shuts a connection down in both directions. This ends every read and write that another thread is waiting in: they
 /// fail, or return as if the peer had closed the connection.
-///
-/// On Windows, `shutdown` does not wake them, so they are cancelled (`CancelIoEx`).
-///
-/// ```
-/// use std::io::Read;
-/// use std::net::{TcpListener, TcpStream};
-/// use std::thread;
-///
-/// let listener = TcpListener::bind("127.0.0.1:0")?;
-/// let socket = TcpStream::connect(listener.local_addr()?)?;
-/// let mut reader = socket.try_clone()?;
-/// let waiting = thread::spawn(move || reader.read(&mut [0]));
-/// platform::end_connection(&socket);
-/// assert!(matches!(waiting.join(), Ok(Ok(0) | Err(_))));
-/// # Ok::<(), std::io::Error>(())
-/// ```
 pub fn end_connection(socket: &TcpStream) {
     // It fails only for a socket that is not connected, which needs no shutdown.
     let _unconnected = socket.shutdown(Shutdown::Both);
-    Native::cancel_io(socket);
-}
-
-/// The kernel's statistics of a connection at this moment.
-///
-/// ```
-/// use std::net::{TcpListener, TcpStream};
-///
-/// let listener = TcpListener::bind("127.0.0.1:0")?;
-/// let socket = TcpStream::connect(listener.local_addr()?)?;
-/// let statistics = platform::tcp_statistics(&socket);
-/// println!("{:?} retransmits, {:?} round trip", statistics.retransmits, statistics.rtt);
-/// # Ok::<(), std::io::Error>(())
-/// ```
-pub fn tcp_statistics(socket: &TcpStream) -> TcpStatistics {
-    Native::tcp_statistics(socket).unwrap_or_default()
-}
-
-/// The congestion control of new sockets. Only Linux reports it.
-pub fn default_congestion_control() -> Option<String> {
-    Native::default_congestion_control()
-}
-
-/// Chooses a socket's congestion control by name.
-///
-/// # Errors
-///
-/// [`io::ErrorKind::Unsupported`] on a system without a choice, `NotFound` for an algorithm that the kernel does not
-/// have, `PermissionDenied` for one that only root may choose.
-///
-/// # Example
-///
-/// ```no_run
-/// let socket = std::net::TcpStream::connect("192.0.2.1:80")?;
-/// platform::set_congestion_control(&socket2::SockRef::from(&socket), "reno")?;
-/// # Ok::<(), std::io::Error>(())
-/// ```
-pub fn set_congestion_control(socket: &Socket, name: &str) -> io::Result<()> {
-    Native::set_congestion_control(socket, name)
-}
-
-/// Makes a socket send through an interface, whatever the routes are. So its packets bypass a TUN device that the
-/// routes lead to. Call it before the socket is connected.
-///
-/// # Errors
-///
-/// [`io::ErrorKind::NotFound`] or another error of the system if no interface has the name, `PermissionDenied`, and
-/// `Unsupported` on systems other than Linux, macOS and Windows.
-///
-/// # Example
-///
-/// ```no_run
-/// use std::net::{SocketAddr, TcpStream};
-///
-/// use socket2::{Domain, Socket, Type};
-///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let server: SocketAddr = "192.0.2.1:80".parse()?;
-/// let socket = Socket::new(Domain::for_address(server), Type::STREAM, None)?;
-/// platform::bind_to_interface(&socket, "eth0", server.is_ipv6())?;
-/// socket.connect(&server.into())?;
-/// let stream = TcpStream::from(socket);
-/// # Ok(())
-/// # }
-/// ```
-pub fn bind_to_interface(socket: &Socket, interface: &str, ipv6: bool) -> io::Result<()> {
-    Native::bind_to_interface(socket, interface, ipv6)
+    #[cfg(windows)]
+    sys::cancel_io(socket);
 }
 
 /// The most datagrams of one call of [`send_datagrams`], and of one UDP super-packet: Linux' `UDP_MAX_SEGMENTS`, which is
@@ -131,39 +53,9 @@ pub const MAX_DATAGRAMS_TOGETHER: usize = 64;
 /// The most bytes of their payloads. Over IPv4 there would be room for 20 more.
 pub const MAX_BYTES_TOGETHER: usize = 65_535 - IPV6_HEADER_LEN - UDP_HEADER_LEN;
 
-/// Gives a socket a receive and a send buffer of so many bytes. On Linux without root's rights in the socket's network, they
-/// are at most as large as the system allows all users.
-///
-/// # Errors
-///
-/// The system's own.
-pub fn set_socket_buffers(socket: &Socket, bytes: usize) -> io::Result<()> {
-    Native::set_socket_buffers(socket, bytes)
-}
-
-/// Makes a connection fail with [`io::ErrorKind::TimedOut`] if sent data stays unacknowledged for this long, or the peer's
-/// window closed. Connections of a listener inherit it (`TCP_USER_TIMEOUT` of `tcp(7)`, RFC 5482).
-///
-/// # Errors
-///
-/// [`io::ErrorKind::Unsupported`] on systems other than Linux.
-pub fn set_user_timeout(socket: &Socket, timeout: Duration) -> io::Result<()> {
-    Native::set_user_timeout(socket, timeout)
-}
-
-/// Lets [`recv_datagrams`] return several datagrams at once (`UDP_GRO`). Returns `true` on Linux 5.0 and newer. Then no other
-/// call may receive from the socket, because it would not say how long each datagram is.
-pub fn coalesce_datagrams(socket: &Socket) -> bool {
-    Native::coalesce_datagrams(socket)
-}
-
-/// Sends datagrams that lie back to back in `payloads`, each of `segment_len` bytes; the last may be shorter. Returns the
-/// bytes of the datagrams that were sent. One call sends up to [`MAX_DATAGRAMS_TOGETHER`] on Linux 4.18 and newer
-/// (`UDP_SEGMENT`), and one elsewhere. A connected socket has no `to`.
-///
-/// # Errors
-///
-/// As for `sendto`; none of the datagrams was sent. [`io::ErrorKind::InvalidInput`] if `segment_len` is 0 and there are payloads.
+/// Sends datagrams that lie back to back in `payloads`, each of `segment_len` bytes; the last may be shorter. Returns
+/// the bytes of the datagrams that were sent. One call sends up to [`MAX_DATAGRAMS_TOGETHER`] on Linux 4.18 and newer
+/// (`UDP_SEGMENT`), and one elsewhere. A connected socket has no `to`. If it fails, as `sendto` does, none was sent.
 pub fn send_datagrams(
     socket: &Socket,
     to: Option<SocketAddr>,
@@ -173,7 +65,7 @@ pub fn send_datagrams(
     if segment_len == 0 && !payloads.is_empty() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "datagrams without a length"));
     }
-    Native::send_datagrams(socket, to, payloads, segment_len)
+    sys::send_together(socket, to, payloads, segment_len)
 }
 
 /// Names the error of a datagram that was not sent: [`io::ErrorKind::WouldBlock`] if there is no room for it, and
@@ -194,15 +86,6 @@ pub fn unsent(error: io::Error) -> io::Error {
     }
 }
 
-/// Receives a datagram, or several if [`coalesce_datagrams`] allows it: a buffer of 65,535 bytes holds any.
-///
-/// # Errors
-///
-/// As for `recvfrom`.
-pub fn recv_datagrams(socket: &Socket, buffer: &mut [u8]) -> io::Result<Received> {
-    Native::recv_datagrams(socket, buffer)
-}
-
 #[cfg(test)]
 mod datagram_tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -213,6 +96,7 @@ mod datagram_tests {
     use socket2::SockRef;
 
     use super::*;
+    use crate::{coalesce_datagrams, recv_datagrams};
 
     /// Lengths that fill calls and segments to the end, and those that do not; and an empty datagram.
     #[test]
@@ -258,6 +142,7 @@ mod tests {
     use socket2::SockRef;
 
     use super::*;
+    use crate::{set_congestion_control, tcp_statistics};
 
     #[test]
     fn a_fresh_connection_has_no_retransmission_and_knows_reno() {

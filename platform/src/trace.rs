@@ -2,11 +2,10 @@
 
 use std::io::{self, IoSlice, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
 use std::time::SystemTime;
 
 use crate::link::packet_len;
-use crate::{Capabilities, Link, PacketBuffer, PacketMeta};
+use crate::{PacketBuffer, Tap, Tapped};
 
 /// The magic number of a file with timestamps in nanoseconds.
 const MAGIC: u32 = 0xa1b2_3c4d;
@@ -16,34 +15,16 @@ const SNAPLEN: u32 = 256 << 10;
 /// `LINKTYPE_RAW`: the packet begins with its IP header.
 const LINKTYPE: u32 = 101;
 
-/// A [`Link`] that wraps another link and writes every packet of both directions to `W`, as a pcap file
-/// (draft-ietf-opsawg-pcap) for Wireshark or tcpdump.
+/// A [`Link`](crate::Link) that wraps another link and writes every packet of both directions to `W`, as a pcap file
+/// (draft-ietf-opsawg-pcap) for Wireshark or tcpdump. Super-packets are written as they are.
 ///
-/// The packets of a link with offload are written unchanged: super-packets, with partial checksums.
-///
-/// An error of the writer ends the trace, but not the link; [`Trace::take_error`] returns it. Use an
-/// [`io::BufWriter`]: it is flushed when the link is dropped.
-///
-/// ```
-/// use std::io::IoSlice;
-///
-/// use platform::{Link, MemoryLink, PacketMeta, Traced};
-///
-/// // A file, in a real program: `BufWriter::new(File::create("link.pcap")?)`.
-/// let file = Vec::new();
-/// let (link, _peer) = MemoryLink::pair(1500, 16);
-/// let mut link = Traced::new(link, file);
-/// let trace = link.trace();
-/// link.try_send(PacketMeta::default(), &[IoSlice::new(b"a packet")])?;
-/// drop(link);
-/// assert!(trace.take_error().is_none(), "the trace is complete");
-/// # Ok::<(), std::io::Error>(())
-/// ```
+/// An error of the writer ends the trace, but not the link; [`Trace::take_error`] returns it. Use an [`io::BufWriter`]:
+/// it is flushed when the link is dropped.
+pub type Traced<L, W> = Tapped<L, Tracer<W>>;
+
+/// The tap of a [`Traced`] link.
 #[derive(Debug)]
-pub struct Traced<L, W: Write + Send + 'static> {
-    link: L,
-    trace: Trace<W>,
-}
+pub struct Tracer<W: Write>(Trace<W>);
 
 /// The state of the trace of a [`Traced`] link. Any thread can read it.
 #[derive(Debug)]
@@ -56,23 +37,35 @@ struct State<W> {
     error: Option<io::Error>,
 }
 
-impl<L: Link, W: Write + Send + 'static> Traced<L, W> {
+impl<L, W: Write> Traced<L, W> {
     /// Writes all packets of `link` from now on.
     pub fn new(link: L, writer: W) -> Self {
         let trace = Trace(Arc::new(Mutex::new(State { writer: Some(writer), error: None })));
         trace.write(|writer| writer.write_all(&file_header()));
-        Self { link, trace }
+        Self { link, tap: Tracer(trace) }
     }
 
     /// A handle to the state of the trace.
     pub fn trace(&self) -> Trace<W> {
-        Trace(Arc::clone(&self.trace.0))
+        Trace(Arc::clone(&self.tap.0.0))
     }
 }
 
-impl<L, W: Write + Send + 'static> Drop for Traced<L, W> {
+impl<W: Write + Send + 'static> Tap for Tracer<W> {
+    fn received(&self, packets: &[PacketBuffer]) {
+        for buffer in packets {
+            self.0.packet(&[IoSlice::new(buffer.packet())]);
+        }
+    }
+
+    fn sent(&self, slices: &[IoSlice<'_>]) {
+        self.0.packet(slices);
+    }
+}
+
+impl<W: Write> Drop for Tracer<W> {
     fn drop(&mut self) {
-        self.trace.write(Write::flush);
+        self.0.write(Write::flush);
     }
 }
 
@@ -98,9 +91,9 @@ impl<W: Write> Trace<W> {
         }
     }
 
-    fn packet(&self, len: usize, slices: &[IoSlice<'_>]) {
+    fn packet(&self, slices: &[IoSlice<'_>]) {
         self.write(|writer| {
-            writer.write_all(&packet_header(len))?;
+            writer.write_all(&packet_header(packet_len(slices)))?;
             slices.iter().try_for_each(|slice| writer.write_all(slice))
         });
     }
@@ -126,52 +119,12 @@ fn packet_header(len: usize) -> [u8; 16] {
     header
 }
 
-impl<L: Link, W: Write + Send + 'static> Link for Traced<L, W> {
-    fn capabilities(&self) -> Capabilities {
-        self.link.capabilities()
-    }
-
-    fn enable_udp_segmentation(&mut self) -> bool {
-        self.link.enable_udp_segmentation()
-    }
-
-    fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
-        let count = self.link.try_recv(buffers)?;
-        for buffer in &buffers[..count] {
-            self.trace.packet(buffer.packet().len(), &[IoSlice::new(buffer.packet())]);
-        }
-        Ok(count)
-    }
-
-    fn has_passed_on(&mut self) -> bool {
-        self.link.has_passed_on()
-    }
-
-    fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
-        self.link.try_send(meta, slices)?;
-        self.trace.packet(packet_len(slices), slices);
-        Ok(())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.link.flush()
-    }
-
-    fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.link.poll_readable(cx)
-    }
-
-    fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.link.poll_writable(cx)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
     use super::*;
-    use crate::MemoryLink;
+    use crate::{Link, MemoryLink, PacketMeta};
 
     /// A file of limited size that outlives its writer.
     #[derive(Clone, Debug)]

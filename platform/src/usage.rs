@@ -1,34 +1,12 @@
-//! CPU time and memory of this process.
+//! Context switches.
 
 use std::iter::Sum;
 use std::ops::Add;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::sys::{Native, System};
-
-/// CPU time, user and system, of all threads of this process so far. `None` if the system does not report it. For
-/// threads that run on other processors, Linux counts only the time up to their last tick.
-///
-/// ```
-/// let before = platform::cpu_of_process();
-/// // The work to measure.
-/// let spent = platform::cpu_of_process().zip(before).map(|(after, before)| after - before);
-/// println!("{spent:?}");
-/// ```
-pub fn cpu_of_process() -> Option<Duration> {
-    Native::cpu_of_process()
-}
-
-/// CPU time, user and system, of the calling thread so far. `None` if the system does not report it.
-pub fn cpu_of_thread() -> Option<Duration> {
-    Native::cpu_of_thread()
-}
-
 /// How often threads have given up a processor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
 pub struct Switches {
     /// How often a thread has waited (voluntary context switches), which is how often it was woken up.
     pub waits: u64,
@@ -69,39 +47,13 @@ impl Sum for Switches {
     }
 }
 
-/// The context switches of all threads of this process so far. `None` if the system does not report them.
-///
-/// ```
-/// let before = platform::switches_of_process();
-/// // The work to measure.
-/// let made = platform::switches_of_process().zip(before).map(|(after, before)| after.since(before));
-/// println!("{made:?}");
-/// ```
-pub fn switches_of_process() -> Option<Switches> {
-    Native::switches_of_process()
-}
-
-/// The context switches of the calling thread so far. `None` if the system does not report them; only Linux does.
-pub fn switches_of_thread() -> Option<Switches> {
-    Native::switches_of_thread()
-}
-
-/// The largest resident set of this process so far, in bytes. `None` if the system does not report it.
-pub fn peak_rss_bytes() -> Option<u64> {
-    Native::peak_rss_bytes()
-}
-
-/// How long the host has taken the processors from this virtual machine since it started (steal time), as the mean of
-/// all processors. In one second it grows by at most one second. `None` if the system does not report it.
-pub fn stolen_time() -> Option<Duration> {
-    Native::stolen_time()
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-    use super::*;
+    use std::time::Duration;
+
+    use crate::{cpu_of_process, cpu_of_thread, peak_rss_bytes};
 
     #[test]
     fn a_busy_thread_costs_time_to_itself_and_to_the_process() {
@@ -113,16 +65,6 @@ mod tests {
             sum = std::hint::black_box(sum.wrapping_add(1));
         }
         assert!(cpu_of_process().unwrap() >= process + Duration::from_millis(20), "{sum}");
-    }
-
-    #[cfg(target_os = "linux")]
-    #[test]
-    fn a_thread_that_sleeps_is_switched_and_so_is_its_process() {
-        let (process, thread) = (switches_of_process().unwrap(), switches_of_thread().unwrap());
-        (0..3).for_each(|_| std::thread::sleep(Duration::from_millis(1)));
-        assert!(switches_of_thread().unwrap().since(thread).waits >= 3);
-        assert!(switches_of_process().unwrap().since(process).waits >= 3);
-        assert_eq!(process.since(process), Switches::default());
     }
 
     #[test]

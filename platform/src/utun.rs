@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use portable_atomic::AtomicU64;
 
-use crate::link::packet_len;
+use crate::link::{packet_len, with_header};
 use crate::{PacketBuffer, PacketMeta};
 
 /// Length of the address family in front of each packet, in bytes. The family is in network byte order
@@ -22,10 +22,6 @@ const FAMILIES: [(u8, u32); 2] = [(4, 2), (6, 30)];
 
 /// The most packets that one call receives.
 pub(crate) const BATCH: usize = 32;
-
-/// The most slices that are sent without an allocation. The stacks have a header and a payload; the payload of lwIP
-/// may be in a few pieces.
-const SLICES: usize = 15;
 
 /// The system calls of a utun socket that never block.
 pub trait Calls {
@@ -98,7 +94,7 @@ impl Packets {
     /// As `Link::try_send`. If the kernel has no memory, the packet is lost, as in a network. The socket stays
     /// writable, so there is nothing to wait for.
     pub fn try_send(&self, calls: &impl Calls, slices: &[IoSlice<'_>]) -> io::Result<()> {
-        match send(calls, slices) {
+        match with_header(&family(slices)?, slices, |all| calls.send(all)) {
             Ok(sent) if sent == FAMILY_LEN + packet_len(slices) => Ok(()),
             Ok(_) => Err(io::Error::new(io::ErrorKind::WriteZero, "the TUN device took only a part of a packet")),
             Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
@@ -140,19 +136,6 @@ fn family(slices: &[IoSlice<'_>]) -> io::Result<[u8; FAMILY_LEN]> {
     let version = slices.iter().find_map(|slice| slice.first()).map(|byte| byte >> 4);
     let family = FAMILIES.iter().find(|(of, _)| version == Some(*of)).map(|(_, family)| family.to_be_bytes());
     family.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "neither an IPv4 nor an IPv6 packet"))
-}
-
-fn send(calls: &impl Calls, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-    let family = family(slices)?;
-    if slices.len() > SLICES {
-        // No stack sends this many slices, so the allocation does not matter.
-        let all: Vec<_> = [IoSlice::new(&family)].into_iter().chain(slices.iter().copied()).collect();
-        return calls.send(&all);
-    }
-    let mut vector = [IoSlice::new(&[]); 1 + SLICES];
-    vector[0] = IoSlice::new(&family);
-    vector[1..=slices.len()].copy_from_slice(slices);
-    calls.send(&vector[..=slices.len()])
 }
 
 #[cfg(test)]

@@ -1,26 +1,23 @@
-//! Linux's `struct virtio_net_hdr` and the super-packets behind it: pure functions over slices.
-//!
-//! A TUN with `IFF_VNET_HDR` puts ten bytes in front of every packet
-//! (`include/uapi/linux/virtio_net.h`), in the byte order of the machine:
+//! Linux's `struct virtio_net_hdr` and the super-packets behind it: pure functions over slices. A TUN with
+//! `IFF_VNET_HDR` puts ten bytes in front of every packet (`include/uapi/linux/virtio_net.h`), in the byte order of the
+//! machine:
 //!
 //! | offset | field | here |
 //! |---|---|---|
-//! | 0 | `flags` | `NEEDS_CSUM`: the checksum is partial, the sum of the pseudo-header alone. `DATA_VALID`: the kernel has verified it. Neither: nobody has |
+//! | 0 | `flags` | `NEEDS_CSUM`: the checksum is partial. `DATA_VALID`: the kernel has verified it. Neither: nobody has |
 //! | 1 | `gso_type` | none, TCP over IPv4, TCP over IPv6, or UDP |
 //! | 2 | `hdr_len` | IP and TCP or UDP header, in bytes |
 //! | 4 | `gso_size` | payload of each segment or datagram, in bytes |
 //! | 6 | `csum_start` | where the sum begins: the TCP or UDP header |
 //! | 8 | `csum_offset` | where the sum goes, from there on: 16, or UDP's 6 |
 //!
-//! The device is not trusted: [`read`] reads nothing beyond the packet, and refuses a header that contradicts
-//! it. It is lenient where the kernel is, for old guests: `hdr_len` is a hint, `DATA_VALID` beside a partial
-//! checksum is no contradiction, and a super-packet of one segment is a packet
-//! (`include/linux/virtio_net.h`, `virtio_net_hdr_to_skb`). IPv6 extension headers are no obstacle: `csum_start`
-//! says where TCP begins, and the kernel's segmentation skips them too (`net/ipv6/ip6_offload.c`,
-//! `ipv6_gso_segment`).
+//! The device is not trusted: [`read`] reads nothing beyond the packet, and refuses a header that contradicts it. It is
+//! lenient where the kernel is, for old guests: `hdr_len` is a hint, `DATA_VALID` beside a partial checksum is no
+//! contradiction, and a super-packet of one segment is a packet (`include/linux/virtio_net.h`,
+//! `virtio_net_hdr_to_skb`).
 //!
-//! [`split()`] and [`SuperPacket`] do in software the work of a device that offloads: they cut a super-packet
-//! into segments, and join segments into one.
+//! [`split()`] and [`SuperPacket`] do in software the work of a device that offloads: they cut a super-packet into
+//! segments, and join segments into one.
 
 mod coalesce;
 #[cfg(test)]
@@ -29,6 +26,7 @@ mod split;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::num::NonZeroU16;
 
 pub use self::coalesce::SuperPacket;
@@ -55,102 +53,53 @@ const MAX_DATAGRAMS: usize = 128;
 const GSO_ECN: u8 = 0x80;
 
 /// Why a packet, or the header in front of it, is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Malformed {
     /// Shorter than its headers, or than the length in them.
-    #[error("the packet is shorter than its headers say")]
     Truncated,
     /// Longer than its IP header says.
-    #[error("the packet is longer than its IP header says")]
     Oversized,
     /// Neither IPv4 nor IPv6.
-    #[error("the packet is of no IP version")]
     Version,
     /// The checksum's place is not within the packet.
-    #[error("the checksum would lie beyond the packet")]
     ChecksumBeyondPacket,
     /// The checksum's place is not the place where TCP or UDP has it.
-    #[error("the checksum would lie where TCP or UDP has none")]
     ChecksumElsewhere,
     /// A partial checksum of a packet that is not TCP or UDP.
-    #[error("the checksum to be done is neither TCP's nor UDP's")]
     ChecksumUnknown,
     /// A checksum that nobody had verified, and that is wrong.
-    #[error("the checksum is wrong")]
     Checksum,
     /// A super-packet with segments of 0 bytes.
-    #[error("the super-packet has segments of no bytes")]
     NoSegmentSize,
     /// A super-packet of an unknown type, or one whose headers are not of the type.
-    #[error("the super-packet is not of the type that it says")]
     SegmentationType,
     /// A UDP super-packet of more datagrams than Linux makes.
-    #[error("the super-packet has too many datagrams")]
     TooManyDatagrams,
     /// A super-packet with a filled checksum: each of its segments needs another.
-    #[error("the super-packet has a checksum of its own")]
     SegmentationWithoutChecksum,
 }
 
-/// Completes a checksum that is [`Checksum::Partial`], of TCP or UDP, for a receiver that verifies it.
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a malformed packet: {self:?}")
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+/// Completes a checksum that is [`Checksum::Partial`], of TCP or UDP, for a receiver that verifies it. A packet that is
+/// refused is left unchanged.
 ///
 /// The sum of the pseudo-header is taken from the field, as the kernel takes it (`net/core/dev.c`,
-/// `skb_checksum_help`): if the sender left another value there, the checksum is wrong, and the receiver
-/// sees it.
-///
-/// # Errors
-///
-/// [`Malformed`] if the packet's length is not the one in its header, or it is not TCP or UDP; it is then left
-/// unchanged.
-///
-/// # Example
-///
-/// ```
-/// use platform::Checksum;
-/// use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders};
-/// use platform::vnet::complete_checksum;
-///
-/// let headers = TcpHeaders::new("10.0.0.1:7".parse()?, "10.0.0.2:80".parse()?).ok_or("two IP versions")?;
-/// let write = |checksum| {
-///     let mut packet = [0; MAX_HEADERS_LEN];
-///     let len = headers.write(TcpFields::default(), &[], &[], checksum, &mut packet);
-///     packet[..len].to_vec()
-/// };
-/// let mut packet = write(Checksum::Partial);
-/// complete_checksum(&mut packet)?;
-/// assert_eq!(packet, write(Checksum::Filled));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+/// `skb_checksum_help`): if the sender left another value there, the checksum is wrong, and the receiver sees it.
 pub fn complete_checksum(packet: &mut [u8]) -> Result<(), Malformed> {
     check_length(packet)?;
     if fill_checksum(packet) { Ok(()) } else { Err(Malformed::ChecksumUnknown) }
 }
 
-/// Reads the header in front of a packet from a device.
-///
-/// A super-packet of one segment is reported as a plain packet, as the kernel treats it.
-///
-/// # Errors
-///
-/// See [`Malformed`]. `hdr_len` is ignored: it is a hint for allocation (`virtio_net.h`). This is stricter than
-/// the kernel in one respect: the checksum has to lie where TCP or UDP has it, because a [`PacketMeta`] names no
-/// place. So a partial checksum inside a tunnel is refused.
-///
-/// # Example
-///
-/// ```
-/// use platform::packet::{UDP, write_ip, write_partial_udp_checksum};
-/// use platform::vnet::{read, write};
-/// use platform::{Checksum, PacketMeta};
-///
-/// let mut packet = [0; 28];
-/// write_ip(&mut packet, "10.0.0.1".parse()?, "10.0.0.2".parse()?, UDP, 8);
-/// write_partial_udp_checksum(&mut packet, 28);
-/// let meta = PacketMeta { checksum: Checksum::Partial, gso_size: None };
-/// let header = write(meta, &packet)?;
-/// assert_eq!(read(&header, &packet)?, meta);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+/// Reads the header in front of a packet from a device. A super-packet of one segment is a plain packet, as for the
+/// kernel. This is stricter than the kernel in one respect: the checksum has to lie where TCP or UDP has it, because a
+/// [`PacketMeta`] names no place. So a partial checksum inside a tunnel is refused.
 pub fn read(header: &[u8; HEADER_LEN], packet: &[u8]) -> Result<PacketMeta, Malformed> {
     let field = |at| u16::from_ne_bytes([header[at], header[at + 1]]);
     check_length(packet)?;
@@ -186,26 +135,8 @@ pub fn read(header: &[u8; HEADER_LEN], packet: &[u8]) -> Result<PacketMeta, Malf
 }
 
 /// Reads the header, as [`read`] does, and verifies the TCP or UDP checksum of a packet that came from another machine
-/// and that nobody has verified yet. Its header has neither `NEEDS_CSUM` nor `DATA_VALID` (`virtio_net_hdr_from_skb`).
-///
-/// The checksum of a datagram in fragments is in the whole of it, so fragments are not verified.
-///
-/// # Errors
-///
-/// See [`Malformed`].
-///
-/// # Example
-///
-/// ```
-/// use platform::packet::{TCP, write_ip};
-/// use platform::vnet::{HEADER_LEN, Malformed, read_verified};
-///
-/// // A TCP packet without a checksum, from another machine.
-/// let mut packet = [0; 40];
-/// write_ip(&mut packet, "10.0.0.1".parse()?, "10.0.0.2".parse()?, TCP, 20);
-/// assert_eq!(read_verified(&[0; HEADER_LEN], &packet), Err(Malformed::Checksum));
-/// # Ok::<(), std::net::AddrParseError>(())
-/// ```
+/// and that nobody has verified yet (`virtio_net_hdr_from_skb`). Fragments are not verified: the checksum is in the
+/// whole datagram.
 pub fn read_verified(header: &[u8; HEADER_LEN], packet: &[u8]) -> Result<PacketMeta, Malformed> {
     let meta = read(header, packet)?;
     if header[0] & (NEEDS_CSUM | DATA_VALID) == 0 && !is_checksum_right(packet) {
@@ -266,11 +197,7 @@ impl Layout {
 }
 
 /// Makes the header in front of a packet. `headers` are its first bytes, with complete IP and TCP or UDP headers.
-///
-/// # Errors
-///
-/// [`Malformed::SegmentationType`] if the meta does not fit the packet: only TCP and UDP have a partial checksum
-/// or segments.
+/// Refuses a meta that does not fit the packet: only TCP and UDP have a partial checksum or segments.
 #[inline]
 pub fn write(meta: PacketMeta, headers: &[u8]) -> Result<[u8; HEADER_LEN], Malformed> {
     let mut header = [0; HEADER_LEN];

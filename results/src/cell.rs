@@ -6,7 +6,6 @@
 
 mod check;
 mod forwarder;
-mod impairments;
 mod kinds;
 mod pin;
 pub mod properties;
@@ -20,7 +19,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use clap::{Args, Parser};
-use netstacks::{Repairs, StackConfig, StackCongestion, StackKind};
+use netstacks::{StackConfig, StackCongestion, StackKind, Workarounds as Repairs};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -30,11 +29,11 @@ use crate::units;
 
 pub use self::check::{MIN_MTU_V6, Wrong};
 pub use self::forwarder::{Forwarder, ROWS};
-pub use self::impairments::{Impairments, Outage};
 pub use self::kinds::{ForwarderName, Generator, Layer, Mode, Offload, Protocol, Runtime, Verify};
 pub use self::pin::Processors;
 pub use self::subject::Subject;
 pub use self::workload::{Datagrams, Requests, Workload};
+pub use platform::{Impairments, Outage};
 
 /// Longest `--queue`, in packets.
 pub const MAX_QUEUE: u32 = 262_144;

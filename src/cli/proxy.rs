@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use clap::Args;
-use netstacks::{Repairs, StackCongestion, StackKind};
+use netstacks::{StackCongestion, StackKind, Workarounds as Repairs};
 use platform::Offload;
 
 use crate::cell::Runtime;

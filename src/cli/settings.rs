@@ -1,7 +1,6 @@
 //! Settings of a run that are no property of its cell: amounts, names and addresses.
 
 use std::net::IpAddr;
-use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use conformance::{Case, Exploration, Layer, invariants};
-use netstacks::{Repairs, StackKind, has_switchable};
+use netstacks::{StackKind, Workaround, Workarounds as Repairs};
 
 use super::PlanError;
 use crate::cell::MIN_MTU_V6;
@@ -111,9 +111,9 @@ impl ConformPlan {
     /// for its maintainers is about the stack as it is.
     pub fn repairs_of(&self, stack: StackKind) -> Vec<Repairs> {
         match self.repairs.as_slice() {
-            [] if self.issue.is_some() && has_switchable(stack) => vec![Repairs::NONE],
+            [] if self.issue.is_some() && Workaround::of(stack).next().is_some() => vec![Repairs::NONE],
             [] => vec![Repairs::ALL],
-            [first, ..] if !has_switchable(stack) => vec![*first],
+            [first, ..] if Workaround::of(stack).next().is_none() => vec![*first],
             named => named.to_vec(),
         }
     }

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use netstacks::{NotCompiledIn, Repairs, StackConfig, StackCongestion, StackKind};
-use platform::{FaultPlan, Network, TunConfig, network_of};
+use netstacks::{NotCompiledIn, StackConfig, StackCongestion, StackKind, Workarounds as Repairs};
+use platform::{Impairments, Network, TunConfig, network_of};
 
 use super::PlanError;
 use super::devices;
@@ -46,7 +46,9 @@ pub struct ProxyConfig {
     /// Congestion control of the sockets; `None` for the system's default.
     pub congestion: Option<String>,
     /// What the link between device and stack does to packets.
-    pub faults: FaultPlan,
+    pub impairments: Impairments,
+    /// The seed of all chance on the link.
+    pub link_seed: u64,
     /// Receives the text of each error that no message can report to the client.
     pub report: fn(&str),
 }
@@ -67,7 +69,8 @@ impl ProxyConfig {
             // RFC 4787, 4.3 recommends five minutes.
             udp_idle: Duration::from_mins(5),
             congestion: None,
-            faults: FaultPlan::default(),
+            impairments: Impairments::default(),
+            link_seed: 0,
             report: |_| {},
         }
     }
@@ -144,5 +147,5 @@ fn network(proxy: &cli::Proxy) -> Result<Network, PlanError> {
     };
     let mask = network_of(ones, proxy.tun_prefix.unwrap_or(usual));
     Network::new(proxy.tun_addr, proxy.tun_dest, mask)
-        .map_err(|error| PlanError::new("--tun-addr, --tun-dest, --tun-prefix", error.to_string()))
+        .map_err(|error| PlanError::new("--tun-addr, --tun-dest, --tun-prefix", error))
 }

@@ -157,7 +157,7 @@ mod tests {
             congestion: "none".into(),
             checksum_verified: false,
             checksum_computed: false,
-            repairs: Vec::new(),
+            workarounds: Vec::new(),
         };
         Arc::new(Limits::new(&config, &effective))
     }

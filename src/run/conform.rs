@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use conformance::{Case, Layer, Outcome, Program, Ran, Recording, Run, known};
-use netstacks::{Repairs, StackKind};
+use netstacks::{StackKind, Workarounds};
 use platform::Feature;
 
 use super::RunError;
@@ -71,7 +71,7 @@ pub fn conform<E: From<RunError>>(
 /// Runs the cases on a stack with some repairs until `keep` returns false.
 fn of_stack(
     plan: &ConformPlan,
-    (stack, repairs): (StackKind, Repairs),
+    (stack, repairs): (StackKind, Workarounds),
     cases: &[&Case],
     program: Option<&Program>,
     keep: impl Fn((Score, Ran, Recording)) -> bool,

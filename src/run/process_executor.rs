@@ -16,7 +16,6 @@ use tokio::task;
 use tokio::time::timeout;
 
 use super::executor::Executor;
-use crate::cell::Cell;
 use crate::error::RunError;
 use crate::plan::scenario::Scenario;
 use crate::process::protocol::{CHILD, Greeting, Message, Task};

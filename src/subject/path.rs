@@ -3,7 +3,7 @@
 use netstacks::{Spread, StackKind, steer};
 use platform::{Counted, Faulty};
 
-use super::conditions::{cut, plan};
+use super::conditions::cut;
 use super::stack::{Serve, Server, Start, StartedStack};
 use super::{Parts, Prepared, tun};
 use crate::error::RunError;
@@ -25,7 +25,7 @@ pub(crate) fn prepare(
     let spread = Spread::default();
     let (steered, passed_on) = steer(&spread, counted);
     let queues = Queues::new(steered.len(), receiving, passed_on);
-    let mut links = Faulty::of_shards(steered, plan(scenario));
+    let mut links = Faulty::of_shards(steered, scenario.cell.impairments, scenario.link_seed);
     let cut = cut(&mut links, scenario);
     let first = links.remove(0);
     let meter = LinkMeter::new(traffic, move || drops.read()).with_faults(first.faults()).with_queues(queues);

@@ -42,7 +42,7 @@ pub(crate) fn open_shards(scenario: &Scenario, tun: &Tun) -> Result<(Vec<TunDevi
         name: device.name().to_owned(),
         mtu: device.capabilities().mtu,
         offload: device.capabilities().segmentation.any(),
-        tx_queue_len: device.tx_queue_len().ok().flatten(),
+        tx_queue_len: device.tx_queue_len(),
     };
     if scenario.cell.queue.is_some() && facts.tx_queue_len.is_none() {
         let source = io::Error::new(io::ErrorKind::Unsupported, "this system has no such queue");

@@ -8,13 +8,13 @@ use clap::Parser;
 use netstacks::StackKind;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use rust_tun_perf::cell::{Cell, Layer, Mode, Subject, Verify, Workload};
 use rust_tun_perf::cli::Cli;
 use rust_tun_perf::plan::Plan;
+use rust_tun_perf::plan::scenario::Scenario;
 use rust_tun_perf::sample::{
     CpuTime, DeviceFacts, Environment, Head, Interval, Measurements, Packets, Program, Sample, Status, line,
 };
-use rust_tun_perf::cell::{Cell, Layer, Mode, Subject, Verify, Workload};
-use rust_tun_perf::plan::scenario::Scenario;
 
 use super::forwarders;
 use crate::fixture::{self, cell};

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
+use rust_tun_perf::cell::{Cell, Forwarder, Generator, Mode, ROWS, Subject, Workload};
 use rust_tun_perf::cli::Format;
 use rust_tun_perf::measure::{Comparison, Verdict, differences};
 use rust_tun_perf::report::{self, Series};
 use rust_tun_perf::sample::{Sample, SampleFile};
-use rust_tun_perf::cell::{Cell, Forwarder, Generator, Mode, ROWS, Subject, Workload};
 
 use super::{bones, read, two, written};
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 use forwarders::{ForwardConfig as Way, Io, Offload};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use rust_tun_perf::cell::{Cell, Forwarder, Mode, ROWS, Subject, Verify, Workload};
 use rust_tun_perf::sample::{
     CpuTime, DeviceFacts, Environment, Head, Interval, Measurements, Packets, Sample, Status, line,
 };
-use rust_tun_perf::cell::{Cell, Forwarder, Mode, ROWS, Subject, Verify, Workload};
 
 use super::data::{STARTED_UNIX_MS, fail, scenario};
 use crate::fixture;

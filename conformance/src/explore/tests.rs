@@ -174,7 +174,7 @@ fn lwip_and_smoltcp_keep_the_invariants() {
             shards: 1,
             offload: false,
             mtu: link::MTU,
-            repairs: netstacks::Repairs::ALL,
+            repairs: netstacks::Workarounds::ALL,
             trace: None,
         };
         for (case, ran) in explore(Exploration { plays: 20, seed: 1 }, &run) {

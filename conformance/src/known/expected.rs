@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use netstacks::Repairs;
+use netstacks::Workarounds;
 
 use super::{Known, When, without_numbers};
 use crate::Outcome;
@@ -36,7 +36,7 @@ pub enum Expected<'a> {
 
 impl<'a> Expected<'a> {
     /// Looks a case up in the list.
-    pub fn of(known: &'a Known, id: &str, offload: bool, repairs: Repairs) -> Self {
+    pub fn of(known: &'a Known, id: &str, offload: bool, repairs: Workarounds) -> Self {
         let Some(failure) = known.failure(id, offload, repairs) else { return Self::Pass };
         let seen = known.seen.get(id).map(String::as_str);
         match failure.when {

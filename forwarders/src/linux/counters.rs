@@ -27,19 +27,19 @@ fn add(count: &AtomicU64, more: u64) {
 /// The counters of one direction.
 #[derive(Debug)]
 pub(super) struct DirectionCounters {
-    read: Box<[LoopCounters]>,
-    written: Box<[LoopCounters]>,
+    read: Vec<Arc<LoopCounters>>,
+    written: Vec<Arc<LoopCounters>>,
     order: Order,
 }
 
 impl DirectionCounters {
     fn new(workers: usize) -> Self {
-        let loops = || (0..workers).map(|_| LoopCounters::default()).collect();
+        let loops = || (0..workers).map(|_| Arc::default()).collect();
         Self { read: loops(), written: loops(), order: Order::default() }
     }
 
     fn sum(&self) -> Carried {
-        let sum = |loops: &[LoopCounters], field: fn(&LoopCounters) -> &AtomicU64| {
+        let sum = |loops: &[Arc<LoopCounters>], field: fn(&LoopCounters) -> &AtomicU64| {
             loops.iter().map(|counters| field(counters).load(Ordering::Relaxed)).sum()
         };
         // Written packets are summed first: a packet that is read and written between the two sums counts as in flight.
@@ -56,49 +56,38 @@ impl DirectionCounters {
     }
 }
 
-/// Counts the packets that a worker reads or writes.
+/// Counts the packets of a loop.
 pub(super) struct Counter {
+    own: Arc<LoopCounters>,
     direction: Arc<DirectionCounters>,
-    worker: usize,
 }
 
 impl Counter {
-    pub(super) fn new(direction: &Arc<DirectionCounters>, worker: usize) -> Self {
-        Self { direction: Arc::clone(direction), worker }
+    /// The counter of the loop of this worker that reads.
+    pub(super) fn of_reader(direction: &Arc<DirectionCounters>, worker: usize) -> Self {
+        Self { own: direction.read.get(worker).cloned().unwrap_or_default(), direction: Arc::clone(direction) }
     }
 
-    pub(super) fn read(&self, packets: u64, bytes: u64) {
-        if let Some(counters) = self.direction.read.get(self.worker) {
-            add(&counters.packets, packets);
-            add(&counters.bytes, bytes);
-        }
+    /// The counter of the loop of this worker that writes.
+    pub(super) fn of_writer(direction: &Arc<DirectionCounters>, worker: usize) -> Self {
+        Self { own: direction.written.get(worker).cloned().unwrap_or_default(), direction: Arc::clone(direction) }
     }
 
-    /// A malformed packet was read.
-    pub(super) fn unread(&self) {
-        if let Some(counters) = self.direction.read.get(self.worker) {
-            add(&counters.lost, 1);
-        }
+    /// Packets were read or written.
+    pub(super) fn carried(&self, packets: u64, bytes: u64) {
+        add(&self.own.packets, packets);
+        add(&self.own.bytes, bytes);
     }
 
-    pub(super) fn written(&self, packets: u64, bytes: u64) {
-        if let Some(counters) = self.direction.written.get(self.worker) {
-            add(&counters.packets, packets);
-            add(&counters.bytes, bytes);
-        }
-    }
-
-    /// The kernel did not accept this number of packets.
-    pub(super) fn unwritten(&self, packets: u64) {
-        if let Some(counters) = self.direction.written.get(self.worker) {
-            add(&counters.lost, packets);
-        }
+    /// Malformed packets were read, or the kernel did not accept packets.
+    pub(super) fn lost(&self, packets: u64) {
+        add(&self.own.lost, packets);
     }
 
     /// Checks the order of a packet that is being written. It has no `virtio_net_hdr`.
     pub(super) fn order(&self, packet: &[u8]) {
         if self.direction.order.is_late(packet) {
-            self.reordered(1);
+            add(&self.own.reordered, 1);
         }
     }
 
@@ -106,13 +95,7 @@ impl Counter {
     pub(super) fn order_of_run(&self, first: &[u8], last: &[u8], packets: usize) {
         match self.direction.order.late_of_run(first, last, packets as u32) {
             0 => {}
-            late => self.reordered(late.into()),
-        }
-    }
-
-    fn reordered(&self, packets: u64) {
-        if let Some(counters) = self.direction.written.get(self.worker) {
-            add(&counters.reordered, packets);
+            late => add(&self.own.reordered, late.into()),
         }
     }
 }

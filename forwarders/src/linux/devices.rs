@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io;
-use std::path::Path;
 use std::thread;
 
 use nix::sched::{CloneFlags, setns};
@@ -23,9 +22,13 @@ pub(super) struct NamedDevice {
 impl NamedDevice {
     /// Creates both devices with the framing that the offload needs.
     pub(super) fn open(pair: &DevicePair, offload: Offload) -> Result<[Self; 2], Error> {
-        let namespace = open_namespace(&pair.far_namespace)?;
-        let near = create(&pair.near, offload)?;
-        let far = within(&namespace, &pair.far, || create(&pair.far, offload))??;
+        let path = &pair.far_namespace;
+        let missing =
+            |source| Error::new(Cause::NotANetns, "open the network namespace", path.display().to_string(), source);
+        let namespace = File::open(path).map_err(missing)?;
+        let create = |name| create_tun(name, offload != Offload::Off);
+        let near = create(&pair.near)?;
+        let far = within(&namespace, &pair.far, || create(&pair.far))??;
         let near = Self { device: near, name: pair.near.clone(), namespace: None };
         Ok([near, Self { device: far, name: pair.far.clone(), namespace: Some(namespace) }])
     }
@@ -43,27 +46,13 @@ impl NamedDevice {
     }
 }
 
-fn open_namespace(path: &Path) -> Result<File, Error> {
-    File::open(path).map_err(|source| {
-        Error::new(Cause::NotANetns, "open the network namespace", path.display().to_string(), source)
-    })
-}
-
 /// Runs a closure in another namespace, in a new thread that ends with it.
 fn within<T: Send>(namespace: &File, device: &str, action: impl FnOnce() -> T + Send) -> Result<T, Error> {
-    let enter = || {
-        setns(namespace, CloneFlags::CLONE_NEWNET)
-            .map_err(|errno| Error::new(Cause::NetnsPermission, "enter the network namespace of", device, errno.into()))
+    let failed = |cause, source| Error::new(cause, "enter the network namespace of", device, source);
+    let work = || {
+        let entered = setns(namespace, CloneFlags::CLONE_NEWNET);
+        entered.map_err(|errno| failed(Cause::NetnsPermission, errno.into())).map(|()| action())
     };
-    thread::scope(|scope| {
-        let thread = scope.spawn(|| enter().map(|()| action()));
-        thread.join().unwrap_or_else(|_| {
-            Err(Error::new(Class::Failed, "enter the network namespace of", device, io::Error::other("it panicked")))
-        })
-    })
-}
-
-/// Creates a device in the calling thread's namespace.
-fn create(name: &str, offload: Offload) -> Result<SyncDevice, Error> {
-    create_tun(name, offload != Offload::Off)
+    let panicked = || Err(failed(Class::Failed.into(), io::Error::other("it panicked")));
+    thread::scope(|scope| scope.spawn(work).join().unwrap_or_else(|_| panicked()))
 }

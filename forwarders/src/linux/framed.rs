@@ -3,7 +3,7 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use bytes::BytesMut;
 use futures_util::{SinkExt, StreamExt};
@@ -52,7 +52,7 @@ impl AsyncSource for FramedSource {
                         return Poll::Ready(Err(failed("read from", &port.name, error)));
                     }
                     // The stream never ends: `None` means a packet that it cannot decode.
-                    Poll::Ready(None | Some(Err(_))) => counter.unread(),
+                    Poll::Ready(None | Some(Err(_))) => counter.lost(1),
                     Poll::Pending if frames.is_empty() => return Poll::Pending,
                     Poll::Pending => break,
                 }
@@ -60,7 +60,7 @@ impl AsyncSource for FramedSource {
             Poll::Ready(Ok(()))
         })
         .await?;
-        self.counter.read(frames.len() as u64, len_of(frames));
+        self.counter.carried(frames.len() as u64, len_of(frames));
         Ok(())
     }
 }
@@ -69,10 +69,12 @@ fn len_of(frames: &Frames) -> u64 {
     frames.iter().map(|frame| frame.len() as u64).sum()
 }
 
+type FrameSink = DeviceFramedWrite<BytesCodec, Arc<AsyncDevice>>;
+
 /// Writes to the sink.
 pub(super) struct FramedSink {
     port: Port<AsyncDevice>,
-    sink: DeviceFramedWrite<BytesCodec, Arc<AsyncDevice>>,
+    sink: FrameSink,
     counter: Counter,
 }
 
@@ -87,26 +89,21 @@ impl FramedSink {
         match sent {
             Ok(()) => Ok(false),
             Err(error) if is_refused(&error) && !is_malformed(&error) => {
-                self.counter.unwritten(1);
+                self.counter.lost(1);
                 Ok(true)
             }
             Err(error) => Err(failed("write to", &self.port.name, error)),
         }
     }
 
-    async fn ready(&mut self) -> Result<(), Error> {
+    /// Takes a step of the sink until the kernel refuses no packet.
+    async fn step(
+        &mut self,
+        step: fn(&mut FrameSink, &mut Context<'_>) -> Poll<std::io::Result<()>>,
+    ) -> Result<(), Error> {
         loop {
-            let ready = poll_fn(|cx| SinkExt::<BytesMut>::poll_ready_unpin(&mut self.sink, cx)).await;
-            if !self.outcome(ready)? {
-                return Ok(());
-            }
-        }
-    }
-
-    async fn flush(&mut self) -> Result<(), Error> {
-        loop {
-            let flushed = SinkExt::<BytesMut>::flush(&mut self.sink).await;
-            if !self.outcome(flushed)? {
+            let done = poll_fn(|cx| step(&mut self.sink, cx)).await;
+            if !self.outcome(done)? {
                 return Ok(());
             }
         }
@@ -121,13 +118,13 @@ impl AsyncSink for FramedSink {
             self.counter.order(frame);
         }
         for frame in frames.drain(..) {
-            self.ready().await?;
+            self.step(SinkExt::<BytesMut>::poll_ready_unpin).await?;
             let bytes = frame.len() as u64;
             let accepted = self.sink.start_send_unpin(frame);
             if !self.outcome(accepted)? {
-                self.counter.written(1, bytes);
+                self.counter.carried(1, bytes);
             }
         }
-        self.flush().await
+        self.step(SinkExt::<BytesMut>::poll_flush_unpin).await
     }
 }

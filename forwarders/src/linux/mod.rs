@@ -59,12 +59,8 @@ impl Stopper {
 }
 
 impl Forwarder {
-    /// Creates both devices, down and without addresses.
-    ///
-    /// # Errors
-    ///
-    /// [`Class::Invalid`] for an impossible configuration and for a name that is taken or wrong,
-    /// [`Class::Unavailable`] if the device node, a right, or offload is missing, else [`Class::Failed`].
+    /// Creates both devices, down and without addresses. [`Class::Invalid`] for an impossible configuration and for a name
+    /// that is taken or wrong, [`Class::Unavailable`] if the device node, a right, or offload is missing.
     pub fn open(devices: &DevicePair, config: &ForwardConfig) -> Result<Self, Error> {
         config.check().map_err(|reason| {
             Error::new(Class::Invalid, "forward", "packets", io::Error::new(io::ErrorKind::InvalidInput, reason))
@@ -84,15 +80,9 @@ impl Forwarder {
         Stopper(self.events.0.clone())
     }
 
-    /// Carries packets until it is stopped. Set the MTU of the devices first, and call this in the thread that called
-    /// [`Forwarder::open`]. When it returns, its threads and tasks have ended, and the devices are gone.
-    ///
-    /// If the kernel does not accept a packet, for lack of memory or because a device is down, the packet is lost and
-    /// counted.
-    ///
-    /// # Errors
-    ///
-    /// The first error of a device, for instance because it was deleted.
+    /// Carries packets until it is stopped, or a device fails, for instance because it was deleted. Set the MTU of the devices
+    /// first, and call this in the thread that called [`Forwarder::open`]. When it returns, its threads and tasks have ended,
+    /// and the devices are gone. A packet that the kernel does not accept is lost and counted.
     pub fn run(self) -> Result<(), Error> {
         let failed = |source| Error::new(Class::Failed, "start", "the forwarder", source);
         if self.config.io == Io::Sync {
@@ -163,36 +153,32 @@ fn outcome(events: &mpsc::Receiver<Event>) -> Result<(), Error> {
     }
 }
 
-/// Reports the end of a loop, also if it panics.
+/// Reports the end of a loop when it is dropped, also if the loop panics.
 struct ExitGuard {
     events: mpsc::Sender<Event>,
     name: String,
-    ended: bool,
+    result: Option<Result<(), Error>>,
 }
 
 impl ExitGuard {
     fn new(events: &mpsc::Sender<Event>, name: &str) -> Self {
-        Self { events: events.clone(), name: name.to_owned(), ended: false }
+        Self { events: events.clone(), name: name.to_owned(), result: None }
     }
 
     /// The loop has ended with this result.
     fn end(mut self, result: Result<(), Error>) {
-        self.ended = true;
-        self.report(result);
-    }
-
-    fn report(&self, result: Result<(), Error>) {
-        // Without a receiver, the forwarder is already ending.
-        let _over = self.events.send(Event::Ended(result));
+        self.result = Some(result);
     }
 }
 
 impl Drop for ExitGuard {
     fn drop(&mut self) {
-        if !self.ended {
+        let result = self.result.take().unwrap_or_else(|| {
             let source = io::Error::other("it ended before its time");
-            self.report(Err(Error::new(Class::Failed, "run", format!("the loop {}", self.name), source)));
-        }
+            Err(Error::new(Class::Failed, "run", format!("the loop {}", self.name), source))
+        });
+        // Without a receiver, the forwarder is already ending.
+        let _over = self.events.send(Event::Ended(result));
     }
 }
 

@@ -89,7 +89,7 @@ impl<D: Device> Source for PacketSource<D> {
         let packets = batch.lens.len();
         if packets > 0 {
             let bytes: usize = batch.lens.iter().map(|len| len.saturating_sub(header_len)).sum();
-            self.counter.read(packets as u64, bytes as u64);
+            self.counter.carried(packets as u64, bytes as u64);
         }
         Ok(packets)
     }
@@ -132,8 +132,8 @@ impl<D: Device> Sink for PacketSink<D> {
             }
         }
         batch.written += packets + refused;
-        self.counter.written(packets as u64, bytes as u64);
-        self.counter.unwritten(refused as u64);
+        self.counter.carried(packets as u64, bytes as u64);
+        self.counter.lost(refused as u64);
         outcome
     }
 }

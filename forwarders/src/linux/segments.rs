@@ -89,10 +89,10 @@ impl<D: Device> Source for SegmentSource<D> {
         self.restock(cut);
         let count = loop {
             match self.port.device.try_recv_multiple(&mut self.whole, &mut self.stock, &mut self.sizes) {
-                Ok(0) => self.counter.unread(),
+                Ok(0) => self.counter.lost(1),
                 Ok(count) => break count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
-                Err(error) if is_malformed(&error) => self.counter.unread(),
+                Err(error) if is_malformed(&error) => self.counter.lost(1),
                 Err(error) => return Err(failed("read from", &self.port.name, error)),
             }
         };
@@ -103,7 +103,7 @@ impl<D: Device> Source for SegmentSource<D> {
         let whole = self.whole.get(VIRTIO_NET_HDR_LEN..).unwrap_or_default();
         // A packet that was split has its length in its header. Any other packet may be of any kind.
         let len = if count == 1 { self.sizes.first().copied() } else { packet::ip_len(whole) };
-        self.counter.read(1, len.unwrap_or_default() as u64);
+        self.counter.carried(1, len.unwrap_or_default() as u64);
         Ok(1)
     }
 }
@@ -142,10 +142,10 @@ impl<D: Device> Sink for SegmentSink<D> {
         let sent = self.port.device.try_send_multiple(&mut self.table, cut);
         let packets = cut.iter().filter(|packet| packet.first() != Some(&UNSENT)).count() as u64;
         match sent {
-            Ok(bytes) => self.counter.written(packets, bytes as u64 - packets * VIRTIO_NET_HDR_LEN as u64),
+            Ok(bytes) => self.counter.carried(packets, bytes as u64 - packets * VIRTIO_NET_HDR_LEN as u64),
             // If the kernel does not accept a packet, tun-rs continues, and returns only the last error. So the whole
             // burst counts as lost.
-            Err(error) if is_refused(&error) => self.counter.unwritten(packets),
+            Err(error) if is_refused(&error) => self.counter.lost(packets),
             // The device is gone, and tun-rs does not report how many packets it has accepted.
             Err(error) => return Err(failed("write to", &self.port.name, error)),
         }

@@ -48,8 +48,12 @@ pub(super) struct WorkerSpec<D> {
 }
 
 impl<D> WorkerSpec<D> {
-    fn counter(&self) -> Counter {
-        Counter::new(&self.counters, self.worker)
+    fn reader(&self) -> Counter {
+        Counter::of_reader(&self.counters, self.worker)
+    }
+
+    fn writer(&self) -> Counter {
+        Counter::of_writer(&self.counters, self.worker)
     }
 
     fn name(&self) -> String {
@@ -65,8 +69,8 @@ pub(super) fn start<E: Executor>(
 ) -> Result<(), Error> {
     let (header_len, longest) = match config.offload {
         Offload::On => {
-            let source = SegmentSource::new(spec.from.clone(), spec.mtu, spec.counter());
-            let sink = SegmentSink::new(spec.to.clone(), spec.counter());
+            let source = SegmentSource::new(spec.from.clone(), spec.mtu, spec.reader());
+            let sink = SegmentSink::new(spec.to.clone(), spec.writer());
             return executor.start(&spec.name(), config.hop, ROOM, source, sink);
         }
         Offload::Off => (0, spec.mtu),
@@ -76,8 +80,8 @@ pub(super) fn start<E: Executor>(
     let most = (BATCH_LEN / longest).clamp(1, PACKETS);
     let batch = if config.workers.get() == 1 { most } else { 1 };
     let format = Format { header_len, max_len: header_len + longest, batch };
-    let source = PacketSource { port: spec.from.clone(), format, counter: spec.counter(), spare: Vec::new() };
-    let sink = PacketSink { port: spec.to.clone(), format, counter: spec.counter() };
+    let source = PacketSource { port: spec.from.clone(), format, counter: spec.reader(), spare: Vec::new() };
+    let sink = PacketSink { port: spec.to.clone(), format, counter: spec.writer() };
     executor.start(&spec.name(), config.hop, ROOM * most / batch, source, sink)
 }
 
@@ -85,8 +89,8 @@ pub(super) fn start<E: Executor>(
 pub(super) fn start_framed(tasks: &mut Tasks, config: ForwardConfig, spec: &WorkerSpec<tun_rs::AsyncDevice>) {
     let (source, sink) = {
         let _context = tasks.context();
-        let source = FramedSource::new(spec.from.clone(), spec.mtu, spec.counter());
-        (source, FramedSink::new(spec.to.clone(), spec.counter()))
+        let source = FramedSource::new(spec.from.clone(), spec.mtu, spec.reader());
+        (source, FramedSink::new(spec.to.clone(), spec.writer()))
     };
     tasks.spawn_worker(&spec.name(), config.hop, ROOM, source, sink);
 }

@@ -67,12 +67,10 @@ void lwip_sys_free(void *bytes);
 #define LWIP_DISABLE_TCP_SANITY_CHECKS  1
 /* lwIP counts timeouts in units of twice this, and the shortest timeout is three units: 0.3 seconds. Linux has 0.2
  * (TCP_RTO_MIN, include/net/tcp.h). With lwIP's default of 250 milliseconds it would be 1.5 seconds. Probes of a closed
- * window are five times as frequent too. Without the repair, both have lwIP's defaults. */
-extern unsigned int lwip_sys_timer_ms;
-#define TCP_TMR_INTERVAL                (lwip_sys_timer_ms)
+ * window are five times as frequent too. TIMER_MS in src/lib.rs is the same. */
+#define TCP_TMR_INTERVAL                50
 /* RFC 6298, 2.1. The default is 3 seconds, from RFC 1122. */
-extern unsigned int lwip_sys_first_timeout_ms;
-#define LWIP_TCP_RTO_TIME               (lwip_sys_first_timeout_ms)
+#define LWIP_TCP_RTO_TIME               1000
 /* 2 MSL are 60 seconds, as on Linux (TCP_TIMEWAIT_LEN, include/net/tcp.h). */
 #define TCP_MSL                         30000UL
 

@@ -152,7 +152,7 @@ lwip_sys_pcb_recved(struct tcp_pcb *pcb, size_t len)
   closed = (tcpwnd_size_t)(TCP_WND_MAX(pcb) - pcb->rcv_wnd);
   pcb->rcv_wnd += (tcpwnd_size_t)LWIP_MIN(len, (size_t)closed);
   if (tcp_update_rcv_ann_wnd(pcb) >= TCP_WND_UPDATE_THRESHOLD) {
-    if (lwip_sys_repairs.one_ack_a_batch) {
+    if (lwip_sys_one_ack_a_batch) {
       tcp_set_flags(pcb, TF_ACK_DELAY);
     } else {
       tcp_ack_now(pcb);
@@ -167,7 +167,7 @@ lwip_sys_pcb_flush(struct tcp_pcb *pcb)
 {
   err_t err;
   LWIP_SYS_ENTER(ERR_IF);
-  if (lwip_sys_repairs.one_ack_a_batch && tcp_is_flag_set(pcb, TF_ACK_DELAY)) {
+  if (lwip_sys_one_ack_a_batch && tcp_is_flag_set(pcb, TF_ACK_DELAY)) {
     tcp_ack_now(pcb);
   }
   lwip_sys_fit(pcb);

@@ -23,9 +23,7 @@
 
 unsigned int lwip_sys_window = 65535;
 unsigned int lwip_sys_window_scale;
-unsigned int lwip_sys_timer_ms = 50;
-unsigned int lwip_sys_first_timeout_ms = 1000;
-struct lwip_sys_repairs lwip_sys_repairs;
+u8_t lwip_sys_one_ack_a_batch;
 
 struct lwip_sys_frame {
   /* The first field, so a pointer to it is also a pointer to the frame. */
@@ -145,9 +143,7 @@ on_passive_open(u8_t id, struct tcp_pcb_listen *from, struct tcp_pcb *pcb)
   tcp_recv(pcb, on_recv);
   tcp_sent(pcb, on_sent);
   tcp_err(pcb, on_err);
-  if (lwip_sys_repairs.no_nagle) {
-    tcp_nagle_disable(pcb);
-  }
+  tcp_nagle_disable(pcb);
   return ERR_OK;
 }
 
@@ -243,9 +239,7 @@ lwip_sys_start(const struct lwip_sys_callbacks *new_callbacks, void *new_engine,
   engine = new_engine;
   output_link = new_link;
   output_checksums = (u16_t)(BASE_CHECKSUMS | (options->tcp_checksums ? NETIF_CHECKSUM_GEN_TCP : 0));
-  lwip_sys_repairs = options->repairs;
-  lwip_sys_timer_ms = options->repairs.short_timeout ? 50 : 250;
-  lwip_sys_first_timeout_ms = options->repairs.short_timeout ? 1000 : 3000;
+  lwip_sys_one_ack_a_batch = options->one_ack_a_batch;
   lwip_sys_window = options->window;
   lwip_sys_window_scale = options->scale;
   lwip_sys_segments_limit(options->largest_v4, options->largest_v6);
@@ -373,7 +367,7 @@ admit_to_handshake(struct tcp_pcb *pcb, const struct tcp_hdr *header)
 {
   switch (TCPH_FLAGS(header) & (TCP_SYN | TCP_ACK | TCP_RST)) {
     case TCP_SYN:
-      if (!lwip_sys_repairs.challenge_ack || lwip_ntohl(header->seqno) + 1 == pcb->rcv_nxt) {
+      if (lwip_ntohl(header->seqno) + 1 == pcb->rcv_nxt) {
         return 1;
       }
       tcp_send_empty_ack(pcb);
@@ -427,8 +421,7 @@ lwip_sys_admit(const struct pbuf *p)
   if (pcb != NULL && pcb->state == SYN_RCVD) {
     return admit_to_handshake(pcb, header);
   }
-  if (lwip_sys_repairs.challenge_ack && pcb != NULL && pcb->state > SYN_RCVD && pcb->state < TIME_WAIT &&
-      !admit_to_connection(pcb, header, p)) {
+  if (pcb != NULL && pcb->state > SYN_RCVD && pcb->state < TIME_WAIT && !admit_to_connection(pcb, header, p)) {
     return 0;
   }
   if ((TCPH_FLAGS(header) & (TCP_SYN | TCP_ACK | TCP_RST)) != TCP_SYN) {
@@ -439,8 +432,7 @@ lwip_sys_admit(const struct pbuf *p)
   }
   /* A SYN may reopen a connection in TIME-WAIT if its sequence number is beyond those of the old one (RFC 1122,
    * 4.2.2.13). lwIP alone would reply with a RST. */
-  if (pcb != NULL && (pcb->state != TIME_WAIT || !lwip_sys_repairs.time_wait_syn ||
-                      !TCP_SEQ_GEQ(lwip_ntohl(header->seqno), pcb->rcv_nxt))) {
+  if (pcb != NULL && (pcb->state != TIME_WAIT || !TCP_SEQ_GEQ(lwip_ntohl(header->seqno), pcb->rcv_nxt))) {
     return 1;
   }
   switch (admission(1)) {

@@ -79,17 +79,6 @@ struct lwip_sys_callbacks {
   err_t (*output)(void *link, const struct lwip_sys_slice *slices, size_t count, const struct pbuf *p);
 };
 
-/* Which repairs are on: 1 or 0. netstacks/src/repairs.rs describes them. */
-struct lwip_sys_repairs {
-  u8_t one_ack_a_batch;
-  u8_t quiet_timers;
-  u8_t tail_pointer;
-  u8_t short_timeout;
-  u8_t time_wait_syn;
-  u8_t challenge_ack;
-  u8_t no_nagle;
-};
-
 /* The settings of the interface. */
 struct lwip_sys_options {
   /* Each connection's receive window and send buffer, in bytes. */
@@ -105,21 +94,19 @@ struct lwip_sys_options {
   u8_t scale;
   /* Whether to compute TCP's checksums. */
   u8_t tcp_checksums;
-  struct lwip_sys_repairs repairs;
+  /* Whether data is acknowledged, and sent when the window opens, once for a batch. */
+  u8_t one_ack_a_batch;
 };
 
 /* The memory of a pbuf over the caller's bytes. */
 struct lwip_sys_frame;
 
 /* In shim.c, used by all files. */
-extern struct lwip_sys_repairs lwip_sys_repairs;
+extern u8_t lwip_sys_one_ack_a_batch;
 
 /* Used by tcp_in.c. */
 u8_t lwip_sys_admit(const struct pbuf *p);
 u8_t lwip_sys_note(const struct tcp_pcb *pcb);
-
-/* In tcp_out.c, for tests: how often the tail pointer was used. */
-extern size_t lwip_sys_walks_saved;
 
 /* In reorder.c, used by tcp_in.c and shim.c: most segments of a connection that wait, bytes below this number are
  * copied, and, for tests, how many ranges were looked at. */

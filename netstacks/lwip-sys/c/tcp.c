@@ -61,8 +61,8 @@ lwip_sys_pcb_tick(struct tcp_pcb *pcb)
 u8_t
 lwip_sys_pcb_is_quiet(const struct tcp_pcb *pcb)
 {
-  u8_t waits = TF_CLOSEPEND | (lwip_sys_repairs.one_ack_a_batch ? 0 : TF_ACK_DELAY);
-  return lwip_sys_failed == NULL && lwip_sys_repairs.quiet_timers &&
+  u8_t waits = TF_CLOSEPEND | (lwip_sys_one_ack_a_batch ? 0 : TF_ACK_DELAY);
+  return lwip_sys_failed == NULL &&
          (pcb->state == ESTABLISHED || pcb->state == CLOSE_WAIT || pcb->state == TIME_WAIT) && pcb->unacked == NULL &&
          pcb->unsent == NULL && pcb->ooseq == NULL && pcb->persist_backoff == 0 && !(pcb->flags & waits);
 }

@@ -1,4 +1,4 @@
-/* lwIP's core/tcp_in.c, unchanged, with six additions. The first two are the repair `one-ack-a-batch`:
+/* lwIP's core/tcp_in.c, unchanged, with six additions. The first two are the workaround `one-ack-a-batch`:
  *
  * - Data in order is acknowledged when the caller flushes the connection, at the end of a batch, not with every second
  *   segment. Segments out of order are still acknowledged at once.
@@ -20,7 +20,7 @@
 static void
 acknowledge(struct tcp_pcb *pcb)
 {
-  if (lwip_sys_repairs.one_ack_a_batch) {
+  if (lwip_sys_one_ack_a_batch) {
     tcp_set_flags(pcb, TF_ACK_DELAY);
   } else {
     tcp_ack(pcb);
@@ -32,7 +32,7 @@ acknowledge(struct tcp_pcb *pcb)
 
 /* The caller does not flush half-open connections and those in TIME-WAIT. */
 #define tcp_output(pcb) \
-  (lwip_sys_repairs.one_ack_a_batch && (pcb)->state > SYN_RCVD && (pcb)->state < TIME_WAIT ? (err_t)ERR_OK : (tcp_output)(pcb))
+  (lwip_sys_one_ack_a_batch && (pcb)->state > SYN_RCVD && (pcb)->state < TIME_WAIT ? (err_t)ERR_OK : (tcp_output)(pcb))
 
 /* Expanded within tcp_input(). */
 #define LWIP_HOOK_TCP_INPACKET_PCB(pcb, header, optlen, opt1len, opt2, p) (prepare((pcb), (header), (p)), ERR_OK)

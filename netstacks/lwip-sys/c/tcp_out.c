@@ -36,8 +36,6 @@ static u8_t peer_mss_id;
  * new ones only in tcp_output(). So while it is not empty, its end is the one after the last tcp_output(). */
 static u8_t tail_id;
 
-size_t lwip_sys_walks_saved;
-
 #define tcp_output lwip_tcp_output
 #define tcp_rexmit_rto lwip_tcp_rexmit_rto
 #define tcp_rexmit_rto_prepare lwip_tcp_rexmit_rto_prepare
@@ -111,9 +109,6 @@ tcp_send_fin(struct tcp_pcb *pcb)
 static void
 note_tail(struct tcp_pcb *pcb, struct tcp_seg *from)
 {
-  if (!lwip_sys_repairs.tail_pointer) {
-    return;
-  }
   while (from != NULL && from->next != NULL) {
     from = from->next;
   }
@@ -134,11 +129,10 @@ tcp_output(struct tcp_pcb *pcb)
     pcb->persist_backoff = 0;
     return lwip_tcp_output(pcb);
   }
-  if (first != NULL && lwip_sys_repairs.tail_pointer) {
+  if (first != NULL) {
     struct tcp_seg *tail = (struct tcp_seg *)tcp_ext_arg_get(pcb, tail_id);
     if (TCP_SEQ_GT(lwip_ntohl(pcb->unsent->tcphdr->seqno), lwip_ntohl(tail->tcphdr->seqno))) {
       from = tail;
-      lwip_sys_walks_saved++;
     }
   }
   pcb->unacked = from;

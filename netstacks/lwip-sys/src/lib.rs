@@ -24,6 +24,9 @@ pub const VERSION: &str = "2.2.1d";
 /// The largest shift count of a window (RFC 7323, 2.3).
 pub const MAX_WINDOW_SCALE: u8 = 14;
 
+/// The interval of TCP's timer in milliseconds (`TCP_TMR_INTERVAL` in `c/lwipopts.h`).
+pub const TIMER_MS: u64 = 50;
+
 /// The largest number of slices that [`Callbacks::output`] gets.
 pub const MAX_SLICES: usize = 16;
 
@@ -113,27 +116,6 @@ pub struct Slice {
     pub len: usize,
 }
 
-/// Which repairs of lwIP are on; the adapter describes them.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::struct_excessive_bools, reason = "each is switched on its own")]
-pub struct Repairs {
-    /// Data is acknowledged by [`lwip_sys_pcb_flush`], not with every second segment.
-    pub one_ack_a_batch: bool,
-    /// [`lwip_sys_pcb_is_quiet`] may return 1.
-    pub quiet_timers: bool,
-    /// The end of the list of segments in flight is found without a walk.
-    pub tail_pointer: bool,
-    /// A tick has 50 ms instead of 250, and the first timeout is shorter.
-    pub short_timeout: bool,
-    /// A SYN may reopen a connection in TIME-WAIT.
-    pub time_wait_syn: bool,
-    /// Segments that are not acceptable get an acknowledgement, and lwIP does not see them.
-    pub challenge_ack: bool,
-    /// Nagle's algorithm is off.
-    pub no_nagle: bool,
-}
-
 /// The settings of the interface.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,8 +135,8 @@ pub struct Options {
     pub scale: u8,
     /// 1: lwIP computes TCP's checksums. 0: it leaves the field 0.
     pub tcp_checksums: u8,
-    /// Which repairs are on.
-    pub repairs: Repairs,
+    /// 1: data is acknowledged by [`lwip_sys_pcb_flush`], not with every second segment.
+    pub one_ack_a_batch: u8,
 }
 
 /// The callbacks of lwIP. It calls them only from within one of the functions below. None may unwind. `engine` and
@@ -307,7 +289,7 @@ unsafe extern "C" {
     pub fn lwip_sys_pcb_abort(pcb: *mut TcpPcb);
     /// Sends a keep-alive probe (RFC 1122, 4.2.3.6).
     pub fn lwip_sys_pcb_keepalive(pcb: *mut TcpPcb);
-    /// Advances the clock of TCP's timers. Call it every [`lwip_sys_timer_ms`] while a connection is not quiet.
+    /// Advances the clock of TCP's timers. Call it every [`TIMER_MS`] while a connection is not quiet.
     pub fn lwip_sys_tick();
     /// Runs the timers of a connection that is not in TIME-WAIT. Call it after each `lwip_sys_tick`. The pcb may be
     /// freed afterwards.
@@ -316,8 +298,6 @@ unsafe extern "C" {
     pub fn lwip_sys_pcb_is_quiet(pcb: *const TcpPcb) -> u8;
     /// How many ranges of segments out of order were looked at since the process began, for tests.
     pub static lwip_sys_reorder_steps: usize;
-    /// How often the end of the list of segments in flight was found without a walk, for tests.
-    pub static lwip_sys_walks_saved: usize;
     /// Whether the C library has no more memory, for tests. The free lists still have theirs.
     pub static mut lwip_sys_starved: u8;
     /// Fails an assertion, for tests.
@@ -361,11 +341,6 @@ pub unsafe fn failure() -> Option<(String, i32)> {
 pub unsafe fn has_failed() -> bool {
     // SAFETY: the caller's promise.
     unsafe { !lwip_sys_failed.is_null() }
-}
-
-unsafe extern "C" {
-    /// `TCP_TMR_INTERVAL` (`c/lwipopts.h`): the interval of TCP's timer in milliseconds, once the interface is up.
-    pub static lwip_sys_timer_ms: u32;
 }
 
 #[cfg(test)]

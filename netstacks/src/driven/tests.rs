@@ -92,7 +92,9 @@ fn readiness_that_fails_wakes_a_parked_reader_and_accept() {
 #[test]
 fn a_lone_task_makes_the_turns_unless_that_is_off_or_the_link_has_packets_of_others() {
     let off = "-task-turns".parse().unwrap();
-    for (repairs, passes_on, is_on) in [(Repairs::ALL, false, true), (off, false, false), (Repairs::ALL, true, false)] {
+    for (workarounds, passes_on, is_on) in
+        [(Workarounds::ALL, false, true), (off, false, false), (Workarounds::ALL, true, false)]
+    {
         let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
         let link = Unwatchable { link, passes_on, fails: Arc::default() };
         let client = std::thread::spawn(|| {
@@ -105,7 +107,7 @@ fn a_lone_task_makes_the_turns_unless_that_is_off_or_the_link_has_packets_of_oth
             }
         });
         Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
-            let mut stack = Smoltcp::start(link, &StackConfig { repairs, ..StackConfig::default() }).unwrap();
+            let mut stack = Smoltcp::start(link, &StackConfig { workarounds, ..StackConfig::default() }).unwrap();
             let _driver = tokio::spawn(stack.driver);
             let mut stream = stack.listener.accept().await.unwrap();
             let mut has_driven = false;

@@ -1,48 +1,47 @@
-//! The device for ipstack. Each read and each write moves one packet.
+//! The device for ipstack: each read and write moves a packet. A guard decides which segments ipstack reads.
 
-use std::io::{self, IoSlice};
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, IoSlice};
 use std::mem;
+use std::net::SocketAddr;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 
 use platform::packet::checksum::{sum, update};
-use platform::packet::flags::{ACK, FIN, SYN};
-use platform::packet::{MAX_HEADERS_LEN, TcpHeaders, TcpSegment, Transport, UDP, offset};
+use platform::packet::flags::{ACK, RST, SYN};
+use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, TcpLayout, TcpSegment, offset, write_ip_len};
 use platform::{Checksum, Link, PacketBuffer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::coop;
 
-use super::check::{PIECE, Piece, write_acknowledgement};
-use super::guard::{Guard, KNOWN, Reply, flow_key, patch};
-use super::stream::{Flow, Hub};
-use crate::driven::segment::are_checksums_right;
-use crate::offload::{Offload, header_len};
-use crate::{FlowKey, Repair};
+use super::flow::{Admission, Flow, Hub};
+use crate::FlowKey;
+use crate::driven::most_half_open;
+use crate::offload::Offload;
 
 /// The longest headers that ipstack makes, in bytes: IPv6, TCP, MSS option.
 const MAX_HEADER: usize = 40 + 20 + 4;
 
+/// Most bytes that ipstack moves to the reader for one packet. It keeps the others until the next packet.
+pub(super) const PIECE: usize = 8192;
+
 pub(super) struct Device<L> {
     link: L,
     offload: Offload,
-    hub: Arc<Hub>,
+    guard: Guard,
+    /// Connections with peers that must get a window update.
+    reopened: UnboundedReceiver<Arc<Flow>>,
     buffers: Vec<PacketBuffer>,
     filled: usize,
-    /// The current packet of the batch, and how many bytes of its payload ipstack has read.
+    /// The current packet of the batch, and what is left of it for ipstack.
     next: usize,
-    taken: usize,
-    /// Where the payload ends that ipstack reads.
-    end: usize,
-    /// The acknowledgement number that it reads.
-    acknowledgement: Option<u32>,
-    /// The connection of the last ACK that ipstack has read.
-    acked: Option<Arc<Flow>>,
-    guard: Guard,
-    /// A packet to send behind the current one.
-    pending: Option<Reply>,
-    /// Whether checksums are verified.
-    verifies: bool,
+    rest: Option<Piece>,
+    /// The connection of the last packet that ipstack has read.
+    read: Option<Arc<Flow>>,
     /// Whether the link had no more packets at the last call.
     drained: bool,
     /// Whether packets were sent since the last flush.
@@ -53,23 +52,19 @@ pub(super) struct Device<L> {
 impl<L> Unpin for Device<L> {}
 
 impl<L: Link> Device<L> {
-    pub(super) fn new(link: L, offload: Offload, hub: Arc<Hub>) -> Self {
+    pub(super) fn new(link: L, offload: Offload, hub: Arc<Hub>, reopened: UnboundedReceiver<Arc<Flow>>) -> Self {
         let capabilities = link.capabilities();
         let buffers = (0..capabilities.batch.max(1)).map(|_| PacketBuffer::new(capabilities.max_packet_len));
         Self {
-            verifies: hub.repairs.has(Repair::VerifiesChecksums) && !capabilities.checksum.rx,
             link,
             offload,
-            guard: Guard::new(Arc::clone(&hub)),
-            hub,
+            guard: Guard { hub, own: VecDeque::new(), opened: VecDeque::new() },
+            reopened,
             buffers: buffers.collect(),
             filled: 0,
             next: 0,
-            taken: 0,
-            end: 0,
-            acknowledgement: None,
-            acked: None,
-            pending: None,
+            rest: None,
+            read: None,
             drained: false,
             unflushed: false,
         }
@@ -92,7 +87,7 @@ impl<L: Link> Device<L> {
                     (self.filled, self.next) = (count, 0);
                     return Poll::Ready(Ok(()));
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.drained = true,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.drained = true,
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }
@@ -100,8 +95,8 @@ impl<L: Link> Device<L> {
 
     /// Gives ipstack the next packet, or the next piece of one. Returns whether there was one.
     fn emit(&mut self, out: &mut ReadBuf<'_>) -> bool {
-        if self.taken == 0
-            && let Some(packet) = self.guard.queue.pop_front()
+        if self.rest.is_none()
+            && let Some(packet) = self.guard.own.pop_front()
         {
             out.put_slice(&packet);
             return true;
@@ -109,78 +104,166 @@ impl<L: Link> Device<L> {
         let Some(buffer) = self.buffers[..self.filled].get(self.next) else { return false };
         let packet = buffer.packet();
         self.next += 1;
-        let is_partial = buffer.meta().checksum == Checksum::Partial;
-        if self.taken == 0
-            && !is_partial
-            && (self.lacks_checksum(packet) || (self.verifies && !are_checksums_right(packet, true)))
-        {
-            return false;
-        }
         let Some(segment) = TcpSegment::parse(packet) else {
             let fits = packet.len() <= out.remaining();
             out.put_slice(if fits { packet } else { &[] });
             return fits;
         };
+        let (piece, reply) = match self.rest.take() {
+            Some(rest) => (Some(rest), None),
+            None => self.guard.admit(&segment),
+        };
+        let taken = piece.is_some_and(|piece| self.put(piece, out));
+        if let Some(packet) = reply {
+            self.reply(packet);
+        }
+        taken
+    }
+
+    /// Gives ipstack a piece of the current packet. Returns whether it fits.
+    fn put(&mut self, mut piece: Piece, out: &mut ReadBuf<'_>) -> bool {
+        let packet = self.buffers[self.next - 1].packet();
+        let Some(segment) = TcpSegment::parse(packet) else { return false };
         let (headers, payload) = packet.split_at(segment.layout.payload_at);
-        if self.taken == 0 {
-            let (admitted, reply) = self.guard.admit(&segment, headers);
-            let Some(Piece { skip, len, acknowledgement, .. }) = admitted else {
-                self.reply(reply);
-                return false;
-            };
-            (self.taken, self.end, self.acknowledgement, self.pending) = (skip, skip + len, acknowledgement, reply);
+        let Range { start, end } = piece.bytes;
+        let room = out.remaining().saturating_sub(headers.len());
+        let len = (end - start).min(PIECE).min(room);
+        if headers.len() > out.remaining() || (len == 0 && start < end) {
+            return false;
         }
-        let rest = &payload[self.taken..self.end];
-        let most = if self.hub.repairs.has(Repair::CutsSuperPackets) { PIECE } else { usize::MAX };
-        let len = rest.len().min(most).min(out.remaining().saturating_sub(headers.len()));
-        // The FIN goes into the queue, or is held back. The rest of its segment must not wait: data, or the ACK of our
-        // last byte. With PSH, ipstack drops data that is out of order.
         out.put_slice(headers);
-        patch(out.filled_mut(), &segment, self.taken, len, self.flags(&segment));
-        if let Some(number) = self.acknowledgement {
-            write_acknowledgement(out.filled_mut(), segment.layout.tcp_at, number);
-        }
-        out.put_slice(&rest[..len]);
-        if len < rest.len() {
-            (self.taken, self.next) = (self.taken + len, self.next - 1);
+        patch(out.filled_mut(), &segment, &piece, len);
+        out.put_slice(&payload[start..start + len]);
+        piece.bytes.start += len;
+        // Behind bytes that ipstack has already, a segment may have further ones: the guard looks at it again.
+        let has_more = start < end && end < payload.len();
+        if piece.bytes.is_empty() {
+            self.read = piece.flow;
+            self.next -= usize::from(has_more);
         } else {
-            // The segment is checked again if it has bytes behind those that ipstack has already.
-            self.next -= usize::from(self.end < payload.len() && len > 0);
-            self.taken = 0;
-            self.acked = flow_key(&segment).and_then(|key| self.guard.flow(key));
+            self.rest = Some(piece);
+            self.next -= 1;
         }
-        let reply = self.pending.take();
-        self.reply(reply);
         true
     }
 
-    /// Whether a packet is to be dropped because it is UDP over IPv6 without a checksum (RFC 8200, 8.1).
-    fn lacks_checksum(&self, packet: &[u8]) -> bool {
-        let Some(Transport { ipv6: true, protocol: UDP, at }) = Transport::parse(packet) else { return false };
-        packet.get(at + 6..at + 8) == Some(&[0; 2]) && self.hub.repairs.has(Repair::VerifiesChecksums)
-    }
-
-    /// The flags of a segment that ipstack reads: those that it knows. The FIN becomes a packet of its own, unless that
-    /// repair is off and the segment has data.
-    fn flags(&self, segment: &TcpSegment<'_>) -> u8 {
-        let repairs = self.hub.repairs;
-        let known = if repairs.has(Repair::ChecksSegments) { KNOWN } else { !FIN };
-        let is_apart = repairs.has(Repair::HandsFinApart) || segment.payload().is_empty();
-        segment.flags() & if is_apart { known } else { known | FIN }
-    }
-
     /// Sends a packet of the adapter. It is lost if the link is full.
-    fn reply(&mut self, reply: Option<Reply>) {
-        let Some((FlowKey { local, peer }, fields)) = reply else { return };
-        let Some(template) = TcpHeaders::new(local, peer) else { return };
-        let [high, low] = self.offload.mss(header_len(true)).to_be_bytes();
-        let options: &[u8] = if fields.flags & SYN == 0 { &[] } else { &[2, 4, high, low] };
-        let mut packet = [0; MAX_HEADERS_LEN];
-        let len = template.write(fields, options, &[], Checksum::Filled, &mut packet);
-        let meta = self.offload.prepare(&mut packet[..len], len, None);
-        let _lost = self.link.try_send(meta, &[IoSlice::new(&packet[..len])]);
+    fn reply(&mut self, mut packet: Vec<u8>) {
+        let len = packet.len();
+        let meta = self.offload.prepare(&mut packet, len, None);
+        let _lost = self.link.try_send(meta, &[IoSlice::new(&packet)]);
         self.unflushed = true;
     }
+}
+
+/// The part of a segment that ipstack reads.
+struct Piece {
+    /// The rest of its payload.
+    bytes: Range<usize>,
+    /// The flags that it reads. It ignores data with others, and takes a FIN with data for a FIN alone.
+    flags: u8,
+    /// The acknowledgement number, if it is not that of the segment.
+    acknowledgement: Option<u32>,
+    flow: Option<Arc<Flow>>,
+}
+
+/// The guard between the link and ipstack.
+struct Guard {
+    hub: Arc<Hub>,
+    /// Packets that ipstack reads before the next one of the batch.
+    own: VecDeque<Vec<u8>>,
+    /// The last connections that were opened, the oldest first.
+    opened: VecDeque<Arc<Flow>>,
+}
+
+impl Guard {
+    /// Decides about a segment. Returns the part that ipstack reads, and a packet to send.
+    fn admit(&mut self, segment: &TcpSegment<'_>) -> (Option<Piece>, Option<Vec<u8>>) {
+        let Some((peer, local)) = segment.endpoints() else { return (None, None) };
+        let key = FlowKey { local, peer };
+        let flags = segment.flags() & (SYN | ACK | RST);
+        let whole = |flags| Some(Piece { bytes: 0..0, flags, acknowledgement: None, flow: None });
+        match self.hub.flow(&key).filter(|flow| flow.seen().failure.is_none()) {
+            None if flags == SYN => (self.open(key).then(|| whole(SYN)).flatten(), None),
+            // ipstack would open a connection at any SYN. It answers the others with a RST.
+            None if flags & SYN != 0 => (None, None),
+            None => (whole(flags), None),
+            Some(flow) if flags & RST != 0 => {
+                flow.end(ErrorKind::ConnectionReset);
+                // ipstack ends the task of the connection at the packet after a RST.
+                self.own.push_back(make(key.peer, key.local, TcpFields { flags: RST, ..TcpFields::default() }, &[]));
+                (whole(RST), None)
+            }
+            // ipstack ignores a SYN while it has not removed the connection before, and repeats no SYN-ACK.
+            Some(flow) if flags == SYN && flow.is_half_open() => match flow.seen().syn_ack.clone() {
+                packet if packet.is_empty() => (whole(SYN), None),
+                packet => (None, Some(packet)),
+            },
+            Some(flow) if flags == ACK => self.pass(flow, segment),
+            Some(_) => (None, None),
+        }
+    }
+
+    fn pass(&mut self, flow: Arc<Flow>, segment: &TcpSegment<'_>) -> (Option<Piece>, Option<Vec<u8>>) {
+        let admission = flow.admit(segment, &self.hub);
+        let Admission { bytes, acknowledgement, replies, opened, own } = admission;
+        if let Some(stream) = opened {
+            self.hub.offer(stream);
+        }
+        self.own.extend(own.into_iter().map(|(fields, payload)| make(flow.key.peer, flow.key.local, fields, payload)));
+        let reply = replies.then(|| self.acknowledge(&flow));
+        (bytes.map(|bytes| Piece { bytes, flags: ACK, acknowledgement, flow: Some(flow) }), reply)
+    }
+
+    /// Opens a connection, unless there are too many. The oldest one that is half-open makes room for another.
+    fn open(&mut self, key: FlowKey) -> bool {
+        if !self.hub.has_room() || self.hub.len() >= self.hub.config.connections {
+            return false;
+        }
+        if self.opened.len() >= most_half_open(&self.hub.config)
+            && let Some(oldest) = self.opened.pop_front()
+            && oldest.is_half_open()
+        {
+            oldest.end(ErrorKind::ConnectionAborted);
+            self.hub.forget(&oldest);
+        }
+        self.opened.push_back(self.hub.open(key));
+        true
+    }
+
+    /// Notes a TCP packet of ipstack. Returns the window to send, or `None` if it must not be sent.
+    fn leave(&mut self, segment: &TcpSegment<'_>, packet: &[u8]) -> Option<u16> {
+        let key = segment.endpoints().map(|(local, peer)| FlowKey { local, peer });
+        let Some(flow) = key.and_then(|key| self.hub.flow(&key)) else { return Some(segment.window()) };
+        let (window, fin) = flow.note(segment, packet, &self.hub);
+        self.own.extend(fin.map(|fin| make(flow.key.peer, flow.key.local, fin, &[])));
+        window
+    }
+
+    /// An acknowledgement to the peer.
+    fn acknowledge(&self, flow: &Flow) -> Vec<u8> {
+        make(flow.key.local, flow.key.peer, flow.acknowledgement(&self.hub), &[])
+    }
+}
+
+/// A packet; empty if the IP versions of the ends differ.
+fn make(from: SocketAddr, to: SocketAddr, fields: TcpFields, payload: &[u8]) -> Vec<u8> {
+    let Some(template) = TcpHeaders::new(from, to) else { return Vec::new() };
+    let mut headers = [0; MAX_HEADERS_LEN];
+    let len = template.write(fields, &[], payload, Checksum::Filled, &mut headers);
+    [&headers[..len], payload].concat()
+}
+
+/// Changes `headers` to those of `len` bytes of a piece. The checksum is wrong afterwards; ipstack does not verify it.
+fn patch(headers: &mut [u8], segment: &TcpSegment<'_>, piece: &Piece, len: usize) {
+    let TcpLayout { ipv6, tcp_at, payload_at } = segment.layout;
+    write_ip_len(headers, ipv6, payload_at + len);
+    let sequence = segment.sequence().wrapping_add(piece.bytes.start as u32);
+    let acknowledgement = piece.acknowledgement.unwrap_or(segment.acknowledgement());
+    let tcp = &mut headers[tcp_at..];
+    tcp[offset::SEQUENCE..][..4].copy_from_slice(&sequence.to_be_bytes());
+    tcp[offset::ACKNOWLEDGEMENT..][..4].copy_from_slice(&acknowledgement.to_be_bytes());
+    tcp[offset::FLAGS] = piece.flags;
 }
 
 /// Changes the window of a TCP header, and its checksum.
@@ -196,21 +279,20 @@ impl<L: Link> AsyncRead for Device<L> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let device = self.get_mut();
         let coop = ready!(coop::poll_proceed(cx));
-        // By now ipstack has passed the last ACK on. A `shutdown` may wait for it.
-        if let Some(flow) = device.acked.take() {
-            flow.pass_ack();
+        // By now ipstack has passed the last packet on.
+        if let Some(flow) = device.read.take() {
+            flow.wake_closer();
         }
-        device.guard.poll_again(cx);
-        while let Some(flow) = device.hub.poll_reopened(cx) {
-            device.reply(Some((flow.key, flow.fields(ACK))));
+        while let Poll::Ready(Some(flow)) = device.reopened.poll_recv(cx) {
+            device.reply(device.guard.acknowledge(&flow));
         }
         while !device.emit(buf) {
-            if device.next < device.filled || !device.guard.queue.is_empty() {
+            if device.next < device.filled || !device.guard.own.is_empty() {
                 continue;
             }
             if let Err(error) = ready!(device.poll_batch(cx)) {
                 // ipstack would ignore the error.
-                device.hub.fail(&error);
+                device.guard.hub.fail(&error);
                 return Poll::Pending;
             }
         }
@@ -227,7 +309,7 @@ impl<L: Link> AsyncWrite for Device<L> {
         headers[..len].copy_from_slice(&packet[..len]);
         let segment = TcpSegment::parse(packet);
         if let Some(segment) = &segment {
-            let Some(window) = device.guard.leave(segment) else { return Poll::Ready(Ok(packet.len())) };
+            let Some(window) = device.guard.leave(segment, packet) else { return Poll::Ready(Ok(packet.len())) };
             if window < segment.window() {
                 write_window(&mut headers[..len], segment.layout.tcp_at, window);
             }
@@ -235,17 +317,18 @@ impl<L: Link> AsyncWrite for Device<L> {
         let meta = device.offload.prepare(&mut headers[..len], packet.len(), None);
         let slices = [IoSlice::new(&headers[..len]), IoSlice::new(&packet[len..])];
         while let Err(error) = device.link.try_send(meta, &slices) {
-            if error.kind() == io::ErrorKind::WouldBlock {
+            if error.kind() == ErrorKind::WouldBlock {
                 device.link.flush()?;
                 ready!(device.link.poll_writable(cx))?;
                 continue;
             }
-            device.hub.fail(&error);
+            device.guard.hub.fail(&error);
             return Poll::Ready(Err(error));
         }
         device.unflushed = true;
         if segment.is_none() {
-            device.hub.exchange().left();
+            let less = |leaving: usize| leaving.checked_sub(1);
+            let _before = device.guard.hub.leaving.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         }
         Poll::Ready(Ok(packet.len()))
     }
@@ -256,207 +339,5 @@ impl<L: Link> AsyncWrite for Device<L> {
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-    use std::future::poll_fn;
-    use std::net::SocketAddr;
-    use std::num::NonZeroU16;
-    use std::time::Duration;
-
-    use platform::packet::TcpFields;
-    use platform::packet::flags::{PSH, RST};
-    use platform::{MemoryLink, PacketMeta};
-    use tokio::sync::mpsc;
-
-    use super::super::exchange::Exchange;
-    use super::*;
-    use crate::{Repairs, StackConfig};
-
-    const ISN: u32 = u32::MAX - 5;
-
-    fn packet(from: SocketAddr, to: SocketAddr, fields: TcpFields, payload: &[u8]) -> Vec<u8> {
-        let mut headers = [0; MAX_HEADERS_LEN];
-        let len = TcpHeaders::new(from, to).unwrap().write(fields, &[], payload, Checksum::Partial, &mut headers);
-        [&headers[..len], payload].concat()
-    }
-
-    /// The next packet that ipstack would get.
-    async fn next(device: &mut Device<MemoryLink>) -> Option<Vec<u8>> {
-        let mut buffer = vec![0; 16_000];
-        let mut buffer = ReadBuf::new(&mut buffer);
-        let read = poll_fn(|cx| Pin::new(&mut *device).poll_read(cx, &mut buffer));
-        tokio::time::timeout(Duration::from_millis(20), read).await.ok()?.unwrap();
-        Some(buffer.filled().to_vec())
-    }
-
-    async fn leave(device: &mut Device<MemoryLink>, packet: &[u8]) {
-        poll_fn(|cx| Pin::new(&mut *device).poll_write(cx, packet)).await.unwrap();
-    }
-
-    /// A device for ipstack, whose listener exists.
-    fn device(link: MemoryLink, repairs: Repairs) -> (Device<MemoryLink>, Arc<Hub>) {
-        let (offer, accepted) = mpsc::channel(1);
-        // The receiver must live as long as the device.
-        mem::forget(accepted);
-        let config = StackConfig { repairs, ..StackConfig::default() };
-        let hub = Arc::new(Hub::new(&config, Exchange::new(1500, repairs), offer));
-        let offload = Offload::of(&link.capabilities());
-        (Device::new(link, offload, Arc::clone(&hub)), hub)
-    }
-
-    /// A super-packet with a FIN arrives in pieces. The FIN comes after them, once our FIN was sent.
-    #[tokio::test]
-    async fn a_super_packet_is_cut_and_its_fin_is_held() {
-        for [peer, local] in [["10.0.0.1:4000", "10.0.0.2:80"], ["[fd00::1]:4000", "[fd00::2]:80"]] {
-            let (peer, local): (SocketAddr, SocketAddr) = (peer.parse().unwrap(), local.parse().unwrap());
-            let (link, mut other_end) = MemoryLink::offloading_pair(1500, MemoryLink::DEFAULT_DEPTH);
-            let (mut device, hub) = device(link, Repairs::ALL);
-            let payload: Vec<u8> = (0..20_000_u32).map(|index| index as u8).collect();
-            let first = ISN.wrapping_add(1);
-            let fields = |sequence, flags| TcpFields { sequence, acknowledgement: 100, flags, window: 500 };
-            let syn = packet(peer, local, fields(ISN, SYN), &[]);
-            let data = packet(peer, local, fields(first, ACK | PSH | FIN), &payload);
-            let whole = PacketMeta { checksum: Checksum::Partial, gso_size: NonZeroU16::new(1440) };
-            for (meta, packet) in [(PacketMeta::default(), &syn), (whole, &data)] {
-                other_end.try_send(meta, &[IoSlice::new(packet)]).unwrap();
-            }
-            other_end.flush().unwrap();
-            assert_eq!(next(&mut device).await.unwrap(), syn);
-            let syn_ack = TcpFields { sequence: 99, acknowledgement: first, flags: SYN | ACK, window: u16::MAX };
-            leave(&mut device, &packet(local, peer, syn_ack, &[])).await;
-            let _taken = hub.take(FlowKey { local, peer });
-            let mut at = 0;
-            for len in [PIECE, PIECE, 20_000 - 2 * PIECE] {
-                let piece = next(&mut device).await.unwrap();
-                let segment = TcpSegment::parse(&piece).unwrap();
-                assert_eq!((segment.sequence(), segment.flags()), (first.wrapping_add(at as u32), ACK));
-                assert_eq!(segment.payload(), &payload[at..at + len]);
-                assert_eq!(platform::packet::ip_len(&piece), Some(piece.len()));
-                at += len;
-            }
-            assert!(next(&mut device).await.is_none(), "the FIN is held");
-            let acknowledgement = first.wrapping_add(20_000);
-            let fin = TcpFields { sequence: 100, acknowledgement, flags: ACK | FIN, window: u16::MAX };
-            leave(&mut device, &packet(local, peer, fin, &[])).await;
-            let released = next(&mut device).await.unwrap();
-            let segment = TcpSegment::parse(&released).unwrap();
-            assert_eq!((segment.sequence(), segment.flags()), (first.wrapping_add(20_000), ACK | FIN));
-            assert_eq!((segment.acknowledgement(), segment.payload()), (100, &[][..]));
-            let flow = hub.flow(FlowKey { local, peer }).unwrap();
-            assert!(poll_fn(|cx| Poll::Ready(flow.poll_end(cx, 20_000).is_ready())).await);
-        }
-    }
-
-    /// The packets that ipstack gets of a connection whose peer sends this after its SYN.
-    async fn given(off: Repair, flags: u8, payload: &[u8]) -> Vec<(u8, usize)> {
-        let [peer, local] = ["10.0.0.1:4000", "10.0.0.2:80"].map(|address| address.parse::<SocketAddr>().unwrap());
-        let (link, mut other_end) = MemoryLink::offloading_pair(1500, MemoryLink::DEFAULT_DEPTH);
-        let (mut device, hub) = device(link, format!("-{}", off.name()).parse().unwrap());
-        let first = ISN.wrapping_add(1);
-        let fields = |sequence, flags| TcpFields { sequence, acknowledgement: 100, flags, window: 500 };
-        let meta = PacketMeta { checksum: Checksum::Partial, gso_size: None };
-        other_end.try_send(meta, &[IoSlice::new(&packet(peer, local, fields(ISN, SYN), &[]))]).unwrap();
-        next(&mut device).await.unwrap();
-        let syn_ack = TcpFields { sequence: 99, acknowledgement: first, flags: SYN | ACK, window: u16::MAX };
-        leave(&mut device, &packet(local, peer, syn_ack, &[])).await;
-        let _taken = hub.take(FlowKey { local, peer });
-        let gso_size = NonZeroU16::new(1440).filter(|_| payload.len() > 1440);
-        let data = packet(peer, local, fields(first, flags), payload);
-        other_end.try_send(PacketMeta { gso_size, ..meta }, &[IoSlice::new(&data)]).unwrap();
-        let mut given = Vec::new();
-        while let Some(packet) = next(&mut device).await {
-            let segment = TcpSegment::parse(&packet).unwrap();
-            given.push((segment.flags(), segment.payload().len()));
-        }
-        given
-    }
-
-    #[tokio::test]
-    async fn each_repair_is_off_when_it_is_off() {
-        let large = [0; 10_000];
-        assert_eq!(given(Repair::ShortWrites, ACK, &large).await, [(ACK, PIECE), (ACK, 10_000 - PIECE)]);
-        assert_eq!(given(Repair::CutsSuperPackets, ACK, &large).await, [(ACK, 10_000)]);
-        assert_eq!(given(Repair::ShortWrites, ACK | FIN, b"end").await, [(ACK, 3)], "the FIN is held");
-        assert_eq!(given(Repair::HandsFinApart, ACK | FIN, b"end").await, [(ACK | FIN, 3)]);
-        assert_eq!(given(Repair::HoldsFin, ACK | FIN, b"end").await, [(ACK, 3), (ACK | FIN, 0)]);
-        assert_eq!(given(Repair::ShortWrites, RST, &[]).await, [(RST, 0); 2]);
-        assert_eq!(given(Repair::RepeatsReset, RST, &[]).await, [(RST, 0)]);
-    }
-
-    /// With the peer's headers, the packet that makes ipstack deliver its bytes would be longer than the MTU.
-    #[tokio::test]
-    async fn a_packet_full_of_options_fills_a_hole() {
-        const MTU: usize = 1501;
-        let [peer, local] = ["[fd00::1]:4000", "[fd00::2]:80"].map(|address| address.parse::<SocketAddr>().unwrap());
-        let (link, mut other_end) = MemoryLink::pair(MTU, MemoryLink::DEFAULT_DEPTH);
-        let (mut device, hub) = device(link, Repairs::ALL);
-        let first = ISN.wrapping_add(1);
-        let mut put = |sequence, flags, payload: &[u8], options: usize| {
-            let fields = TcpFields { sequence, acknowledgement: 100, flags, window: 500 };
-            let mut headers = [0; MAX_HEADERS_LEN];
-            let template = TcpHeaders::new(peer, local).unwrap();
-            let len = template.write(fields, &[], payload, Checksum::Filled, &mut headers);
-            let mut packet = [&headers[..len], payload].concat();
-            if options > 0 {
-                let mut extension = vec![packet[6], (options / 8 - 1) as u8];
-                // PadN (RFC 8200, 4.2), each of 255 bytes at most.
-                while extension.len() < options {
-                    let len = (options - extension.len()).min(250);
-                    extension.extend([1, len as u8 - 2]);
-                    extension.resize(extension.len() + len - 2, 0);
-                }
-                packet[6] = 60;
-                packet.splice(40..40, extension);
-                let len = (packet.len() - 40) as u16;
-                packet[4..6].copy_from_slice(&len.to_be_bytes());
-            }
-            other_end.try_send(PacketMeta::default(), &[IoSlice::new(&packet)]).unwrap();
-        };
-        put(ISN, SYN, &[], 0);
-        let mut buffer = vec![0; MTU];
-        let mut next = async |device: &mut Device<MemoryLink>| {
-            let mut buffer = ReadBuf::new(&mut buffer);
-            let read = poll_fn(|cx| Pin::new(&mut *device).poll_read(cx, &mut buffer));
-            let read = tokio::time::timeout(Duration::from_millis(20), read).await;
-            read.is_ok().then(|| TcpSegment::parse(buffer.filled()).unwrap().payload().to_vec())
-        };
-        assert_eq!(next(&mut device).await, Some(vec![]));
-        let syn_ack = TcpFields { sequence: 99, acknowledgement: first, flags: SYN | ACK, window: u16::MAX };
-        leave(&mut device, &packet(local, peer, syn_ack, &[])).await;
-        let _taken = hub.take(FlowKey { local, peer });
-        put(first.wrapping_add(1), ACK, b"b", 0);
-        put(first, ACK, b"a", 1440);
-        let mut payloads = Vec::new();
-        while let Some(payload) = next(&mut device).await {
-            payloads.push(payload);
-        }
-        assert_eq!(payloads, [&b"b"[..], b"a", &[0; 2]]);
-    }
-
-    /// ipstack has not made a connection of the first SYN.
-    #[tokio::test]
-    async fn a_syn_is_not_repeated() {
-        for (repairs, is_on) in [(Repairs::ALL, true), ("-repeats-syn".parse().unwrap(), false)] {
-            let [peer, local] = ["10.0.0.1:4000", "10.0.0.2:80"].map(|address| address.parse().unwrap());
-            let (link, mut other_end) = MemoryLink::offloading_pair(1500, MemoryLink::DEFAULT_DEPTH);
-            let (mut device, _hub) = device(link, repairs);
-            let fields = TcpFields { sequence: ISN, acknowledgement: 0, flags: SYN, window: 500 };
-            let meta = PacketMeta { checksum: Checksum::Partial, gso_size: None };
-            other_end.try_send(meta, &[IoSlice::new(&packet(peer, local, fields, &[]))]).unwrap();
-            next(&mut device).await.unwrap();
-            assert_eq!(next(&mut device).await.is_some(), is_on);
-        }
-    }
-
-    #[test]
-    fn datagrams_are_not_limited() {
-        for (repairs, is_on) in [(Repairs::ALL, true), ("-limits-datagrams".parse().unwrap(), false)] {
-            assert_eq!(Exchange::new(1500, repairs).most_leaving < usize::MAX, is_on);
-        }
     }
 }

@@ -1,423 +1,417 @@
-//! Facts about connections that the device sees and ipstack does not report.
+//! The connections of ipstack: what their packets show and ipstack does not report.
 
 use std::io;
+use std::iter;
 use std::mem;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::ops::Range;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
-use platform::packet::flags::{FIN, RST, SYN};
-use platform::packet::{TcpFields, TcpLayout, TcpSegment};
+use platform::packet::flags::{ACK, FIN, RST, SYN};
+use platform::packet::{TcpFields, TcpSegment};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{SetOnce, mpsc};
 
 use super::MAX_WINDOW;
-use super::check::{Numbers, Stage, Verdict, write_acknowledgement};
-use super::exchange::Exchange;
-use crate::driven::most_half_open;
-use crate::{FlowKey, FlowMap, Repair, Repairs, StackConfig, lock};
+use super::device::PIECE;
+use super::stream::IpstackStream;
+use super::udp::Streams;
+use crate::recovery::is_before;
+use crate::{FlowKey, FlowMap, StackConfig, lock};
 
-/// The state that all parts of one stack share. `S` is the stream that the application gets.
+/// A window that was reduced opens by no less than this many bytes.
+const LEAST_STEP: u32 = 16 << 10;
+
+/// Most segments beyond a gap. ipstack walks all of them for each packet.
+const MAX_HELD: usize = 128;
+
+/// The state that all parts of one stack share.
 #[derive(Debug)]
-pub(super) struct Hub<S> {
+pub(super) struct Hub {
     pub(super) runtime: Handle,
-    pub(super) user_timeout: Duration,
-    pub(super) repairs: Repairs,
-    /// Most bytes of a connection that wait for the application.
-    most_unread: u32,
-    /// Most connections, in any state.
-    pub(super) most: usize,
-    /// Most connections in their handshake.
-    pub(super) most_half_open: usize,
-    flows: Mutex<FlowMap<Arc<Flow<S>>>>,
-    exchange: Mutex<Exchange>,
+    /// The window is the most bytes of a connection that wait for the application. ipstack has no limit.
+    pub(super) config: StackConfig,
+    flows: Mutex<FlowMap<Arc<Flow>>>,
+    pub(super) streams: Mutex<Streams>,
+    /// Datagrams in ipstack's queue to the device.
+    pub(super) leaving: AtomicUsize,
     /// The accept queue. `None` once the stack has ended.
-    offer: Mutex<Option<mpsc::Sender<S>>>,
-    reopened: Mutex<Reopened<S>>,
+    offer: Mutex<Option<mpsc::Sender<IpstackStream>>>,
+    /// Connections with peers that must get a window update, for the device.
+    pub(super) reopened: mpsc::UnboundedSender<Arc<Flow>>,
     /// The error that ended the stack.
-    failure: OnceLock<(io::ErrorKind, String)>,
-    ended: Notify,
+    pub(super) failed: SetOnce<(io::ErrorKind, String)>,
 }
 
-/// Connections with peers that must get a window update, and the device that sends it.
-#[derive(Debug)]
-struct Reopened<S> {
-    flows: Vec<Arc<Flow<S>>>,
-    device: Option<Waker>,
-}
-
-impl<S> Hub<S> {
+impl Hub {
     /// Must be called within a runtime.
-    pub(super) fn new(config: &StackConfig, exchange: Exchange, offer: mpsc::Sender<S>) -> Self {
+    pub(super) fn new(
+        config: &StackConfig,
+        offer: mpsc::Sender<IpstackStream>,
+        reopened: mpsc::UnboundedSender<Arc<Flow>>,
+    ) -> Self {
         Self {
             runtime: Handle::current(),
-            user_timeout: config.user_timeout,
-            repairs: config.repairs,
-            most: config.connections,
-            most_half_open: most_half_open(config),
-            most_unread: config.window.clamp(MAX_WINDOW, StackConfig::MAX_WINDOW) as u32,
+            config: StackConfig { window: config.window.clamp(MAX_WINDOW, StackConfig::MAX_WINDOW), ..config.clone() },
             flows: Mutex::default(),
-            exchange: Mutex::new(exchange),
+            streams: Mutex::default(),
+            leaving: AtomicUsize::new(0),
             offer: Mutex::new(Some(offer)),
-            reopened: Mutex::new(Reopened { flows: Vec::new(), device: None }),
-            failure: OnceLock::new(),
-            ended: Notify::new(),
+            reopened,
+            failed: SetOnce::new(),
         }
     }
 
     /// Ends the stack, unless it has already ended, and wakes all waiting tasks.
     pub(super) fn fail(&self, error: &io::Error) {
-        let _earlier = self.failure.set((error.kind(), error.to_string()));
-        self.ended.notify_one();
+        let _earlier = self.failed.set((error.kind(), error.to_string()));
         drop(lock(&self.offer).take());
-        let flows: Vec<_> = self.flows().values().cloned().collect();
+        let flows: Vec<_> = lock(&self.flows).values().cloned().collect();
         for flow in flows {
             flow.end(io::ErrorKind::NotConnected);
         }
-        self.exchange().wake();
-    }
-
-    pub(super) async fn failed(&self) {
-        while self.failure.get().is_none() {
-            self.ended.notified().await;
-        }
-    }
-
-    pub(super) fn has_failed(&self) -> bool {
-        self.failure.get().is_some()
     }
 
     /// The error that ended the stack.
     pub(super) fn failure(&self) -> io::Error {
-        match self.failure.get() {
+        match self.failed.get() {
             Some((kind, message)) => io::Error::new(*kind, message.clone()),
             None => io::Error::other("ipstack has ended"),
         }
     }
 
-    pub(super) fn exchange(&self) -> MutexGuard<'_, Exchange> {
-        lock(&self.exchange)
-    }
-
-    fn flows(&self) -> MutexGuard<'_, FlowMap<Arc<Flow<S>>>> {
-        lock(&self.flows)
-    }
-
-    /// Adds a connection with this initial number of the peer.
-    pub(super) fn open(&self, key: FlowKey, irs: u32) -> Arc<Flow<S>> {
-        let flow = Flow::new(key, irs, self.most_unread, self.repairs);
-        let before = self.flows().insert(key, Arc::clone(&flow));
-        if let Some(before) = before {
-            before.is_forgotten.store(true, Ordering::Relaxed);
-        }
+    /// Adds a connection, in place of an earlier one that has ended.
+    pub(super) fn open(&self, key: FlowKey) -> Arc<Flow> {
+        let flow = Arc::new(Flow { key, seen: Mutex::default() });
+        lock(&self.flows).insert(key, Arc::clone(&flow));
         flow
     }
 
-    pub(super) fn flow(&self, key: FlowKey) -> Option<Arc<Flow<S>>> {
-        self.flows().get(&key).cloned()
+    pub(super) fn flow(&self, key: &FlowKey) -> Option<Arc<Flow>> {
+        lock(&self.flows).get(key).cloned()
     }
 
     /// The number of connections.
     pub(super) fn len(&self) -> usize {
-        self.flows().len()
+        lock(&self.flows).len()
     }
 
-    /// The connection of a new stream of ipstack. The device has already seen its SYN.
-    pub(super) fn take(&self, key: FlowKey) -> Arc<Flow<S>> {
-        let Some(flow) = self.flow(key) else {
-            // It was forgotten meanwhile.
-            let flow = Flow::new(key, 0, 0, self.repairs);
-            flow.end(io::ErrorKind::ConnectionReset);
-            return flow;
-        };
-        lock(&flow.seen).taken = true;
-        flow
+    pub(super) fn forget(&self, flow: &Arc<Flow>) {
+        let mut flows = lock(&self.flows);
+        if flows.get(&flow.key).is_some_and(|current| Arc::ptr_eq(current, flow)) {
+            flows.remove(&flow.key);
+        }
     }
 
-    /// Whether the accept queue has room.
+    /// Whether the accept queue has room, or nobody listens.
     pub(super) fn has_room(&self) -> bool {
-        lock(&self.offer).as_ref().is_some_and(|offer| offer.capacity() > 0)
-    }
-
-    /// Lets the device send a window update.
-    pub(super) fn reopen(&self, flow: &Arc<Flow<S>>) {
-        let mut reopened = lock(&self.reopened);
-        if !flow.is_reduced.swap(false, Ordering::Relaxed) {
-            return;
-        }
-        reopened.flows.push(Arc::clone(flow));
-        let device = reopened.device.take();
-        drop(reopened);
-        if let Some(device) = device {
-            device.wake();
-        }
-    }
-
-    /// A connection with a peer that must get a window update. Without one, the device is woken for the next.
-    pub(super) fn poll_reopened(&self, cx: &Context<'_>) -> Option<Arc<Flow<S>>> {
-        let mut reopened = lock(&self.reopened);
-        let flow = reopened.flows.pop();
-        if flow.is_none() && !reopened.device.as_ref().is_some_and(|device| device.will_wake(cx.waker())) {
-            reopened.device = Some(cx.waker().clone());
-        }
-        flow
-    }
-
-    /// Whether the listener exists.
-    pub(super) fn is_listening(&self) -> bool {
-        lock(&self.offer).as_ref().is_some_and(|offer| !offer.is_closed())
+        lock(&self.offer).as_ref().is_some_and(|offer| offer.is_closed() || offer.capacity() > 0)
     }
 
     /// Puts a connection into the accept queue. If that is full or the listener is gone, the stream is dropped, which
     /// closes it.
-    pub(super) fn offer(&self, stream: S) {
-        let offer = lock(&self.offer).clone();
-        if let Some(offer) = offer {
+    pub(super) fn offer(&self, stream: IpstackStream) {
+        if let Some(offer) = &*lock(&self.offer) {
             let _dropped = offer.try_send(stream);
-        }
-    }
-
-    pub(super) fn forget(&self, flow: &Arc<Flow<S>>) {
-        let mut flows = self.flows();
-        if flows.get(&flow.key).is_some_and(|current| Arc::ptr_eq(current, flow)) {
-            flows.remove(&flow.key);
-            flow.is_forgotten.store(true, Ordering::Relaxed);
         }
     }
 }
 
 /// A connection.
 #[derive(Debug)]
-pub(super) struct Flow<S> {
+pub(super) struct Flow {
     pub(super) key: FlowKey,
-    /// Sequence number of the peer's first byte.
-    first: u32,
-    /// How many bytes the application has read; it wraps.
-    read: AtomicU32,
-    /// Whether the window is smaller than ipstack's.
-    is_reduced: AtomicBool,
-    /// Whether the hub has it no longer.
-    is_forgotten: AtomicBool,
-    seen: Mutex<Seen<S>>,
+    seen: Mutex<Seen>,
+}
+
+/// The tasks that wait for a connection.
+#[derive(Clone, Copy)]
+enum Task {
+    Reader,
+    Writer,
+    /// It waits for our FIN.
+    Closer,
 }
 
 /// The packets that have crossed the device, and the tasks that wait for them.
-#[derive(Debug)]
-struct Seen<S> {
-    numbers: Numbers,
-    /// The peer's FIN, held back until ours was sent.
-    held: Option<Vec<u8>>,
-    /// Whether the driver has taken the stream of ipstack.
-    taken: bool,
-    /// The stream until the handshake is complete.
-    half_open: Option<S>,
-    /// Whether the closer was woken for an ACK.
-    acked: bool,
-    failure: Option<io::ErrorKind>,
-    reader: Option<Waker>,
-    writer: Option<Waker>,
-    /// The task that waits for our FIN.
-    closer: Option<Waker>,
+#[derive(Debug, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+pub(super) struct Seen {
+    /// Whether the handshake is complete.
+    pub(super) is_open: bool,
+    /// Before that, the SYN-ACK, which is empty until it is sent, and ipstack's stream.
+    pub(super) syn_ack: Vec<u8>,
+    half_open: Option<IpstackStream>,
+    /// The peer's first byte, the next that ipstack was not given, and the next that it has not acknowledged.
+    first: u32,
+    passed: u32,
+    acked: u32,
+    /// The bytes beyond a gap that ipstack was given.
+    held: Vec<Range<u32>>,
+    /// The peer's FIN, and whether ipstack was given it.
+    fin: Option<u32>,
+    gave_fin: bool,
+    /// The first byte of ours that is not acknowledged, and the end of what was sent.
+    una: u32,
+    next: u32,
+    sent_fin: bool,
+    /// The last window of ipstack, and of the peer.
+    window: u16,
+    peer_window: u16,
+    /// How many bytes the application has read, which wraps; the end of the window, and whether that is reduced.
+    read: u32,
+    edge: u32,
+    is_reduced: bool,
+    /// The error that has ended the connection.
+    pub(super) failure: Option<io::ErrorKind>,
+    tasks: [Option<Waker>; 3],
 }
 
-impl<S> Flow<S> {
-    fn new(key: FlowKey, irs: u32, most_unread: u32, repairs: Repairs) -> Arc<Self> {
-        let seen = Seen {
-            numbers: Numbers::new(irs, most_unread, repairs),
-            held: None,
-            taken: false,
-            half_open: None,
-            acked: false,
-            failure: None,
-            reader: None,
-            writer: None,
-            closer: None,
-        };
-        Arc::new(Self {
-            key,
-            first: irs.wrapping_add(1),
-            read: AtomicU32::new(0),
-            is_reduced: AtomicBool::new(false),
-            is_forgotten: AtomicBool::new(false),
-            seen: Mutex::new(seen),
-        })
+/// The decision about a segment of the peer.
+#[derive(Debug, Default)]
+pub(super) struct Admission {
+    /// The part of the payload that ipstack reads, if it reads the segment at all.
+    pub(super) bytes: Option<Range<usize>>,
+    /// The acknowledgement number that it reads.
+    pub(super) acknowledgement: Option<u32>,
+    /// Whether the peer gets an acknowledgement, because none of the bytes is next.
+    pub(super) replies: bool,
+    /// The stream of a connection that is open now, if the driver has taken it.
+    pub(super) opened: Option<IpstackStream>,
+    /// Packets in the peer's name, with their payload, that ipstack reads next.
+    pub(super) own: Vec<(TcpFields, &'static [u8])>,
+}
+
+impl Flow {
+    pub(super) fn seen(&self) -> MutexGuard<'_, Seen> {
+        lock(&self.seen)
     }
 
-    /// Whether this is the hub's connection of `key`.
-    pub(super) fn is_for(&self, key: &FlowKey) -> bool {
-        self.key == *key && !self.is_forgotten.load(Ordering::Relaxed)
+    pub(super) fn is_half_open(&self) -> bool {
+        !self.seen().is_open
     }
 
-    /// Changes the state, and wakes all waiting tasks.
-    fn see<T>(&self, change: impl FnOnce(&mut Seen<S>) -> T) -> T {
-        let mut seen = lock(&self.seen);
-        let result = change(&mut seen);
-        let wakers = [seen.reader.take(), seen.writer.take(), seen.closer.take()];
+    /// Wakes all waiting tasks.
+    fn wake(mut seen: MutexGuard<'_, Seen>) {
+        let tasks = mem::take(&mut seen.tasks);
         drop(seen);
-        wakers.into_iter().flatten().for_each(Waker::wake);
-        result
+        tasks.into_iter().flatten().for_each(Waker::wake);
     }
 
-    /// Decides about a segment of the peer.
-    pub(super) fn check(&self, segment: &TcpSegment<'_>, has_room: impl FnOnce() -> bool) -> Verdict {
-        lock(&self.seen).numbers.check(segment, has_room)
+    /// Decides about a segment of the peer with ACK, and without SYN and RST.
+    pub(super) fn admit(&self, segment: &TcpSegment<'_>, hub: &Hub) -> Admission {
+        let mut seen = self.seen();
+        let had_fin = seen.fin.is_some();
+        let admission = seen.admit(segment, hub);
+        if seen.fin.is_some() != had_fin {
+            Self::wake(seen);
+        }
+        admission
     }
 
     /// Notes a packet of ipstack. Returns the window to send, or `None` if it must not be sent; and the peer's FIN if
-    /// ipstack may read it now.
-    pub(super) fn note(&self, segment: &TcpSegment<'_>) -> (Option<u16>, Option<Vec<u8>>) {
-        let mut seen = lock(&self.seen);
-        let is_current = seen.numbers.note(segment);
-        let window = is_current.then(|| self.window(&mut seen.numbers));
-        let fin = seen.release();
-        drop(seen);
-        if segment.flags() & (FIN | RST) != 0 {
-            self.see(|_| ());
+    /// ipstack reads it next.
+    pub(super) fn note(&self, segment: &TcpSegment<'_>, packet: &[u8], hub: &Hub) -> (Option<u16>, Option<TcpFields>) {
+        let mut seen = self.seen();
+        if !seen.note(segment, packet) {
+            return (None, None);
         }
-        (window, fin)
+        let (window, fin) = (seen.offer(hub), seen.release());
+        if segment.flags() & (FIN | RST) != 0 {
+            Self::wake(seen);
+        }
+        (Some(window), fin)
     }
 
-    fn window(&self, numbers: &mut Numbers) -> u16 {
-        let window = numbers.offer(self.read.load(Ordering::Relaxed));
-        self.is_reduced.store(numbers.is_reduced, Ordering::Relaxed);
-        window
+    /// Notes that the application has read `len` bytes. Returns whether the peer must get a window update.
+    pub(super) fn note_read(&self, len: usize, hub: &Hub) -> bool {
+        let mut seen = self.seen();
+        seen.read = seen.read.wrapping_add(len as u32);
+        let reopens = seen.is_reduced && seen.unread() <= hub.config.window as u32 / 2;
+        seen.is_reduced &= !reopens;
+        reopens
     }
 
-    /// Takes the peer's FIN. Returns it if ipstack may read it now.
-    pub(super) fn hold(&self, fin: Vec<u8>) -> Option<Vec<u8>> {
-        self.see(|seen| {
-            seen.held = Some(fin);
-            seen.release()
-        })
+    /// The fields of an acknowledgement to the peer.
+    pub(super) fn acknowledgement(&self, hub: &Hub) -> TcpFields {
+        let mut seen = self.seen();
+        TcpFields { sequence: seen.next, acknowledgement: seen.acked, flags: ACK, window: seen.offer(hub) }
     }
 
-    /// The handshake is complete. Returns the stream, if the driver has taken it.
-    pub(super) fn establish(&self) -> Option<S> {
-        let mut seen = lock(&self.seen);
-        seen.numbers.stage = Stage::Established;
-        seen.half_open.take()
-    }
-
-    /// Takes the stream of ipstack. Returns it if the handshake is complete.
-    pub(super) fn keep(&self, stream: S) -> Option<S> {
-        let mut seen = lock(&self.seen);
-        if seen.numbers.stage >= Stage::Established {
+    /// Takes the stream of ipstack. Returns it if the handshake is complete, and drops it if that has failed.
+    pub(super) fn keep(&self, stream: IpstackStream) -> Option<IpstackStream> {
+        let mut seen = self.seen();
+        if seen.is_open {
             return Some(stream);
         }
-        seen.half_open = Some(stream);
+        seen.half_open = seen.failure.is_none().then_some(stream);
         None
     }
 
     /// Ends the connection, and wakes all waiting tasks.
     pub(super) fn end(&self, failure: io::ErrorKind) {
-        let half_open = self.see(|seen| {
-            seen.numbers.stage = Stage::Ended;
-            seen.failure.get_or_insert(failure);
-            seen.half_open.take()
-        });
+        let mut seen = self.seen();
+        seen.failure.get_or_insert(failure);
+        let half_open = seen.half_open.take();
+        Self::wake(seen);
         drop(half_open);
     }
 
-    pub(super) fn stage(&self) -> Stage {
-        lock(&self.seen).numbers.stage
-    }
-
-    pub(super) fn is_half_open(&self) -> bool {
-        self.stage() <= Stage::HalfOpen
-    }
-
-    pub(super) fn is_taken(&self) -> bool {
-        lock(&self.seen).taken
-    }
-
-    /// The error that has ended the connection.
-    pub(super) fn failure(&self) -> Option<io::ErrorKind> {
-        lock(&self.seen).failure
-    }
-
-    /// The fields of an ACK, or of the SYN-ACK.
-    pub(super) fn fields(&self, flags: u8) -> TcpFields {
-        let mut seen = lock(&self.seen);
-        let window = self.window(&mut seen.numbers);
-        let Numbers { iss, next, acked, .. } = seen.numbers;
-        let sequence = if flags & SYN == 0 { next } else { iss };
-        TcpFields { sequence, acknowledgement: acked, flags, window }
-    }
-
-    /// The highest acknowledgement number of the peer. ipstack drops a segment with a lower one.
-    pub(super) fn acknowledged(&self) -> u32 {
-        lock(&self.seen).numbers.una
-    }
-
-    /// Notes that the application has read so many bytes in all. Returns whether the peer must get a window update.
-    pub(super) fn note_read(&self, read: u32) -> bool {
-        self.read.store(read, Ordering::Relaxed);
-        self.is_reduced.load(Ordering::Relaxed) && lock(&self.seen).numbers.may_reopen(read)
-    }
-
-    /// Notes that ipstack has read an ACK, and wakes the closer: its `shutdown` may succeed now.
-    pub(super) fn pass_ack(&self) {
-        let mut seen = lock(&self.seen);
-        if !seen.numbers.repairs.has(Repair::PollsShutdown) {
-            return;
-        }
-        let closer = seen.closer.take();
-        seen.acked = closer.is_some();
-        drop(seen);
+    /// Wakes the task that waits for our FIN: ipstack has read an ACK, and may send the FIN now.
+    pub(super) fn wake_closer(&self) {
+        let closer = self.seen().tasks[Task::Closer as usize].take();
         if let Some(closer) = closer {
             closer.wake();
         }
     }
 
-    /// Ready if the peer's FIN comes right after the first `read` bytes, or with an error if the connection has ended.
-    pub(super) fn poll_end(&self, cx: &Context<'_>, read: u32) -> Poll<io::Result<()>> {
-        let mut seen = lock(&self.seen);
-        if seen.numbers.fin == Some(self.first.wrapping_add(read)) {
-            return Poll::Ready(Ok(()));
+    fn poll<T>(&self, cx: &Context<'_>, task: Task, look: impl FnOnce(&Seen) -> Option<T>) -> Poll<T> {
+        let mut seen = self.seen();
+        let seen_it = look(&seen);
+        if seen_it.is_none() {
+            seen.tasks[task as usize] = Some(cx.waker().clone());
         }
-        if let Some(failure) = seen.failure {
-            return Poll::Ready(Err(failure.into()));
-        }
-        seen.reader = Some(cx.waker().clone());
-        Poll::Pending
+        seen_it.map_or(Poll::Pending, Poll::Ready)
+    }
+
+    /// Ready if the application has read all bytes before the peer's FIN, or with an error if the connection has ended.
+    pub(super) fn poll_end(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
+        self.poll(cx, Task::Reader, |seen| match seen.fin {
+            Some(fin) if fin == seen.first.wrapping_add(seen.read) => Some(Ok(())),
+            _ => seen.failure.map(|failure| Err(failure.into())),
+        })
     }
 
     /// Ready when our FIN was sent, or the connection has ended.
     pub(super) fn poll_closed(&self, cx: &Context<'_>) -> Poll<()> {
-        let mut seen = lock(&self.seen);
-        if seen.failure.is_some() || seen.numbers.sent_fin || seen.numbers.stage == Stage::Ended {
-            return Poll::Ready(());
-        }
-        if mem::take(&mut seen.acked) {
-            // ipstack's task may handle the ACK only after this task has run, so poll once more.
-            cx.waker().wake_by_ref();
-        }
-        seen.closer = Some(cx.waker().clone());
-        Poll::Pending
+        self.poll(cx, Task::Closer, |seen| (seen.sent_fin || seen.failure.is_some()).then_some(()))
     }
 
-    /// Ready when the connection has ended. ipstack does not report this to a task that writes.
+    /// Ready when the connection has ended, of which ipstack tells no task that writes.
     pub(super) fn poll_failed(&self, cx: &Context<'_>) -> Poll<io::ErrorKind> {
-        let mut seen = lock(&self.seen);
-        if let Some(failure) = seen.failure {
-            return Poll::Ready(failure);
-        }
-        seen.writer = Some(cx.waker().clone());
-        Poll::Pending
+        self.poll(cx, Task::Writer, |seen| seen.failure)
     }
 }
 
-impl<S> Seen<S> {
-    /// The peer's FIN, if ipstack may read it now.
-    fn release(&mut self) -> Option<Vec<u8>> {
-        if !self.numbers.may_close() {
+impl Seen {
+    /// See [`Flow::admit`].
+    fn admit(&mut self, segment: &TcpSegment<'_>, hub: &Hub) -> Admission {
+        let acknowledgement = segment.acknowledgement();
+        if is_before(self.next, acknowledgement) {
+            return Admission::default();
+        }
+        if is_before(self.una, acknowledgement) {
+            self.una = acknowledgement;
+        }
+        if !self.is_open && (self.syn_ack.is_empty() || self.una != self.next || !hub.has_room()) {
+            return Admission::default();
+        }
+        let opened = self.half_open.take();
+        (self.is_open, self.syn_ack, self.peer_window) = (true, Vec::new(), segment.window());
+        let before = self.passed;
+        let (bytes, joined) = self.place(segment);
+        // RFC 5681, 4.2. Without it each loss costs a timeout.
+        let replies = self.passed == before && !segment.payload().is_empty();
+        // Two bytes that ipstack has already. It drops them, and moves the next bytes that are in order.
+        let nudge = (self.own(ACK, self.acked.wrapping_sub(2)), &[0; 2][..]);
+        let nudges = iter::repeat_n(nudge, joined.div_ceil(PIECE));
+        let own = nudges.chain(self.take_fin(segment).map(|fin| (fin, &[][..]))).collect();
+        // ipstack drops a segment with a lower number than the last.
+        Admission { bytes, acknowledgement: Some(self.una), replies, opened, own }
+    }
+
+    /// Which bytes of a segment ipstack reads, and how many it has beyond the gap that they fill. `None`: no byte is new, or
+    /// it is beyond the window. ipstack would keep bytes without a limit, and wait for ever if some beyond a gap came twice.
+    fn place(&mut self, segment: &TcpSegment<'_>) -> (Option<Range<usize>>, usize) {
+        let (start, len) = (segment.sequence(), segment.payload().len());
+        let end = start.wrapping_add(len as u32);
+        if len == 0 {
+            return (Some(0..0), 0);
+        }
+        if !is_before(self.passed, end) || self.fin.is_some() || is_before(self.edge, end) {
+            return (None, 0);
+        }
+        let next = self.held.partition_point(|held| is_before(held.start, start));
+        if is_before(self.passed, start) {
+            let is_free = self.held[..next].last().is_none_or(|before| !is_before(start, before.end))
+                && self.held.get(next).is_none_or(|after| !is_before(after.start, end));
+            if is_free && self.held.len() < MAX_HELD {
+                self.held.insert(next, start..end);
+                return (Some(0..len), 0);
+            }
+            return (None, 0);
+        }
+        let skip = self.passed.wrapping_sub(start) as usize;
+        self.passed = self.held.first().map_or(end, |held| if is_before(held.start, end) { held.start } else { end });
+        let filled = self.passed;
+        while self.held.first().is_some_and(|held| held.start == self.passed) {
+            self.passed = self.held.remove(0).end;
+        }
+        (Some(skip..filled.wrapping_sub(start) as usize), self.passed.wrapping_sub(filled) as usize)
+    }
+
+    /// Notes the FIN of a segment, if all bytes before it have come. Returns it if ipstack reads it now.
+    fn take_fin(&mut self, segment: &TcpSegment<'_>) -> Option<TcpFields> {
+        let end = segment.sequence().wrapping_add(segment.payload().len() as u32);
+        if segment.flags() & FIN == 0 || end != self.passed {
             return None;
         }
-        let mut fin = self.held.take()?;
-        // ipstack ignores an acknowledgement number below the last one.
-        let at = TcpLayout::parse(&fin)?.tcp_at;
-        write_acknowledgement(&mut fin, at, self.numbers.una);
-        Some(fin)
+        self.fin = Some(end);
+        // It comes again: the peer lacks its acknowledgement.
+        if self.gave_fin { Some(self.own(FIN | ACK, end)) } else { self.release() }
+    }
+
+    /// The peer's FIN, if ipstack reads it now: it would close its own side at once, and take the FIN before missing bytes.
+    fn release(&mut self) -> Option<TcpFields> {
+        let fin = self.fin.filter(|fin| self.sent_fin && !self.gave_fin && *fin == self.acked)?;
+        self.gave_fin = true;
+        Some(self.own(FIN | ACK, fin))
+    }
+
+    fn own(&self, flags: u8, sequence: u32) -> TcpFields {
+        TcpFields { sequence, acknowledgement: self.una, flags, window: self.peer_window }
+    }
+
+    /// Notes a packet of ipstack. Returns `false` for one of an earlier connection, which must not be sent.
+    fn note(&mut self, segment: &TcpSegment<'_>, packet: &[u8]) -> bool {
+        let (flags, sequence, acknowledgement) = (segment.flags(), segment.sequence(), segment.acknowledgement());
+        if flags & SYN != 0 && !self.is_open {
+            self.syn_ack = packet.to_vec();
+            [self.una, self.next] = [sequence; 2];
+            [self.first, self.passed, self.acked, self.edge] = [acknowledgement; 4];
+        } else if self.syn_ack.is_empty() && !self.is_open {
+            return false;
+        }
+        let end = sequence.wrapping_add(segment.payload().len() as u32 + u32::from(flags & (SYN | FIN) != 0));
+        if is_before(self.next, end) {
+            self.next = end;
+        }
+        self.sent_fin |= flags & FIN != 0;
+        if flags & RST != 0 {
+            self.failure.get_or_insert(io::ErrorKind::TimedOut);
+        }
+        if !is_before(acknowledgement, self.acked) {
+            (self.acked, self.window) = (acknowledgement, segment.window());
+        }
+        true
+    }
+
+    /// ipstack's window, or what the unread bytes leave of it. Then it opens in large steps (RFC 9293, 3.8.6.2.2).
+    fn offer(&mut self, hub: &Hub) -> u16 {
+        let room = (hub.config.window as u32).saturating_sub(self.unread()).min(self.window.into());
+        self.is_reduced = room < self.window.into();
+        let edge = self.acked.wrapping_add(room);
+        if !self.is_reduced || is_before(self.edge.wrapping_add(LEAST_STEP), edge) {
+            self.edge = edge;
+        }
+        self.edge.wrapping_sub(self.acked).min(room) as u16
+    }
+
+    /// How many acknowledged bytes the application has not read.
+    fn unread(&self) -> u32 {
+        let unread = self.acked.wrapping_sub(self.first).wrapping_sub(self.read);
+        // The application has read what ipstack has not acknowledged yet.
+        if unread > u32::MAX / 2 { 0 } else { unread }
     }
 }

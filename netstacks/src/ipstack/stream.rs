@@ -14,12 +14,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc::Receiver;
 use tokio::time::{Instant, Sleep};
 
-use super::flow;
-use crate::{Listener, Repair, Stream};
-
-/// The hub and the connections of these streams.
-pub(super) type Hub = flow::Hub<IpstackStream>;
-pub(super) type Flow = flow::Flow<IpstackStream>;
+use super::flow::{Flow, Hub};
+use crate::{Listener, Stream};
 
 /// How long a stream in `shutdown` waits before it polls ipstack again. The wait doubles each time, up to the longest.
 const FIRST_WAIT: Duration = Duration::from_millis(1);
@@ -28,14 +24,8 @@ const LONGEST_WAIT: Duration = Duration::from_millis(100);
 /// The listener of ipstack.
 #[derive(Debug)]
 pub struct IpstackListener {
-    accepted: Receiver<IpstackStream>,
-    hub: Arc<Hub>,
-}
-
-impl IpstackListener {
-    pub(super) fn new(accepted: Receiver<IpstackStream>, hub: Arc<Hub>) -> Self {
-        Self { accepted, hub }
-    }
+    pub(super) accepted: Receiver<IpstackStream>,
+    pub(super) hub: Arc<Hub>,
 }
 
 impl Listener for IpstackListener {
@@ -43,7 +33,7 @@ impl Listener for IpstackListener {
 
     async fn accept(&mut self) -> io::Result<IpstackStream> {
         let stream = self.accepted.recv().await;
-        stream.filter(|_| !self.hub.has_failed()).ok_or_else(|| self.hub.failure())
+        stream.filter(|_| !self.hub.failed.initialized()).ok_or_else(|| self.hub.failure())
     }
 }
 
@@ -54,50 +44,46 @@ pub struct IpstackStream {
     session: Option<Session>,
     flow: Arc<Flow>,
     hub: Arc<Hub>,
-    /// Largest payload of a packet, in bytes.
-    pub(super) largest: usize,
-    /// The number of bytes read so far; it wraps.
-    read: u32,
+    /// The most bytes of a write that ipstack gets.
+    pub(super) most: usize,
     closing: bool,
-    failed: bool,
 }
 
 /// ipstack's stream. Only [`retire`] may drop it. So it leaks if the runtime ends before that.
 #[derive(Debug)]
 struct Session {
     inner: ManuallyDrop<IpStackTcpStream>,
-    /// Whether a `shutdown` asks again.
-    polls: bool,
     retry: Pin<Box<Sleep>>,
     wait: Duration,
 }
 
 impl IpstackStream {
-    pub(super) fn new(inner: IpStackTcpStream, flow: Arc<Flow>, largest: usize, hub: &Arc<Hub>) -> Self {
-        let retry = Box::pin(tokio::time::sleep(FIRST_WAIT));
-        let polls = hub.repairs.has(Repair::PollsShutdown);
-        let session = Some(Session { inner: ManuallyDrop::new(inner), polls, retry, wait: FIRST_WAIT });
-        Self { session, flow, hub: Arc::clone(hub), largest, read: 0, closing: false, failed: false }
+    pub(super) fn new(inner: IpStackTcpStream, flow: Arc<Flow>, most: usize, hub: &Arc<Hub>) -> Self {
+        let (inner, retry) = (ManuallyDrop::new(inner), Box::pin(tokio::time::sleep(FIRST_WAIT)));
+        let session = Some(Session { inner, retry, wait: FIRST_WAIT });
+        Self { session, flow, hub: Arc::clone(hub), most, closing: false }
     }
 
     fn session(&mut self) -> io::Result<&mut Session> {
         self.session.as_mut().ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
-    fn fail(&mut self, error: io::Error) -> Poll<io::Result<()>> {
-        self.failed = true;
-        let error = self.flow.failure().map_or(error, Into::into);
-        Poll::Ready(Err(if self.hub.has_failed() { self.hub.failure() } else { error }))
+    /// The error that has ended the connection: an earlier one, or else this.
+    fn fail(&self, failure: io::ErrorKind) -> io::Error {
+        self.flow.end(failure);
+        if self.hub.failed.initialized() {
+            self.hub.failure()
+        } else {
+            self.flow.seen().failure.unwrap_or(failure).into()
+        }
     }
 }
 
 impl Session {
-    /// Ready when our FIN was sent, or the connection has ended.
+    /// Ready when our FIN was sent, or the connection has ended. ipstack sends it when it is asked while nothing is in flight,
+    /// and does not wake the task then. So this asks again: after an ACK, and from time to time.
     fn poll_close(&mut self, cx: &mut Context<'_>, flow: &Flow) -> Poll<()> {
         while flow.poll_closed(cx).is_pending() && Pin::new(&mut *self.inner).poll_shutdown(cx).is_pending() {
-            if !self.polls {
-                return Poll::Pending;
-            }
             ready!(self.retry.as_mut().poll(cx));
             self.wait = (self.wait * 2).min(LONGEST_WAIT);
             self.retry.as_mut().reset(Instant::now() + self.wait);
@@ -116,10 +102,8 @@ impl Stream for IpstackStream {
     }
 
     fn has_failed(&self) -> bool {
-        self.failed || self.flow.failure().is_some()
+        self.flow.seen().failure.is_some()
     }
-
-    fn reset(self) {}
 }
 
 impl AsyncRead for IpstackStream {
@@ -131,18 +115,17 @@ impl AsyncRead for IpstackStream {
         let before = buf.filled().len();
         let polled = Pin::new(&mut *stream.session()?.inner).poll_read(cx, buf);
         let len = buf.filled().len() - before;
-        stream.read = stream.read.wrapping_add(len as u32);
-        if stream.flow.note_read(stream.read) {
-            stream.hub.reopen(&stream.flow);
+        if len > 0 && stream.flow.note_read(len, &stream.hub) {
+            let _device_is_gone = stream.hub.reopened.send(Arc::clone(&stream.flow));
         }
         match polled {
             Poll::Ready(Ok(())) if len > 0 => Poll::Ready(Ok(())),
-            Poll::Ready(Err(error)) => stream.fail(error),
-            ended => match stream.flow.poll_end(cx, stream.read) {
+            Poll::Ready(Err(error)) => Poll::Ready(Err(stream.fail(error.kind()))),
+            ended => match stream.flow.poll_end(cx) {
                 Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
-                Poll::Ready(Err(error)) => stream.fail(error),
+                Poll::Ready(Err(error)) => Poll::Ready(Err(stream.fail(error.kind()))),
                 // ipstack reports the end, but no FIN has arrived.
-                Poll::Pending if ended.is_ready() => stream.fail(io::ErrorKind::ConnectionReset.into()),
+                Poll::Pending if ended.is_ready() => Poll::Ready(Err(stream.fail(io::ErrorKind::ConnectionReset))),
                 Poll::Pending => Poll::Pending,
             },
         }
@@ -159,18 +142,15 @@ impl AsyncWrite for IpstackStream {
             return Poll::Ready(Ok(0));
         }
         // ipstack may not have handled the RST yet.
-        if let Some(failure) = stream.flow.failure() {
-            return stream.fail(failure.into()).map_ok(|()| 0);
+        let failure = stream.flow.seen().failure;
+        if let Some(failure) = failure {
+            return Poll::Ready(Err(stream.fail(failure)));
         }
-        // ipstack copies the whole slice, even if only a part of it fits into a segment.
-        let buf = &buf[..buf.len().min(stream.largest)];
+        // The workaround `short-writes`: ipstack copies the whole slice, even if only a part of it fits into a segment.
+        let buf = &buf[..buf.len().min(stream.most)];
         match Pin::new(&mut *stream.session()?.inner).poll_write(cx, buf) {
-            Poll::Ready(Err(error)) => stream.fail(error).map_ok(|()| 0),
-            Poll::Ready(sent) => Poll::Ready(sent),
-            Poll::Pending => {
-                let failure = ready!(stream.flow.poll_failed(cx));
-                stream.fail(failure.into()).map_ok(|()| 0)
-            }
+            Poll::Ready(written) => Poll::Ready(written.map_err(|error| stream.fail(error.kind()))),
+            Poll::Pending => Poll::Ready(Err(stream.fail(ready!(stream.flow.poll_failed(cx))))),
         }
     }
 
@@ -200,7 +180,8 @@ impl Drop for IpstackStream {
 async fn retire(mut session: Session, flow: Arc<Flow>, hub: Arc<Hub>) {
     let ended = async {
         poll_fn(|cx| session.poll_close(cx, &flow)).await;
-        if hub.has_failed() {
+        // No further packet ends the task.
+        if hub.failed.initialized() || flow.seen().failure == Some(io::ErrorKind::ConnectionAborted) {
             return false;
         }
         session.inner.stream_sender().closed().await;
@@ -208,7 +189,7 @@ async fn retire(mut session: Session, flow: Arc<Flow>, hub: Arc<Hub>) {
         tokio::task::yield_now().await;
         true
     };
-    let ended = tokio::time::timeout(hub.user_timeout, ended).await.unwrap_or(false);
+    let ended = tokio::time::timeout(hub.config.user_timeout, ended).await.unwrap_or(false);
     hub.forget(&flow);
     let inner = session.inner;
     if ended {

@@ -26,7 +26,7 @@ use super::ring::Chunks;
 use crate::datagrams::Inbox;
 use crate::driven::isn::InitialNumbers;
 use crate::driven::{FlowId, Stage, Table, segment};
-use crate::{Repair, Sink, Source, StackConfig};
+use crate::{Sink, Source, StackConfig};
 
 /// TIME-WAIT lasts two maximum segment lifetimes: 60 seconds, as on Linux (`TCP_TIMEWAIT_LEN`, `include/net/tcp.h`).
 const TIME_WAIT: Duration = Duration::from_mins(1);
@@ -279,9 +279,6 @@ impl Core {
     unsafe fn lose_patience(this: *mut Self, flow: FlowId) {
         // SAFETY: the caller's promise; each reference ends with its statement.
         unsafe {
-            if !(*this).config.repairs.has(Repair::UserTimeout) {
-                return;
-            }
             // lwIP itself aborts a handshake after 20 seconds.
             let Some(pcb) = (*this).pcb(flow).filter(|_| (*this).table.stage(flow) != Some(Stage::Handshake)) else {
                 return;

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::ring::Ring;
 use crate::recovery::Recovery;
-use crate::{Repairs, Sink};
+use crate::{Sink, Workarounds};
 
 /// Received pieces shorter than this are small, in bytes: most of the memory that they occupy is not data.
 const SMALL_LEN: u16 = 512;
@@ -68,8 +68,8 @@ pub(super) struct Open {
 }
 
 impl Open {
-    pub(super) fn new(mss: usize, repairs: Repairs) -> Self {
-        Self { recovery: Recovery::new(mss, repairs), ring: Ring::default(), asked: None, probed: None }
+    pub(super) fn new(mss: usize, workarounds: Workarounds) -> Self {
+        Self { recovery: Recovery::new(mss, workarounds), ring: Ring::default(), asked: None, probed: None }
     }
 }
 

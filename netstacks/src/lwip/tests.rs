@@ -8,7 +8,7 @@ mod fault;
 mod hostile;
 mod offload;
 mod reorder;
-mod repairs;
+mod workarounds;
 
 use std::io::IoSlice;
 use std::num::NonZeroU16;
@@ -172,17 +172,17 @@ impl Bench {
     }
 
     fn over(pair: (MemoryLink, MemoryLink), verify: bool, window: usize) -> Self {
-        Self::repaired(pair, verify, window, Repairs::ALL)
+        Self::with(pair, verify, window, Workarounds::ALL)
     }
 
-    fn repaired((link, wire): (MemoryLink, MemoryLink), verify: bool, window: usize, repairs: Repairs) -> Self {
+    fn with((link, wire): (MemoryLink, MemoryLink), verify: bool, window: usize, workarounds: Workarounds) -> Self {
         let turn = turn();
         let (window, scale) = scaled(window);
         let user_timeout = Duration::from_secs(4);
-        let config = StackConfig { window, user_timeout, backlog: 4, repairs, ..StackConfig::default() };
+        let config = StackConfig { window, user_timeout, backlog: 4, workarounds, ..StackConfig::default() };
         let buffers = (0..64).map(|_| PacketBuffer::new(link.capabilities().max_packet_len)).collect();
         let link = Dressed(link, verify, false);
-        let segments = Segments::over(&offload(&link.capabilities(), config.repairs), config.window);
+        let segments = Segments::over(&offload(&link.capabilities(), config.workarounds), config.window);
         let engine = LwipEngine::start(link, config, segments, scale).unwrap();
         Self { engine, wire, buffers, now: Instant::now(), syn_ack: Segment::default(), _turn: turn }
     }

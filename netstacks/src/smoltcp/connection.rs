@@ -316,32 +316,30 @@ impl Connection {
         }
     }
 
-    /// Lends a source the room in its socket, of a large write only that of whole segments if `cuts`.
-    pub(super) fn fill(&mut self, most: usize, cuts: bool, source: &mut Source<'_>) -> io::Result<usize> {
-        let filled = self.fill_ring(most, cuts, source)?;
+    /// Lends a source the room in its socket.
+    pub(super) fn fill(&mut self, most: usize, source: &mut Source<'_>) -> io::Result<usize> {
+        let filled = self.fill_ring(most, source)?;
         self.written += filled;
         Ok(filled)
     }
 
-    fn fill_ring(&mut self, most: usize, cuts: bool, source: &mut Source<'_>) -> io::Result<usize> {
+    fn fill_ring(&mut self, most: usize, source: &mut Source<'_>) -> io::Result<usize> {
         if self.fin != Fin::Open {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         if !self.socket.may_send() {
             return Err(self.ended());
         }
-        // smoltcp sends all queued bytes, so there would be small segments in between.
         let room = (self.socket.send_capacity() - self.socket.send_queue()).min(most);
-        let whole = if cuts && room > self.segment_len { room - room % self.segment_len } else { room };
-        if whole == 0 {
+        if room == 0 {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let mut filled = 0;
         // The room may wrap around the end of the ring, so there may be two parts.
-        while filled < whole {
-            let given = self.socket.send(|room| {
-                let len = room.len().min(whole - filled);
-                match source(&mut room[..len]) {
+        while filled < room {
+            let given = self.socket.send(|free| {
+                let len = free.len().min(room - filled);
+                match source(&mut free[..len]) {
                     Ok(given) => (given.min(len), Ok((given.min(len), given < len))),
                     Err(error) => (0, Err(error)),
                 }

@@ -9,7 +9,7 @@ use smoltcp::phy::{self, Checksum, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
 
 use super::numbers::Numbers;
-use crate::Repairs;
+use crate::Workarounds;
 use crate::driven::{Intake, segment};
 use crate::mss_rewrite::{self, lower_mss, raise_mss};
 use crate::offload::Offload;
@@ -43,11 +43,11 @@ pub(super) struct Sender<L> {
 }
 
 impl<L: Link> Device<L> {
-    pub(super) fn new(mut link: L, repairs: Repairs) -> Self {
+    pub(super) fn new(mut link: L, workarounds: Workarounds) -> Self {
         let capabilities = link.capabilities();
         let room = capabilities.max_packet_len;
         let sender = Sender {
-            offload: mss_rewrite::offload(&capabilities, repairs),
+            offload: mss_rewrite::offload(&capabilities, workarounds),
             udp_segmentation: Offload::of(&capabilities).enable_udp(&mut link),
             udp_segment: None,
             packet: vec![0; room].into_boxed_slice(),

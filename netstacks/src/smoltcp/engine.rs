@@ -13,7 +13,7 @@ use super::connection::{Fin, Place};
 use super::{EGRESS_PACKETS, FLOW_PACKETS, SmoltcpEngine};
 use crate::datagrams::Inbox;
 use crate::driven::{Accepted, Engine, FlowId, Intake};
-use crate::{Repair, Sink, Source};
+use crate::{Sink, Source};
 
 impl<L: Link> Engine for SmoltcpEngine<L> {
     fn ingress(&mut self, now: Instant) -> io::Result<Intake> {
@@ -81,8 +81,7 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
     }
 
     fn fill(&mut self, flow: FlowId, most: usize, source: &mut Source<'_>) -> io::Result<usize> {
-        let cuts = self.config.repairs.has(Repair::WholeSegments);
-        let filled = self.table[flow].open_mut().ok_or(io::ErrorKind::NotConnected)?.fill(most, cuts, source)?;
+        let filled = self.table[flow].open_mut().ok_or(io::ErrorKind::NotConnected)?.fill(most, source)?;
         self.table.set_due(flow);
         Ok(filled)
     }
@@ -94,8 +93,7 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
     fn release(&mut self, flow: FlowId) {
         self.table.orphan(flow);
         // RFC 2525, 2.17: a close with unread data sends a RST.
-        let resets = self.config.repairs.has(Repair::ResetUnread);
-        if resets && self.table[flow].open().is_some_and(|connection| connection.socket.can_recv()) {
+        if self.table[flow].open().is_some_and(|connection| connection.socket.can_recv()) {
             self.abort(flow);
         } else {
             self.close(flow);

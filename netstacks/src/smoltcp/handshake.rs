@@ -14,7 +14,7 @@ use super::numbers::Numbers;
 use super::{Class, SmoltcpEngine};
 use crate::driven::FlowId;
 use crate::recovery::{Recovery, is_before};
-use crate::{FlowKey, Repair, StackCongestion};
+use crate::{FlowKey, StackCongestion};
 
 /// The timeout of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
@@ -42,9 +42,6 @@ impl<L: Link> SmoltcpEngine<L> {
             }
             let flow = self.table.open(key, Place::HalfOpen(half_open));
             self.table.set_due(flow);
-            if !self.config.repairs.has(Repair::SynQueue) && self.open(flow, now).is_none() {
-                self.forget(flow);
-            }
         }
         Class::Unwelcome
     }
@@ -75,16 +72,15 @@ impl<L: Link> SmoltcpEngine<L> {
         }
     }
 
-    /// Gives a half-open connection a socket, which sends the SYN-ACK itself if there is no SYN queue. `None` if the system
-    /// refuses the memory of its rings.
+    /// Gives a half-open connection a socket. `None` if the system refuses the memory of its rings.
     fn open(&mut self, flow: FlowId, now: Instant) -> Option<()> {
         let Place::HalfOpen(half_open) = self.table[flow] else { return None };
         let key = *self.table.key(flow);
         // The first SYN-ACK gives a round trip time. Later ones do not (Karn's algorithm; RFC 6298, 3).
         let begun = if half_open.tries == 1 { half_open.since } else { now };
-        let (socket, numbers) = self.answer(&key, &half_open, self.config.repairs.has(Repair::SynQueue), begun)?;
+        let (socket, numbers) = self.answer(&key, &half_open, true, begun)?;
         let segment_len = self.device.sender.segment_len(key.local.is_ipv6());
-        let recovery = Recovery::new(self.mss, self.config.repairs);
+        let recovery = Recovery::new(self.mss, self.config.workarounds);
         self.table[flow] = Place::Open(Connection::new(socket, numbers, &half_open, segment_len, recovery));
         Some(())
     }
@@ -103,8 +99,7 @@ impl<L: Link> SmoltcpEngine<L> {
         let len = half_open.write(key, &mut syn)?;
         self.device.put(&syn[..len]);
         let scale = half_open.peer_scale.map_or(0, |_| crate::window_scale(self.config.window));
-        let initial = self.config.repairs.has(Repair::SynQueue).then_some(half_open.initial);
-        let mut numbers = Numbers::new(initial, scale, is_rehearsal);
+        let mut numbers = Numbers::new(half_open.initial, scale, is_rehearsal);
         let clock = self.clock(now);
         self.device.numbered(&mut numbers, |device| {
             self.interface.poll_ingress_single(clock, device, socket.set());
@@ -122,10 +117,8 @@ impl<L: Link> SmoltcpEngine<L> {
     fn listen(&mut self, key: &FlowKey) -> Option<Socket> {
         let mut socket = self.spare.pop().or_else(|| Socket::new(self.config.window).ok())?;
         // By default an ACK may wait for 10 ms. That would stall a peer if a single packet fills the window.
-        if self.config.repairs.has(Repair::NoAckDelay) {
-            socket.set_ack_delay(None);
-        }
-        socket.set_nagle_enabled(!self.config.repairs.has(Repair::NoNagle));
+        socket.set_ack_delay(None);
+        socket.set_nagle_enabled(false);
         socket.set_congestion_control(match self.config.congestion {
             StackCongestion::None => CongestionControl::None,
             StackCongestion::Reno => CongestionControl::Reno,

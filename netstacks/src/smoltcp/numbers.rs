@@ -15,8 +15,6 @@ use crate::recovery::is_before;
 pub(super) struct Numbers {
     /// Our initial sequence number.
     pub(super) initial: u32,
-    /// Whether smoltcp's own numbers are kept.
-    keeps: bool,
     /// The distance from smoltcp's numbers to those on the wire.
     shift: u32,
     /// Shift count of our window.
@@ -30,11 +28,9 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// Before the SYN-ACK. Without an initial number, smoltcp's own are kept. `scale` is the shift count of our window, if
-    /// the peer scales windows too.
-    pub(super) fn new(initial: Option<u32>, scale: u8, is_rehearsal: bool) -> Self {
-        let (keeps, initial) = (initial.is_none(), initial.unwrap_or_default());
-        Self { initial, keeps, shift: 0, scale, sent: initial, window_end: 0, is_rehearsal }
+    /// Before the SYN-ACK. `scale` is the shift count of our window, if the peer scales windows too.
+    pub(super) fn new(initial: u32, scale: u8, is_rehearsal: bool) -> Self {
+        Self { initial, shift: 0, scale, sent: initial, window_end: 0, is_rehearsal }
     }
 
     /// Renumbers a packet from smoltcp, and notes what it says. Ignores other packets than TCP. Returns whether it is a SYN.
@@ -43,9 +39,7 @@ impl Numbers {
         let Some(segment) = TcpSegment::parse(packet) else { return false };
         let (flags, old) = (segment.flags(), segment.sequence());
         let is_syn = flags & SYN != 0;
-        if is_syn && self.keeps {
-            (self.initial, self.sent) = (old, old);
-        } else if is_syn {
+        if is_syn {
             self.shift = self.initial.wrapping_sub(old);
         }
         let sequence = old.wrapping_add(self.shift);
@@ -57,9 +51,6 @@ impl Numbers {
             }
             let scale = if is_syn { 0 } else { self.scale };
             self.window_end = segment.acknowledgement().wrapping_add(u32::from(segment.window()) << scale);
-        }
-        if self.keeps {
-            return is_syn;
         }
         let at = segment.layout.tcp_at;
         let tcp = &mut packet[at..];
@@ -100,7 +91,7 @@ mod tests {
 
     #[test]
     fn numbers_are_shifted_both_ways_and_the_checksum_follows() {
-        let mut numbers = Numbers::new(Some(u32::MAX), 2, false);
+        let mut numbers = Numbers::new(u32::MAX, 2, false);
         let mut syn = packet(TcpFields { sequence: 500, acknowledgement: 9, flags: SYN | ACK, window: 100 });
         numbers.outgoing(&mut syn);
         assert!(is_checksum_right(&syn));

@@ -7,7 +7,6 @@ use smoltcp::socket::tcp::State;
 use super::connection::Connection;
 use crate::driven::segment::Segment;
 use crate::recovery::{Edges, is_before};
-use crate::{Repair, Repairs};
 
 /// What to do with a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,10 +21,9 @@ pub(super) enum Verdict {
 }
 
 /// Decides about a segment of a connection with these edges.
-pub(super) fn screen(connection: &Connection, edges: &Edges, segment: &Segment, repairs: Repairs) -> Verdict {
+pub(super) fn screen(connection: &Connection, edges: &Edges, segment: &Segment) -> Verdict {
     match connection.socket.state() {
         State::Closed if segment.opens => Verdict::Reopen,
-        _ if !repairs.has(Repair::ChallengeAck) => Verdict::Pass,
         State::Closed => Verdict::Pass,
         // A SYN behind the last number opens a new connection (RFC 1122, 4.2.2.13). A RST ends TIME-WAIT too early
         // (RFC 1337).

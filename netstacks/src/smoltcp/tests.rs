@@ -1,4 +1,4 @@
-//! Each repair is off when it is off. The test plays the peer, segment by segment.
+//! The test plays the peer, segment by segment.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -14,7 +14,7 @@ use super::connection::REST;
 use super::*;
 use crate::driven::{Accepted, Engine, FlowId};
 use crate::recovery::is_before;
-use crate::{Repairs, StackCongestion};
+use crate::{StackCongestion, Workarounds};
 
 const MSS_1460: [u8; 4] = [2, 4, 5, 180];
 
@@ -32,8 +32,8 @@ struct Bench {
 }
 
 impl Bench {
-    fn new((link, wire): (MemoryLink, MemoryLink), repairs: Repairs, congestion: StackCongestion) -> Self {
-        let config = StackConfig { window: 256 << 10, repairs, congestion, ..StackConfig::default() };
+    fn new((link, wire): (MemoryLink, MemoryLink), workarounds: Workarounds, congestion: StackCongestion) -> Self {
+        let config = StackConfig { window: 256 << 10, workarounds, congestion, ..StackConfig::default() };
         let engine = SmoltcpEngine::new(link, config);
         Self { engine, wire, now: Instant::now(), port: 1000, sequence: 99, acknowledgement: 0 }
     }
@@ -87,109 +87,70 @@ impl Bench {
     }
 }
 
-/// Runs a test with all repairs, and with all but one. It gets whether that is on.
-fn with_and_without(repair: Repair, test: fn(Bench, bool)) {
-    for (repairs, is_on) in [(Repairs::ALL, true), (format!("-{}", repair.name()).parse().unwrap(), false)] {
-        test(Bench::new(MemoryLink::pair(1500, 256), repairs, StackCongestion::None), is_on);
-    }
+/// A bench with all workarounds.
+fn bench() -> Bench {
+    Bench::new(MemoryLink::pair(1500, 256), Workarounds::ALL, StackCongestion::None)
 }
 
 #[test]
-fn a_half_open_connection_has_a_socket() {
-    with_and_without(Repair::SynQueue, |mut bench, is_on| {
-        bench.put(SYN, &MSS_1460, &[]);
-        assert_eq!(bench.turn(), [(SYN | ACK, 0)]);
-        let flow = bench.engine.table.flows()[0];
-        assert_eq!(bench.engine.table[flow].open().is_none(), is_on);
-        // It is repeated in both cases: by the adapter, or by smoltcp.
-        assert_eq!(bench.pass(Duration::from_millis(1100)), [(SYN | ACK, 0)]);
-        bench.put(ACK, &[], b"data");
-        bench.turn();
-        let accepted = bench.engine.accept().unwrap();
-        assert_eq!(bench.engine.recv(accepted.flow, &mut [0; 9]).unwrap(), 4);
-        assert_eq!(bench.send(accepted, 100), [(ACK | 8, 100)]);
-    });
+fn a_half_open_connection_has_no_socket() {
+    let mut bench = bench();
+    bench.put(SYN, &MSS_1460, &[]);
+    assert_eq!(bench.turn(), [(SYN | ACK, 0)]);
+    let flow = bench.engine.table.flows()[0];
+    assert!(bench.engine.table[flow].open().is_none());
+    assert_eq!(bench.pass(Duration::from_millis(1100)), [(SYN | ACK, 0)], "it is repeated");
+    bench.put(ACK, &[], b"data");
+    bench.turn();
+    let accepted = bench.engine.accept().unwrap();
+    assert_eq!(bench.engine.recv(accepted.flow, &mut [0; 9]).unwrap(), 4);
+    assert_eq!(bench.send(accepted, 100), [(ACK | 8, 100)]);
 }
 
 #[test]
-fn an_acknowledgement_of_unsent_bytes_is_taken() {
-    with_and_without(Repair::ChallengeAck, |mut bench, is_on| {
-        let accepted = bench.open();
-        bench.engine.send(accepted.flow, &[0; 100]).unwrap();
-        bench.acknowledgement = bench.acknowledgement.wrapping_add(50);
-        bench.put(ACK, &[], &[]);
-        bench.engine.ingress(bench.now).unwrap();
-        let queued = bench.engine.table[accepted.flow].open().unwrap().socket.send_queue();
-        assert_eq!(queued, if is_on { 100 } else { 50 });
-    });
+fn an_acknowledgement_of_unsent_bytes_is_not_taken() {
+    let mut bench = bench();
+    let accepted = bench.open();
+    bench.engine.send(accepted.flow, &[0; 100]).unwrap();
+    bench.acknowledgement = bench.acknowledgement.wrapping_add(50);
+    bench.put(ACK, &[], &[]);
+    bench.engine.ingress(bench.now).unwrap();
+    assert_eq!(bench.engine.table[accepted.flow].open().unwrap().socket.send_queue(), 100);
 }
 
 #[test]
-fn an_acknowledgement_waits() {
-    with_and_without(Repair::NoAckDelay, |mut bench, is_on| {
-        bench.open();
-        bench.put(ACK, &[], &[0; 100]);
-        assert_eq!(bench.turn().len(), usize::from(is_on));
-        assert_eq!(bench.pass(Duration::from_millis(11)).len(), usize::from(!is_on));
-    });
+fn a_fin_after_the_peers_waits_for_the_bytes_before() {
+    let mut bench = bench();
+    let accepted = bench.open();
+    bench.put(FIN | ACK, &[], &[]);
+    bench.turn();
+    bench.engine.send(accepted.flow, &[0; 100]).unwrap();
+    bench.engine.finish(accepted.flow);
+    assert!(bench.turn().iter().all(|(flags, _)| flags & FIN == 0));
+    bench.put(ACK, &[], &[]);
+    assert_eq!(bench.turn(), [(FIN | ACK, 0)]);
 }
 
 #[test]
-fn a_small_segment_waits_for_the_one_before() {
-    with_and_without(Repair::NoNagle, |mut bench, is_on| {
-        let accepted = bench.open();
-        assert_eq!(bench.send(accepted, 10), [(ACK | 8, 10)]);
-        assert_eq!(bench.send(accepted, 10).len(), usize::from(is_on));
-    });
+fn a_close_with_unread_bytes_sends_a_rst() {
+    let mut bench = bench();
+    let accepted = bench.open();
+    bench.put(ACK, &[], &[0; 100]);
+    bench.turn();
+    bench.engine.release(accepted.flow);
+    assert_eq!(bench.turn().last().unwrap().0 & (RST | FIN), RST);
 }
 
 #[test]
-fn a_fin_does_not_wait_for_the_bytes_before() {
-    with_and_without(Repair::LateFin, |mut bench, is_on| {
-        let accepted = bench.open();
-        bench.put(FIN | ACK, &[], &[]);
-        bench.turn();
-        bench.engine.send(accepted.flow, &[0; 100]).unwrap();
-        bench.engine.finish(accepted.flow);
-        let fins = bench.turn().iter().filter(|(flags, _)| flags & FIN != 0).count();
-        assert_eq!(fins, usize::from(!is_on));
-    });
-}
-
-#[test]
-fn a_close_with_unread_bytes_sends_no_rst() {
-    with_and_without(Repair::ResetUnread, |mut bench, is_on| {
-        let accepted = bench.open();
-        bench.put(ACK, &[], &[0; 100]);
-        bench.turn();
-        bench.engine.release(accepted.flow);
-        assert_eq!(bench.turn().last().unwrap().0 & (RST | FIN), if is_on { RST } else { FIN });
-    });
-}
-
-#[test]
-fn a_large_write_is_taken_whole() {
-    with_and_without(Repair::WholeSegments, |mut bench, is_on| {
-        let accepted = bench.open();
-        let taken = bench.engine.send(accepted.flow, &[0; 2000]).unwrap();
-        assert_eq!(taken, if is_on { 1460 } else { 2000 });
-    });
-}
-
-#[test]
-fn a_closed_socket_is_not_used_again() {
-    with_and_without(Repair::SpareSockets, |mut bench, is_on| {
+fn each_workaround_is_off_when_it_is_off() {
+    for (workarounds, is_on) in [(Workarounds::ALL, true), (Workarounds::NONE, false)] {
+        let mut bench = Bench::new(MemoryLink::offloading_pair(1500, 256), workarounds, StackCongestion::None);
         bench.put(SYN, &MSS_1460, &[]);
         bench.turn();
         assert_eq!(bench.engine.spare.len(), usize::from(is_on));
-    });
-}
-
-#[test]
-fn no_packet_is_larger_than_the_mtu() {
-    for (repairs, is_on) in [(Repairs::ALL, true), (Repairs::NONE, false)] {
-        let mut bench = Bench::new(MemoryLink::offloading_pair(1500, 256), repairs, StackCongestion::None);
-        let accepted = bench.open();
+        bench.put(ACK, &[], &[]);
+        bench.turn();
+        let accepted = bench.engine.accept().unwrap();
         let seen = bench.send(accepted, 50_000);
         assert_eq!(seen.iter().any(|(_, len)| *len > 1460), is_on, "{seen:?}");
     }
@@ -200,7 +161,7 @@ fn congestion_control_limits_the_first_flight() {
     for (congestion, is_limited) in
         [(StackCongestion::None, false), (StackCongestion::Reno, true), (StackCongestion::Cubic, true)]
     {
-        let mut bench = Bench::new(MemoryLink::pair(1500, 256), Repairs::ALL, congestion);
+        let mut bench = Bench::new(MemoryLink::pair(1500, 256), Workarounds::ALL, congestion);
         let accepted = bench.open();
         let sent: usize = bench.send(accepted, 50_000).iter().map(|(_, len)| len).sum();
         assert_eq!(sent < 20_000, is_limited, "{congestion:?}: {sent} bytes");
@@ -210,7 +171,7 @@ fn congestion_control_limits_the_first_flight() {
 #[test]
 fn a_segment_beyond_the_window_is_not_sent_again() {
     const ROUND_TRIP: Duration = Duration::from_millis(10);
-    let mut bench = Bench::new(MemoryLink::offloading_pair(1500, 256), Repairs::ALL, StackCongestion::None);
+    let mut bench = Bench::new(MemoryLink::offloading_pair(1500, 256), Workarounds::ALL, StackCongestion::None);
     let accepted = bench.open();
     bench.send(accepted, 100);
     bench.now += ROUND_TRIP;
@@ -236,7 +197,7 @@ fn a_connection_at_rest_gives_the_memory_of_its_rings_back() {
     probe.discard_rings();
     let can_discard = probe.rings() == [0; 2 * 4096];
 
-    let mut bench = Bench::new(MemoryLink::pair(1500, 256), Repairs::ALL, StackCongestion::None);
+    let mut bench = Bench::new(MemoryLink::pair(1500, 256), Workarounds::ALL, StackCongestion::None);
     let accepted = bench.open();
     for (time, is_blank) in [(REST / 2, false), (2 * REST, can_discard), (Duration::ZERO, false)] {
         let mut received = [0; 9];
@@ -274,7 +235,7 @@ fn rest_with_a_hole(bench: &mut Bench, flow: FlowId, meanwhile: impl FnOnce(&mut
 
 #[test]
 fn bytes_behind_a_hole_outlast_a_rest() {
-    let mut bench = Bench::new(MemoryLink::pair(1500, 256), Repairs::ALL, StackCongestion::None);
+    let mut bench = Bench::new(MemoryLink::pair(1500, 256), Workarounds::ALL, StackCongestion::None);
     let accepted = bench.open();
     rest_with_a_hole(&mut bench, accepted.flow, |_| {});
 }
@@ -283,7 +244,7 @@ fn bytes_behind_a_hole_outlast_a_rest() {
 #[test]
 fn a_forged_number_beyond_the_window_changes_no_rest() {
     for beyond in [1 << 20, (1 << 31) - 8] {
-        let mut bench = Bench::new(MemoryLink::pair(1500, 256), Repairs::ALL, StackCongestion::None);
+        let mut bench = Bench::new(MemoryLink::pair(1500, 256), Workarounds::ALL, StackCongestion::None);
         let accepted = bench.open();
         let forge = |bench: &mut Bench| {
             let sequence = bench.sequence;
@@ -306,7 +267,7 @@ fn a_forged_number_beyond_the_window_changes_no_rest() {
 /// It costs a system call for each, and received packets must not wait for many of these.
 #[test]
 fn an_egress_gives_the_memory_of_few_connections_back() {
-    let mut bench = Bench::new(MemoryLink::pair(1500, 256), Repairs::ALL, StackCongestion::None);
+    let mut bench = Bench::new(MemoryLink::pair(1500, 256), Workarounds::ALL, StackCongestion::None);
     for port in 1..=EGRESS_PACKETS as u16 + 1 {
         (bench.port, bench.sequence, bench.acknowledgement) = (port, 99, 0);
         let accepted = bench.open();
@@ -324,7 +285,7 @@ fn an_egress_gives_the_memory_of_few_connections_back() {
 /// smoltcp would join them, and answer with a RST.
 #[test]
 fn fragments_do_not_reset_their_connection() {
-    let mut bench = Bench::new(MemoryLink::pair(1500, 256), Repairs::ALL, StackCongestion::None);
+    let mut bench = Bench::new(MemoryLink::pair(1500, 256), Workarounds::ALL, StackCongestion::None);
     bench.open();
     let fields = TcpFields { sequence: bench.sequence, acknowledgement: bench.acknowledgement, flags: ACK, window: 9 };
     let [from, to] = [([10, 0, 0, 1], bench.port), ([10, 0, 0, 2], 80)].map(SocketAddr::from);
@@ -348,7 +309,7 @@ fn fragments_do_not_reset_their_connection() {
 /// The clock of the numbers stands still, and the connection before has sent bytes.
 #[test]
 fn a_reopened_connection_has_numbers_beyond_the_old_ones() {
-    let mut bench = Bench::new(MemoryLink::pair(1500, 256), Repairs::ALL, StackCongestion::None);
+    let mut bench = Bench::new(MemoryLink::pair(1500, 256), Workarounds::ALL, StackCongestion::None);
     let accepted = bench.open();
     bench.send(accepted, 10_000);
     bench.put(ACK, &[], &[]);

@@ -270,7 +270,7 @@ macro_rules! contract {
 contract! {
     streams:
         echo
-        echo_without_repairs
+        echo_without_workarounds
         a_slow_reader_after_both_have_closed
         received_bytes_are_lent
         room_is_lent

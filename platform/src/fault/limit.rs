@@ -3,9 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::path::Packet;
-use super::plan::PathMtu;
-use crate::PacketMeta;
 use crate::packet::{TcpLayout, Transport, UDP, UDP_HEADER_LEN, packet_too_big};
+use crate::{Impairments, PacketMeta};
 
 /// The shortest time between two errors (RFC 1812, 4.3.2.8; RFC 4443, 2.4 f).
 const BETWEEN_ERRORS: Duration = Duration::from_millis(1);
@@ -16,14 +15,16 @@ const DONT_FRAGMENT: u8 = 0x40;
 /// The limit of one direction.
 #[derive(Debug)]
 pub(super) struct Limit {
-    mtu: Option<PathMtu>,
+    mtu: Option<u16>,
+    /// Whether senders are told by ICMP (RFC 1191, RFC 8201). If not, the path is a black hole for long packets.
+    tells: bool,
     /// When the last error was made.
     told: Option<Instant>,
 }
 
 impl Limit {
-    pub(super) const fn new(mtu: Option<PathMtu>) -> Self {
-        Self { mtu, told: None }
+    pub(super) fn new(link: &Impairments) -> Self {
+        Self { mtu: link.path_mtu.map(Into::into), tells: !link.no_icmp, told: None }
     }
 
     /// Whether there is one.
@@ -33,10 +34,11 @@ impl Limit {
 
     /// Whether a packet of this length may be too long.
     pub(super) fn may_stop(&self, len: usize) -> bool {
-        self.mtu.is_some_and(|mtu| len > mtu.len.into())
+        self.mtu.is_some_and(|mtu| len > mtu.into())
     }
 
-    /// Whether a packet is too long.
+    /// Whether a packet is too long. One that may be fragmented passes: a router would split it, and its receiver would put it
+    /// together.
     pub(super) fn stops(&self, meta: PacketMeta, packet: &[u8]) -> bool {
         let may_fragment = |packet: &[u8]| matches!(packet, [first, _, _, _, _, _, flags, ..] if first >> 4 == 4 && flags & DONT_FRAGMENT == 0);
         self.may_stop(packet.len()) && self.may_stop(segment_len(meta, packet)) && !may_fragment(packet)
@@ -44,12 +46,12 @@ impl Limit {
 
     /// The error about a packet that was too long, if its sender is told now.
     pub(super) fn error(&mut self, packet: &[u8]) -> Option<Packet> {
-        let mtu = self.mtu.filter(|mtu| mtu.tells)?;
+        let mtu = self.mtu.filter(|_| self.tells)?;
         let now = Instant::now();
         if self.told.is_some_and(|told| now - told < BETWEEN_ERRORS) {
             return None;
         }
-        let error = packet_too_big(mtu.len, packet)?;
+        let error = packet_too_big(mtu, packet)?;
         self.told = Some(now);
         Some((PacketMeta::default(), error))
     }

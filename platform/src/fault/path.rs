@@ -1,10 +1,10 @@
-//! One direction of a link with faults.
+//! One direction of a link with impairments.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::plan::{FaultCounter, Faults, Which, count};
-use crate::PacketMeta;
+use super::counts::{Fate, FaultCounter, Faults};
+use crate::{Impairments, PacketMeta};
 
 /// The most bytes that wait in one direction: 20 Gbit/s for a tenth of a second.
 const MAX_QUEUED_BYTES: usize = 256 << 20;
@@ -12,16 +12,11 @@ const MAX_QUEUED_BYTES: usize = 256 << 20;
 /// One more than the largest value that [`Dice::throw`] returns.
 const SIDES: u64 = 1 << 32;
 
-/// The fate of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
-    Pass,
-    Lose,
-    Duplicate,
-    Corrupt,
-    /// Later packets overtake it.
-    Reorder,
-}
+/// How many later packets overtake a packet: as many as TCP takes for a sign of loss (RFC 5681, 3.2).
+const OVERTAKEN_BY: usize = 3;
+
+/// The longest time that a packet waits in the queue of the rate limit.
+const QUEUE: Duration = Duration::from_millis(100);
 
 pub(super) type Packet = (PacketMeta, Vec<u8>);
 
@@ -33,7 +28,10 @@ pub(super) struct Path {
     corrupt: Dice,
     reorder: Dice,
     jitter: Dice,
-    faults: Faults,
+    pub(super) link: Impairments,
+    once: Option<(u64, Fate)>,
+    /// The number of packets that had a fate.
+    number: u64,
     /// Packets that are held back, each with the number of packets that still have to overtake it.
     held: VecDeque<(usize, Packet)>,
     /// Packets that wait until they are due, in the order of their due times.
@@ -44,16 +42,18 @@ pub(super) struct Path {
 }
 
 impl Path {
-    pub(super) fn new(faults: Faults, seed: u64) -> Self {
-        let dice = |which, index: u64| Dice::new(which, seed.wrapping_add(index));
+    pub(super) fn new(link: Impairments, faults: Faults, seed: u64) -> Self {
+        let dice = |share, index: u64| Dice::new(share, seed.wrapping_add(index));
         Self {
-            lose: dice(faults.lose, 0),
-            duplicate: dice(faults.duplicate, 1),
-            reorder: dice(faults.reorder, 2),
+            lose: dice(link.loss_ppm, 0),
+            duplicate: dice(link.duplicate_ppm, 1),
+            reorder: dice(link.reorder_ppm, 2),
             // Far from the other seeds, so that no two dice share one.
-            corrupt: dice(faults.corrupt, 1 << 32),
-            jitter: dice(Which::OneIn(1), 2 << 32),
-            faults,
+            corrupt: dice(link.corrupt_ppm, 1 << 32),
+            jitter: dice(0, 2 << 32),
+            link,
+            once: faults.once,
+            number: 0,
             held: VecDeque::new(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
@@ -63,23 +63,23 @@ impl Path {
 
     /// Whether packets have a delay.
     pub(super) fn takes_time(&self) -> bool {
-        self.faults.takes_time()
+        self.link.takes_time()
     }
 
-    /// Whether packets are corrupted.
-    pub(super) fn corrupts(&self) -> bool {
-        self.faults.corrupt != Which::None
-    }
-
-    /// Decides the fate of a packet of that length.
-    pub(super) fn fate(&mut self, len: usize) -> Fate {
-        // All dice are thrown for every packet, so that no fault changes the choices of another one.
+    /// Decides the fate of a packet: the first that applies.
+    pub(super) fn fate(&mut self) -> Fate {
+        // All dice are thrown for every packet, so that no impairment changes the choices of another one.
         let fates = [
-            (Fate::Lose, self.lose.hit(len)),
-            (Fate::Duplicate, self.duplicate.hit(len)),
-            (Fate::Reorder, self.reorder.hit(len)),
-            (Fate::Corrupt, self.corrupt.hit(len)),
+            (Fate::Lose, self.lose.hit()),
+            (Fate::Duplicate, self.duplicate.hit()),
+            (Fate::Reorder, self.reorder.hit()),
+            (Fate::Corrupt, self.corrupt.hit()),
         ];
+        let number = self.number;
+        self.number += 1;
+        if let Some((_, fate)) = self.once.filter(|(once, _)| *once == number) {
+            return fate;
+        }
         fates.into_iter().find(|(_, is_hit)| *is_hit).map_or(Fate::Pass, |(fate, _)| fate)
     }
 
@@ -95,7 +95,7 @@ impl Path {
 
     /// Holds a packet back so that later ones overtake it.
     pub(super) fn hold(&mut self, packet: Packet) {
-        self.held.push_back((self.faults.reorder_by.max(1), packet));
+        self.held.push_back((OVERTAKEN_BY, packet));
     }
 
     /// Whether packets are held back.
@@ -132,31 +132,25 @@ impl Path {
     pub(super) fn wait(&mut self, packet: Packet, counter: &FaultCounter) {
         let now = Instant::now();
         let mut leaves = now;
-        if let Some(rate) = self.faults.rate {
+        if let Some(rate) = self.link.rate_limit {
             let begins = self.free_at.map_or(now, |free| free.max(now));
-            if begins - now > Faults::QUEUE {
-                return count(&counter.overflowed);
+            if begins - now > QUEUE {
+                return counter.count(|counts| &mut counts.overflowed);
             }
-            let nanoseconds = packet.1.len() as u128 * 8 * 1_000_000_000 / u128::from(rate.max(1));
+            let nanoseconds = packet.1.len() as u128 * 8 * 1_000_000_000 / u128::from(rate.get());
             leaves = begins + Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(u64::MAX));
             self.free_at = Some(leaves);
         }
         if self.waiting_bytes + packet.1.len() > MAX_QUEUED_BYTES {
-            return count(&counter.overflowed);
+            return counter.count(|counts| &mut counts.overflowed);
         }
-        let jitter = self.faults.jitter * 2;
+        let jitter = self.link.jitter * 2;
         let more = jitter.mul_f64(self.jitter.throw() as f64 / SIDES as f64);
-        let arrives = leaves + (self.faults.delay + more).saturating_sub(self.faults.jitter);
+        let arrives = leaves + (self.link.delay + more).saturating_sub(self.link.jitter);
         // Packets stay in order.
         let due = self.waiting.back().map_or(arrives, |(last, _)| arrives.max(*last));
         self.waiting_bytes += packet.1.len();
         self.waiting.push_back((due, packet));
-    }
-
-    /// The limit of the rate.
-    #[cfg(test)]
-    pub(super) fn rate(&self) -> Option<u64> {
-        self.faults.rate
     }
 
     /// When the next packet is due.
@@ -183,31 +177,22 @@ impl Path {
     }
 }
 
-/// Picks some of the packets.
+/// Picks some of the packets at random.
 #[derive(Debug)]
-pub(super) struct Dice {
-    which: Which,
+struct Dice {
+    /// In parts per million.
+    share: u32,
     state: u64,
-    counted: u64,
 }
 
 impl Dice {
-    pub(super) fn new(which: Which, seed: u64) -> Self {
+    fn new(share: u32, seed: u64) -> Self {
         // Neighbouring seeds need states that are far apart, and a state of zero would stay zero.
-        Self { which, state: seed.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1, counted: 0 }
+        Self { share, state: seed.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1 }
     }
 
-    pub(super) fn hit(&mut self, len: usize) -> bool {
-        match self.which {
-            Which::None | Which::OneIn(0) => false,
-            Which::OneIn(sides) => self.throw().is_multiple_of(u64::from(sides)),
-            Which::PerMillion(share) => self.throw() * 1_000_000 < u64::from(share) * SIDES,
-            Which::Nth { index, longer_than } => {
-                let counted = len > longer_than;
-                self.counted += u64::from(counted);
-                counted && self.counted == index.saturating_add(1)
-            }
-        }
+    fn hit(&mut self) -> bool {
+        self.share > 0 && self.throw() * 1_000_000 < u64::from(self.share) * SIDES
     }
 
     /// A random number below 2^32: the upper half of xorshift (Marsaglia, Xorshift RNGs, 2003), the better half.

@@ -1,7 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
-#![allow(clippy::large_types_passed_by_value, reason = "a plan is made where it is passed")]
 
-use std::num::NonZeroU16;
+use std::num::{NonZeroU16, NonZeroU64};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -11,9 +10,24 @@ use crate::{Checksum, MemoryLink};
 
 const MTU: usize = 100;
 
-fn faulty(plan: FaultPlan, depth: usize) -> (Faulty<MemoryLink>, MemoryLink) {
+fn none() -> Impairments {
+    Impairments::default()
+}
+
+const ALL: u32 = 1_000_000;
+
+fn impaired(link: Impairments, depth: usize) -> (Faulty<MemoryLink>, MemoryLink) {
+    let (inner, other) = MemoryLink::pair(MTU, depth);
+    (Faulty::new(inner, link, 1), other)
+}
+
+fn faulty(faults: Faults, depth: usize) -> (Faulty<MemoryLink>, MemoryLink) {
     let (link, other) = MemoryLink::pair(MTU, depth);
-    (Faulty::new(link, plan), other)
+    (Faulty::with_faults(link, none(), 1, faults), other)
+}
+
+fn once(number: u64, fate: Fate) -> Faults {
+    Faults { once: Some((number, fate)), ..Faults::default() }
 }
 
 fn send(link: &mut impl Link, packet: u8) -> io::Result<()> {
@@ -44,18 +58,8 @@ fn writable(link: &mut impl Link) -> bool {
     link.poll_writable(&mut Context::from_waker(Waker::noop())).map(Result::unwrap).is_ready()
 }
 
-fn nth(index: u64) -> Which {
-    Which::Nth { index, longer_than: 0 }
-}
-
 /// Sends the packets 0 to 9 through the link, or receives them through it. Returns the packets that come out.
-fn ten(faults: Faults, inward: bool) -> (Vec<u8>, FaultCounts) {
-    let plan = if inward {
-        FaultPlan { rx: faults, ..FaultPlan::default() }
-    } else {
-        FaultPlan { tx: faults, ..FaultPlan::default() }
-    };
-    let (mut link, mut other) = faulty(plan, 100);
+fn ten((mut link, mut other): (Faulty<MemoryLink>, MemoryLink), inward: bool) -> (Vec<u8>, FaultCounts) {
     let faults = link.faults();
     let mut out = Vec::new();
     if inward {
@@ -73,84 +77,66 @@ fn ten(faults: Faults, inward: bool) -> (Vec<u8>, FaultCounts) {
 
 #[test]
 fn single_packets_are_lost_repeated_and_overtaken_either_way() {
+    let counts = FaultCounts::default();
+    let cases: [(u64, Fate, &[u8], FaultCounts); 4] = [
+        (3, Fate::Lose, &[0, 1, 2, 4, 5, 6, 7, 8, 9], FaultCounts { lost: 1, ..counts }),
+        (9, Fate::Duplicate, &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9], FaultCounts { duplicated: 1, ..counts }),
+        (1, Fate::Reorder, &[0, 2, 3, 4, 1, 5, 6, 7, 8, 9], FaultCounts { reordered: 1, ..counts }),
+        // No packet overtakes it, and it arrives nevertheless.
+        (9, Fate::Reorder, &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9], FaultCounts { reordered: 1, ..counts }),
+    ];
     for inward in [false, true] {
-        let none = FaultCounts::default();
-        let (out, counts) = ten(Faults { lose: nth(3), ..Faults::default() }, inward);
-        assert_eq!((out, counts), (vec![0, 1, 2, 4, 5, 6, 7, 8, 9], FaultCounts { lost: 1, ..none }));
-        let (out, counts) = ten(Faults { duplicate: nth(9), ..Faults::default() }, inward);
-        assert_eq!((out, counts), (vec![0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9], FaultCounts { duplicated: 1, ..none }));
-        for (reorder_by, order) in [(0, [0, 2, 1, 3, 4, 5, 6, 7, 8, 9]), (3, [0, 2, 3, 4, 1, 5, 6, 7, 8, 9])] {
-            let (out, counts) = ten(Faults { reorder: nth(1), reorder_by, ..Faults::default() }, inward);
-            assert_eq!((out, counts), (order.to_vec(), FaultCounts { reordered: 1, ..none }));
+        for (number, fate, order, counts) in cases {
+            assert_eq!(ten(faulty(once(number, fate), 100), inward), (order.to_vec(), counts), "{fate:?} {inward}");
         }
-        // No packet overtakes them, and they arrive nevertheless.
-        let (out, _) = ten(Faults { reorder: nth(9), reorder_by: 5, ..Faults::default() }, inward);
-        assert_eq!(out, (0..10).collect::<Vec<_>>());
-        let (out, counts) = ten(Faults { reorder: Which::OneIn(1), reorder_by: 5, ..Faults::default() }, inward);
+        let (out, counts) = ten(impaired(Impairments { reorder_ppm: ALL, ..none() }, 100), inward);
         assert_eq!((out, counts.reordered), ((0..10).collect(), 10));
     }
 }
 
 #[test]
 fn chance_is_the_seeds_and_about_as_often_as_it_says() {
-    let lost = |seed: u64, lose| {
-        let tx = Faults { lose, ..Faults::default() };
-        let (mut link, mut other) = faulty(FaultPlan { seed, tx, ..FaultPlan::default() }, 256);
-        let mut arrived = Vec::new();
-        for packet in 0..100_u8 {
-            send(&mut link, packet).unwrap();
-        }
-        arrived.extend(received(&mut other));
+    let lost = |seed: u64, loss| {
+        let (inner, mut other) = MemoryLink::pair(MTU, 256);
+        let mut link = Faulty::new(inner, Impairments { loss_ppm: loss, ..none() }, seed);
+        (0..100_u8).for_each(|packet| send(&mut link, packet).unwrap());
+        let arrived = received(&mut other);
         assert_eq!(arrived.len() as u64 + link.faults().counts().lost, 100);
         arrived
     };
-    assert_eq!(lost(1, Which::OneIn(4)), lost(1, Which::OneIn(4)));
-    assert_ne!(lost(1, Which::OneIn(4)), lost(2, Which::OneIn(4)));
-    assert_eq!(lost(1, Which::OneIn(0)).len(), 100);
-    assert_eq!(lost(1, Which::OneIn(1)).len(), 0);
-    let sum: usize = (0..100).map(|seed| lost(seed, Which::OneIn(4)).len()).sum();
-    assert!((7_300..7_700).contains(&sum), "{sum} of 10,000 arrived");
-}
-
-#[test]
-fn only_packets_of_a_length_are_counted() {
-    let lose = Which::Nth { index: 1, longer_than: 50 };
-    let tx = Faults { lose, ..Faults::default() };
-    let (mut link, mut other) = faulty(FaultPlan { tx, ..FaultPlan::default() }, 8);
-    for (packet, len) in [(0, 50), (1, 51), (2, 10), (3, 99), (4, 100)] {
-        link.try_send(PacketMeta::default(), &[IoSlice::new(&vec![packet; len])]).unwrap();
+    assert_eq!(lost(1, ALL / 4), lost(1, ALL / 4));
+    assert_ne!(lost(1, ALL / 4), lost(2, ALL / 4));
+    assert_eq!((lost(1, 0).len(), lost(1, ALL).len()), (100, 0));
+    for (loss, range) in [(ALL / 4, 7_300..7_700), (10_000, 9_840..9_960)] {
+        let sum: usize = (0..100).map(|seed| lost(seed, loss).len()).sum();
+        assert!(range.contains(&sum), "{sum} of 10,000 arrived with {loss}");
     }
-    assert_eq!(received(&mut other), [0, 1, 2, 4]);
 }
 
 #[test]
 fn room_that_is_denied_is_there_at_once() {
-    let (mut link, mut other) = faulty(FaultPlan { block: nth(1), ..FaultPlan::default() }, 2);
+    let (mut link, mut other) = faulty(Faults { block_every: Some(2), ..Faults::default() }, 2);
     send(&mut link, 0).unwrap();
     blocked(send(&mut link, 1));
     assert!(writable(&mut link));
     send(&mut link, 1).unwrap();
     assert!(!writable(&mut link), "the link itself is full");
     assert_eq!(received(&mut other), [0, 1]);
-    assert_eq!(link.faults().counts().blocked, 1);
 }
 
 #[test]
 fn a_failure_is_the_systems_error_and_nothing_is_sent() {
-    let plan = FaultPlan { fail: nth(1), fail_with: 105, ..FaultPlan::default() };
-    let (mut link, mut other) = faulty(plan, 8);
+    let (mut link, mut other) = faulty(Faults { fail: Some((1, 105)), ..Faults::default() }, 8);
     send(&mut link, 0).unwrap();
     assert_eq!(send(&mut link, 1).unwrap_err().raw_os_error(), Some(105));
     send(&mut link, 2).unwrap();
     assert_eq!(received(&mut other), [0, 2]);
-    assert_eq!(link.faults().counts().failed, 1);
 }
 
 /// The fate of a packet is decided once, however often it is offered.
 #[test]
 fn a_full_link_does_not_throw_again() {
-    let tx = Faults { lose: nth(2), ..Faults::default() };
-    let (mut link, mut other) = faulty(FaultPlan { tx, ..FaultPlan::default() }, 1);
+    let (mut link, mut other) = faulty(once(2, Fate::Lose), 1);
     send(&mut link, 0).unwrap();
     for _ in 0..5 {
         blocked(send(&mut link, 1));
@@ -165,8 +151,7 @@ fn a_full_link_does_not_throw_again() {
 /// A packet that was overtaken while the link was full is sent by the next call that finds room.
 #[test]
 fn overtaken_packets_wait_for_room() {
-    let tx = Faults { reorder: nth(0), ..Faults::default() };
-    let (mut link, mut other) = faulty(FaultPlan { tx, ..FaultPlan::default() }, 1);
+    let (mut link, mut other) = faulty(once(0, Fate::Reorder), 1);
     send(&mut link, 0).unwrap();
     send(&mut link, 1).unwrap();
     assert!(!readable(&mut link));
@@ -178,8 +163,7 @@ fn overtaken_packets_wait_for_room() {
 /// A reader must not sleep while a packet is held back: the link stays readable until then.
 #[test]
 fn overtaken_packets_are_delivered_at_the_second_look_and_before_the_end() {
-    let rx = Faults { reorder: nth(0), ..Faults::default() };
-    let (mut link, mut other) = faulty(FaultPlan { rx, ..FaultPlan::default() }, 8);
+    let (mut link, mut other) = faulty(once(0, Fate::Reorder), 8);
     assert!(!readable(&mut link));
     send(&mut other, 0).unwrap();
     assert!(readable(&mut link));
@@ -188,7 +172,7 @@ fn overtaken_packets_are_delivered_at_the_second_look_and_before_the_end() {
     assert_eq!(received(&mut link), [0]);
     assert!(!readable(&mut link));
 
-    let (mut link, mut other) = faulty(FaultPlan { rx, ..FaultPlan::default() }, 8);
+    let (mut link, mut other) = faulty(once(0, Fate::Reorder), 8);
     send(&mut other, 0).unwrap();
     assert!(received(&mut link).is_empty());
     drop(other);
@@ -198,8 +182,7 @@ fn overtaken_packets_are_delivered_at_the_second_look_and_before_the_end() {
 
 #[test]
 fn a_link_that_has_gone_says_so_from_every_call() {
-    let tx = Faults { reorder: nth(0), ..Faults::default() };
-    let (mut link, other) = faulty(FaultPlan { tx, ..FaultPlan::default() }, 8);
+    let (mut link, other) = faulty(once(0, Fate::Reorder), 8);
     send(&mut link, 0).unwrap();
     drop(other);
     assert_eq!(send(&mut link, 1).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
@@ -219,13 +202,7 @@ impl std::task::Wake for Unpark {
 fn every_packet_takes_its_time_either_way_and_none_overtakes_another() {
     let (delay, jitter) = (Duration::from_millis(20), Duration::from_millis(5));
     for inward in [false, true] {
-        let faults = Faults { delay, jitter, ..Faults::default() };
-        let plan = if inward {
-            FaultPlan { rx: faults, ..FaultPlan::default() }
-        } else {
-            FaultPlan { tx: faults, ..FaultPlan::default() }
-        };
-        let (mut link, mut other) = faulty(plan, 100);
+        let (mut link, mut other) = impaired(Impairments { delay, jitter, ..none() }, 100);
         let waker = Arc::new(Unpark(std::thread::current())).into();
         let begin = Instant::now();
         for packet in 0..50 {
@@ -251,8 +228,7 @@ fn every_packet_takes_its_time_either_way_and_none_overtakes_another() {
 #[test]
 fn a_limited_rate_has_packets_wait_and_drops_what_would_wait_too_long() {
     // Two bytes take a millisecond.
-    let tx = Faults { rate: Some(16_000), ..Faults::default() };
-    let (mut link, mut other) = faulty(FaultPlan { tx, ..FaultPlan::default() }, 300);
+    let (mut link, mut other) = impaired(Impairments { rate_limit: NonZeroU64::new(16_000), ..none() }, 300);
     let begin = Instant::now();
     for packet in 0..200 {
         send(&mut link, packet).unwrap();
@@ -271,8 +247,7 @@ fn a_limited_rate_has_packets_wait_and_drops_what_would_wait_too_long() {
 
 #[test]
 fn one_bit_of_a_packet_is_changed_behind_its_header_and_somebody_has_to_verify() {
-    let faults = Faults { corrupt: Which::OneIn(1), ..Faults::default() };
-    let (mut link, mut other) = faulty(FaultPlan { rx: faults, tx: faults, ..FaultPlan::default() }, 100);
+    let (mut link, mut other) = impaired(Impairments { corrupt_ppm: ALL, ..none() }, 100);
     assert!(other.capabilities().checksum.rx && !link.capabilities().checksum.rx);
     let mut buffers = [PacketBuffer::new(MTU)];
     for _ in 0..50 {
@@ -295,7 +270,7 @@ fn one_bit_of_a_packet_is_changed_behind_its_header_and_somebody_has_to_verify()
 
 #[test]
 fn a_link_that_is_cut_loses_everything_until_it_is_joined_again() {
-    let (mut link, mut other) = faulty(FaultPlan::default(), 100);
+    let (mut link, mut other) = impaired(none(), 100);
     let switch = link.switch();
     for (is_cut, arrived) in [(false, vec![1]), (true, vec![]), (false, vec![1])] {
         switch.cut(is_cut);
@@ -306,24 +281,10 @@ fn a_link_that_is_cut_loses_everything_until_it_is_joined_again() {
     assert_eq!(link.faults().counts(), FaultCounts { lost: 2, ..FaultCounts::default() });
 }
 
-#[test]
-fn a_share_of_a_million_is_lost() {
-    let tx = Faults { lose: Which::PerMillion(10_000), ..Faults::default() };
-    let (mut link, mut other) = faulty(FaultPlan { tx, ..FaultPlan::default() }, 256);
-    for _ in 0..1000 {
-        (0..100).for_each(|packet| send(&mut link, packet).unwrap());
-        received(&mut other);
-    }
-    // Six standard deviations of the binomial distribution.
-    let lost = link.faults().counts().lost;
-    assert!((1000 - 190..1000 + 190).contains(&lost), "{lost} of 100,000");
-}
-
 /// A waiting task is also woken for a packet that was sent after it began to wait.
 #[test]
 fn a_packet_that_is_sent_while_the_task_waits_wakes_it_when_it_is_due() {
-    let tx = Faults { delay: Duration::from_millis(10), ..Faults::default() };
-    let (mut link, mut other) = faulty(FaultPlan { tx, ..FaultPlan::default() }, 8);
+    let (mut link, mut other) = impaired(Impairments { delay: Duration::from_millis(10), ..none() }, 8);
     let waker = Arc::new(Unpark(std::thread::current())).into();
     let begin = Instant::now();
     assert!(link.poll_readable(&mut Context::from_waker(&waker)).is_pending());
@@ -336,6 +297,10 @@ fn a_packet_that_is_sent_while_the_task_waits_wakes_it_when_it_is_due() {
     }
     assert_eq!(out, [7]);
     assert!(begin.elapsed() < Duration::from_secs(10), "nobody woke it");
+}
+
+fn path_mtu(len: u16) -> Impairments {
+    Impairments { path_mtu: NonZeroU16::new(len), ..none() }
 }
 
 /// A packet of so many bytes from the first address to the second, which must not be fragmented.
@@ -352,10 +317,8 @@ fn a_packet_that_is_too_long_for_the_path_is_dropped_and_its_sender_is_told_eith
     const V4: [&str; 2] = ["10.0.0.1", "10.0.0.2"];
     const V6: [&str; 2] = ["fd00::1", "fd00::2"];
     for (tells, inward, ends) in [(true, true, V4), (true, false, V6), (false, true, V6), (false, false, V4)] {
-        let faults = Faults { path_mtu: Some(PathMtu { len: 1280, tells }), ..Faults::default() };
-        let plan = FaultPlan { rx: faults, tx: faults, ..FaultPlan::default() };
         let (link, mut other) = MemoryLink::pair(1500, 8);
-        let mut link = Faulty::new(link, plan);
+        let mut link = Faulty::new(link, Impairments { no_icmp: !tells, ..path_mtu(1280) }, 1);
         let waker = Arc::new(Unpark(std::thread::current())).into();
         assert!(link.poll_readable(&mut Context::from_waker(&waker)).is_pending());
         for len in [1280, 1281] {
@@ -387,7 +350,7 @@ fn a_packet_that_is_too_long_for_the_path_is_dropped_and_its_sender_is_told_eith
 fn a_super_packet_is_as_long_as_its_segments_and_a_packet_that_may_be_fragmented_passes() {
     let stops = |len, gso_size, packet: &[u8]| {
         let meta = PacketMeta { gso_size: NonZeroU16::new(gso_size), ..PacketMeta::default() };
-        Limit::new(Some(PathMtu { len, tells: true })).stops(meta, packet)
+        Limit::new(&path_mtu(len)).stops(meta, packet)
     };
     let headers = TcpHeaders::new("10.0.0.1:1".parse().unwrap(), "10.0.0.2:2".parse().unwrap()).unwrap();
     let payload = [0; 4000];
@@ -404,7 +367,7 @@ fn a_super_packet_is_as_long_as_its_segments_and_a_packet_that_may_be_fragmented
 
 #[test]
 fn errors_are_limited() {
-    let mut limit = Limit::new(Some(PathMtu { len: 1280, tells: true }));
+    let mut limit = Limit::new(&path_mtu(1280));
     let packet = datagram(["fd00::1", "fd00::2"], 1281);
     let begin = Instant::now();
     let told = (0..10_000).filter(|_| limit.error(&packet).is_some()).count();
@@ -413,12 +376,13 @@ fn errors_are_limited() {
 
 #[test]
 fn the_links_of_shards_share_a_rate_and_count_together() {
-    let tx = Faults { lose: Which::OneIn(1), rate: Some(9_000_001), ..Faults::default() };
+    let link = Impairments { loss_ppm: ALL, rate_limit: NonZeroU64::new(9_000_001), ..none() };
     let (links, _ends): (Vec<_>, Vec<_>) = (0..2).map(|_| MemoryLink::pair(1500, 16)).unzip();
-    let mut links = Faulty::of_shards(links, FaultPlan { tx, seed: 7, ..FaultPlan::default() });
+    let mut links = Faulty::of_shards(links, link, 7);
     for link in &mut links {
         link.try_send(PacketMeta::default(), &[IoSlice::new(&[0; 40])]).unwrap();
     }
     assert_eq!(links[0].faults().counts().lost, 2);
-    assert!(links.iter().all(|link| link.state.as_ref().unwrap().tx.rate() == Some(4_500_000)));
+    let rate = |link: &Faulty<MemoryLink>| link.state.as_ref().unwrap().tx.link.rate_limit.map(NonZeroU64::get);
+    assert!(links.iter().all(|link| rate(link) == Some(4_500_000)));
 }

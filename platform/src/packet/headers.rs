@@ -17,25 +17,6 @@ const MAX_OPTIONS_LEN: usize = 40;
 const HOP_LIMIT: u8 = 64;
 
 /// The IP and TCP headers of one connection in one direction.
-///
-/// ```
-/// use std::io::IoSlice;
-///
-/// use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, flags};
-/// use platform::{Checksum, Link, MemoryLink, PacketMeta};
-///
-/// let (mut link, _peer) = MemoryLink::offloading_pair(1500, 16);
-/// let headers = TcpHeaders::new("[fd00::1]:7".parse()?, "[fd00::2]:80".parse()?).ok_or("two IP versions")?;
-/// // The link completes a partial checksum if it offloads, so the payload is not read here.
-/// let checksum = if link.capabilities().checksum.tx { Checksum::Partial } else { Checksum::Filled };
-/// let fields = TcpFields { sequence: 1, acknowledgement: 1, flags: flags::ACK, window: 512 };
-/// let payload = [0; 1000];
-/// let mut buffer = [0; MAX_HEADERS_LEN];
-/// let len = headers.write(fields, &[], &payload, checksum, &mut buffer);
-/// let meta = PacketMeta { checksum, gso_size: None };
-/// link.try_send(meta, &[IoSlice::new(&buffer[..len]), IoSlice::new(&payload)])?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct TcpHeaders {
     /// The bytes that all packets share.
@@ -106,17 +87,6 @@ impl TcpHeaders {
 /// Writes an IP header to the start of `out` and returns its length. `payload_len` bytes follow the header. Its hop
 /// limit is 64; an IPv4 header has "don't fragment" and the checksum. Returns `None` and writes nothing if the IP
 /// versions of the addresses differ or `out` is too short.
-///
-/// ```
-/// use platform::packet::checksum::sum;
-/// use platform::packet::{ICMP, write_ip};
-///
-/// let mut packet = [0; 28];
-/// let len = write_ip(&mut packet, "10.0.0.1".parse()?, "10.0.0.2".parse()?, ICMP, 8);
-/// assert_eq!(len, Some(20));
-/// assert_eq!(sum(&packet[..20]), 0xffff, "the checksum is right");
-/// # Ok::<(), std::net::AddrParseError>(())
-/// ```
 pub fn write_ip(
     out: &mut [u8],
     source: IpAddr,
@@ -150,16 +120,8 @@ pub fn write_ip(
 
 /// Writes these fields and the data offset into a TCP header. `tcp` is the whole header with its options: 20 to 60
 /// bytes. Ports, checksum and options stay unchanged.
-///
-/// ```
-/// use platform::packet::{TcpFields, flags, write_tcp};
-///
-/// let mut header = [0; 20];
-/// write_tcp(&mut header, TcpFields { sequence: 1, flags: flags::SYN, ..TcpFields::default() });
-/// assert_eq!((header[7], header[12] >> 4, header[13]), (1, 5, flags::SYN));
-/// ```
 #[inline]
-pub fn write_tcp(tcp: &mut [u8], fields: TcpFields) {
+fn write_tcp(tcp: &mut [u8], fields: TcpFields) {
     let len = tcp.len();
     let Some(header) = tcp.first_chunk_mut::<TCP_HEADER_LEN>() else { return };
     header[4..8].copy_from_slice(&fields.sequence.to_be_bytes());
@@ -170,16 +132,6 @@ pub fn write_tcp(tcp: &mut [u8], fields: TcpFields) {
 }
 
 /// Writes the length of a packet into its IP header. `len` is the length of the whole packet, and has to fit the field.
-///
-/// ```
-/// use platform::packet::{TCP, ip_len, write_ip, write_ip_len};
-///
-/// let mut header = [0; 40];
-/// write_ip(&mut header, "fd00::1".parse()?, "fd00::2".parse()?, TCP, 0);
-/// write_ip_len(&mut header, true, 1500);
-/// assert_eq!(ip_len(&header), Some(1500));
-/// # Ok::<(), std::net::AddrParseError>(())
-/// ```
 #[inline]
 pub fn write_ip_len(headers: &mut [u8], ipv6: bool, len: usize) {
     if ipv6 {

@@ -2,7 +2,7 @@
 
 use super::checksum::{fold, sum};
 use super::{
-    ICMP, ICMPV6, IPV4_HEADER_LEN, IPV6_HEADER_LEN, TCP, Transport, UDP, addresses, pseudo_header_sum_of, write_ip,
+    ICMP, ICMPV6, IPV4_HEADER_LEN, IPV6_HEADER_LEN, TCP, Transport, UDP, addresses, pseudo_header_sum, write_ip,
 };
 
 /// Length of the header of an ICMP error, in bytes.
@@ -16,19 +16,6 @@ const LONGEST_V6: usize = 1280;
 /// "fragmentation needed" (RFC 1191, 4) or `ICMPv6`'s "packet too big" (RFC 4443, 3.2). It comes from the destination of
 /// the packet: a router would have an address of its own. `None` for packets other than TCP and UDP, and for fragments:
 /// an ICMP error must have no error as its reply (RFC 1812, 4.3.2.7).
-///
-/// ```
-/// use platform::packet::{ICMP, IPV4_HEADER_LEN, Transport, UDP, packet_too_big, write_ip};
-///
-/// let mut packet = [0; 1500];
-/// write_ip(&mut packet, "10.0.0.1".parse()?, "10.0.0.2".parse()?, UDP, 1480);
-/// let error = packet_too_big(1400, &packet).ok_or("neither TCP nor UDP")?;
-/// assert_eq!(Transport::parse(&error), Some(Transport { ipv6: false, protocol: ICMP, at: IPV4_HEADER_LEN }));
-/// // Destination unreachable, fragmentation needed, and the MTU.
-/// assert_eq!((&error[20..22], &error[24..28]), (&[3, 4][..], &1400_u32.to_be_bytes()[..]));
-/// assert_eq!(packet_too_big(1400, &error), None);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 pub fn packet_too_big(mtu: u16, packet: &[u8]) -> Option<Vec<u8>> {
     let Transport { ipv6, .. } =
         Transport::parse(packet).filter(|transport| matches!(transport.protocol, TCP | UDP))?;
@@ -53,7 +40,7 @@ pub fn icmp_error(kind: u8, code: u8, rest: u32, about: &[u8], quoted: usize) ->
     error[at + 4..at + ICMP_HEADER_LEN].copy_from_slice(&rest.to_be_bytes());
     error[at + ICMP_HEADER_LEN..].copy_from_slice(quoted);
     // Only ICMPv6 sums a pseudo-header (RFC 4443, 2.3).
-    let pseudo_header = if source.is_ipv6() { pseudo_header_sum_of(protocol, &error, at, len) } else { 0 };
+    let pseudo_header = if source.is_ipv6() { pseudo_header_sum(protocol, &error, at, len) } else { 0 };
     let checksum = !fold(u64::from(pseudo_header) + u64::from(sum(&error[at..])));
     error[at + 2..at + 4].copy_from_slice(&checksum.to_be_bytes());
     Some(error)

@@ -62,6 +62,18 @@ pub(crate) struct Shape {
     pub(crate) payload: usize,
 }
 
+/// A shape over IPv4, and those that differ in what precedes the payload.
+pub(crate) const PLAIN: Shape = Shape { ipv6: false, extended: false, flags: ALL_FLAGS, options: 0, payload: 100 };
+pub(crate) const SHAPES: [Shape; 5] = [
+    PLAIN,
+    Shape { ipv6: true, ..PLAIN },
+    Shape { ipv6: true, extended: true, ..PLAIN },
+    Shape { options: 12, flags: 0x10, ..PLAIN },
+    Shape { ipv6: true, options: 40, ..PLAIN },
+];
+/// All that a super-packet may have: FIN, PSH, ACK, ECE, CWR.
+const ALL_FLAGS: u8 = 0xd9;
+
 impl Shape {
     pub(crate) fn tcp_at(self) -> usize {
         match (self.ipv6, self.extended) {

@@ -5,34 +5,24 @@ use std::net::SocketAddr;
 use super::{TCP, TCP_HEADER_LEN, Transport, addresses};
 
 /// TCP's control bits (RFC 9293, 3.1; RFC 3168, 6.1).
+#[allow(missing_docs, reason = "the names are those of the RFCs")]
 pub mod flags {
-    /// The sender has no more data.
     pub const FIN: u8 = 0x01;
-    /// Synchronize sequence numbers.
     pub const SYN: u8 = 0x02;
-    /// Reset the connection.
     pub const RST: u8 = 0x04;
-    /// Push.
     pub const PSH: u8 = 0x08;
-    /// The acknowledgement number is valid.
     pub const ACK: u8 = 0x10;
-    /// The urgent pointer is valid.
     pub const URG: u8 = 0x20;
-    /// The congestion window was reduced.
     pub const CWR: u8 = 0x80;
 }
 
 /// Offsets of fields in a TCP header, in bytes (RFC 9293, 3.1).
+#[allow(missing_docs, reason = "the names are those of the RFC")]
 pub mod offset {
-    /// The sequence number, 32 bits.
     pub const SEQUENCE: usize = 4;
-    /// The acknowledgement number, 32 bits.
     pub const ACKNOWLEDGEMENT: usize = 8;
-    /// The control bits; see [`flags`](super::flags).
     pub const FLAGS: usize = 13;
-    /// The window, 16 bits.
     pub const WINDOW: usize = 14;
-    /// The checksum, 16 bits.
     pub const CHECKSUM: usize = 16;
 }
 
@@ -45,21 +35,6 @@ pub(super) const WINDOW_SCALE: u8 = 3;
 const MAX_WINDOW_SCALE: u8 = 14;
 
 /// Offsets of the parts of a TCP packet, in bytes.
-///
-/// ```
-/// use platform::Checksum;
-/// use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, TcpLayout};
-///
-/// let headers = TcpHeaders::new("10.0.0.1:7".parse()?, "10.0.0.2:80".parse()?).ok_or("two IP versions")?;
-/// let mut packet = [0; MAX_HEADERS_LEN];
-/// // The maximum segment size option: 1460.
-/// let mss = [2, 4, 0x05, 0xb4];
-/// let len = headers.write(TcpFields::default(), &mss, &[], Checksum::Filled, &mut packet);
-/// let layout = TcpLayout::parse(&packet[..len]).ok_or("not TCP")?;
-/// assert_eq!((layout.tcp_at, layout.payload_at), (20, 44));
-/// assert_eq!(layout.mss_at(&packet), Some(42));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpLayout {
     /// Whether the packet is IPv6.
@@ -87,25 +62,6 @@ impl TcpLayout {
 }
 
 /// A TCP packet, read in place.
-///
-/// ```
-/// use platform::packet::{TcpSegment, flags};
-/// # use platform::Checksum;
-/// # use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders};
-/// # let headers = TcpHeaders::new("10.0.0.1:7".parse()?, "10.0.0.2:80".parse()?).ok_or("two IP versions")?;
-/// # let mut packet = [0; MAX_HEADERS_LEN];
-/// # let fields = TcpFields { flags: flags::SYN, ..TcpFields::default() };
-/// # let len = headers.write(fields, &[2, 4, 0x05, 0xb4], &[], Checksum::Filled, &mut packet);
-/// # let packet = &packet[..len];
-///
-/// // `packet` is a SYN.
-/// let segment = TcpSegment::parse(packet).ok_or("not TCP")?;
-/// assert_eq!(segment.endpoints(), Some(("10.0.0.1:7".parse()?, "10.0.0.2:80".parse()?)));
-/// assert_eq!(segment.flags() & (flags::SYN | flags::ACK), flags::SYN);
-/// let mss = segment.options().find_map(|option| option.mss());
-/// assert_eq!(mss, Some(1460));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct TcpSegment<'a> {
     packet: &'a [u8],
@@ -193,8 +149,7 @@ impl<'a> TcpSegment<'a> {
     }
 }
 
-/// An iterator over the options of a TCP header, without padding. It ends at the first truncated option. See
-/// [`TcpSegment`] for an example.
+/// An iterator over the options of a TCP header, without padding. It ends at the first truncated option.
 #[derive(Clone, Debug)]
 pub struct TcpOptions<'a> {
     bytes: &'a [u8],

@@ -8,7 +8,7 @@ use super::flags::{ACK, CWR, FIN, PSH, RST, SYN, URG};
 use super::tcp::{MSS, WINDOW_SCALE};
 use super::{
     FRAGMENT, ICMP, ICMPV6, IPV4_OFFSET_MASK, IPV6_HEADER_LEN, Ipv4Fragment, TCP, TcpOption, TcpSegment, Transport,
-    UDP, UDP_CHECKSUM_AT, UDP_HEADER_LEN, UdpHeader, addresses, be16, is_checksum_right, pseudo_header_sum_of,
+    UDP, UDP_CHECKSUM_AT, UDP_HEADER_LEN, UdpHeader, addresses, be16, is_checksum_right, pseudo_header_sum,
 };
 
 /// The echo of "congestion experienced" (RFC 3168, 6.1).
@@ -19,21 +19,6 @@ const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
 
 /// Describes packets in the way of tcpdump. Sequence numbers count from the first one of each side of a connection.
-///
-/// ```
-/// use platform::Checksum;
-/// use platform::packet::{MAX_HEADERS_LEN, PacketText, TcpFields, TcpHeaders, flags};
-///
-/// let headers = TcpHeaders::new("10.0.0.1:7".parse()?, "10.0.0.2:80".parse()?).ok_or("two IP versions")?;
-/// let mut buffer = [0; MAX_HEADERS_LEN];
-/// let fields = TcpFields { sequence: 1000, flags: flags::SYN, window: 512, ..TcpFields::default() };
-/// let len = headers.write(fields, &[2, 4, 0x05, 0xb4], &[], Checksum::Filled, &mut buffer);
-///
-/// let line = PacketText::default().line(&buffer[..len]);
-/// let expected = "IP 10.0.0.1.7 > 10.0.0.2.80: Flags [S], seq 0, win 512, options [mss 1460], length 0";
-/// assert_eq!(line.as_deref(), Some(expected));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Debug, Default)]
 pub struct PacketText {
     /// The first sequence number from one endpoint to another.
@@ -146,6 +131,6 @@ fn unparsed(packet: &[u8]) -> String {
 fn has_bad_checksum(packet: &[u8]) -> bool {
     let Some((at, offset)) = Transport::checksum_place(packet) else { return false };
     let protocol = if offset == UDP_CHECKSUM_AT { UDP } else { TCP };
-    let partial = pseudo_header_sum_of(protocol, packet, at, packet.len());
+    let partial = pseudo_header_sum(protocol, packet, at, packet.len());
     be16(packet, at + offset) != Some(partial) && !is_checksum_right(packet)
 }

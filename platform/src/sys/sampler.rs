@@ -8,18 +8,30 @@ use std::num::NonZeroU16;
 
 use pprof::{Frames, ProfilerGuard, Symbol};
 
-use super::Sampler;
+use crate::profile::flame_graph;
 use crate::{Cause, Error};
 
-/// Takes samples with SIGPROF.
-pub(crate) struct SignalSampler(ProfilerGuard<'static>);
+/// Samples the stacks of this process's threads while they use CPU time. A process has at most one profiler at a time.
+/// Only Linux and macOS have one. Samples cost time, so do not trust the throughput of a run with a profile.
+///
+/// Samples are taken in a handler of SIGPROF, which interrupts system calls. The kernel restarts `read(2)`, `write(2)`
+/// and similar calls, also on a TUN device. It never restarts `poll(2)`, `epoll_wait(2)`, `nanosleep(2)`, and calls on
+/// a socket with `SO_RCVTIMEO` or `SO_SNDTIMEO` (`signal(7)`): these fail with `EINTR`, and the caller has to call
+/// again, as tokio and std do, but not a plain [`Read::read`](std::io::Read::read) of a socket with a timeout.
+pub struct Profiler(ProfilerGuard<'static>);
 
-impl Sampler for SignalSampler {
-    fn start(frequency_hz: NonZeroU16) -> Result<Self, Error> {
+impl Profiler {
+    /// Starts to take so many samples for each second of CPU time. It first reads the debug information of this
+    /// program, which takes up to a second, so call it before the run begins.
+    /// [`Class::Unavailable`](crate::Class::Unavailable) on other systems; fails if another profiler is running.
+    pub fn start(frequency_hz: NonZeroU16) -> Result<Self, Error> {
         ProfilerGuard::new(i32::from(frequency_hz.get())).map(Self).map_err(|error| failed("start", error))
     }
 
-    fn finish(self) -> Result<String, Error> {
+    /// Stops the samples and writes the flame graph of all threads. At the bottom of the graph are the names of the
+    /// threads. Resolving the names of functions takes a second and some memory. Fails if there is no sample, because
+    /// no CPU time was used, or if the graph cannot be written.
+    pub fn finish(self, title: &str, out: impl io::Write) -> Result<(), Error> {
         let report = self.0.report().build().map_err(|error| failed("finish", error))?;
         drop(self.0);
         let mut counts = BTreeMap::<_, isize>::new();
@@ -31,13 +43,13 @@ impl Sampler for SignalSampler {
             // Writing to a string cannot fail.
             let _written = writeln!(folded, "{stack} {count}");
         }
-        Ok(folded)
+        flame_graph(folded.as_bytes(), title, out)
     }
 }
 
-impl fmt::Debug for SignalSampler {
+impl fmt::Debug for Profiler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SignalSampler").finish_non_exhaustive()
+        f.debug_struct("Profiler").finish_non_exhaustive()
     }
 }
 

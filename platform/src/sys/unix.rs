@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::ExitStatusExt;
 use std::pin::Pin;
@@ -20,13 +20,12 @@ use nix::time::{ClockId, clock_gettime};
 use tokio::io::Interest;
 use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tun_rs::BorrowedSyncDevice;
+use tun_rs::{BorrowedSyncDevice, SyncDevice};
 
-use super::Interrupts;
-use crate::{ProcessEnd, Switches};
+use crate::{Class, Error, ProcessEnd, Switches};
 
-/// Raises the limit on open files as far as the system allows.
-pub(super) fn allow_open_files(wanted: u64) {
+/// Raises the limit on open files to `wanted`, or as far as the system allows.
+pub fn allow_open_files(wanted: u64) {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return };
     // It has 32 bits on some systems. Nobody wants as many files.
     let wanted = wanted as libc::rlim_t;
@@ -35,6 +34,11 @@ pub(super) fn allow_open_files(wanted: u64) {
         // Only root may raise the hard limit.
         let _as_it_is = raised.or_else(|_| setrlimit(Resource::RLIMIT_NOFILE, wanted.min(hard), hard));
     }
+}
+
+/// The context switches of all threads of this process so far. `None` if the system does not report them.
+pub fn switches_of_process() -> Option<Switches> {
+    switches(UsageWho::RUSAGE_SELF)
 }
 
 /// `getrusage(2)`.
@@ -46,12 +50,12 @@ pub(super) fn switches(who: UsageWho) -> Option<Switches> {
 
 /// A non-blocking descriptor that is registered with the reactor of the current tokio runtime.
 ///
-/// Tokio's `try_io` makes no syscall until the reactor has run and seen that the descriptor is ready. This costs a trip
-/// through the scheduler for each packet that arrives a moment late. With this type, the owner makes syscalls at any
-/// time, and polls for readiness only after one of them would have blocked, or when it expects so.
+/// Tokio's `try_io` makes no syscall until the reactor has seen that the descriptor is ready: a trip through the
+/// scheduler for each packet that arrives a moment late. With this type, the owner makes syscalls at any time, and
+/// polls only after one of them would have blocked, or when it expects so.
 ///
-/// On Linux a deleted TUN device reports nothing but an error (`drivers/net/tun.c`, `tun_chr_poll`), which for tokio is no
-/// readiness to read. So whoever waits for a packet waits for an error too.
+/// A deleted TUN device of Linux reports nothing but an error (`drivers/net/tun.c`, `tun_chr_poll`), which for tokio is
+/// no readiness to read. So a task that waits for a packet waits for an error too.
 pub(super) struct Readiness<T: AsRawFd> {
     fd: Arc<AsyncFd<Owner<T>>>,
     error: Pin<Box<dyn Future<Output = io::Result<()>> + Send + Sync>>,
@@ -156,6 +160,15 @@ fn is_writable<T: AsRawFd>(mut guard: AsyncFdReadyGuard<'_, Owner<T>>) -> io::Re
     Ok(true)
 }
 
+/// Registers a TUN device with the current runtime. Returns its name and MTU, too.
+pub(super) fn register(device: SyncDevice) -> Result<(Readiness<SyncDevice>, String, usize), Error> {
+    let failed = |operation| move |source| Error::new(Class::Failed, operation, "the TUN device", source);
+    device.set_nonblocking(true).map_err(failed("make non-blocking"))?;
+    let name = device.name().map_err(failed("ask the name of"))?;
+    let mtu = usize::from(device.mtu().map_err(failed("ask the MTU of"))?);
+    Ok((Readiness::new(device).map_err(failed("register with the runtime"))?, name, mtu))
+}
+
 /// `getsockopt(2)` into bytes. Returns how many bytes the kernel has written.
 pub(super) fn socket_option(fd: RawFd, level: c_int, option: c_int, value: &mut [u8]) -> io::Result<usize> {
     let mut len = value.len() as libc::socklen_t;
@@ -164,21 +177,25 @@ pub(super) fn socket_option(fd: RawFd, level: c_int, option: c_int, value: &mut 
     if result == 0 { Ok(len as usize) } else { Err(io::Error::last_os_error()) }
 }
 
-pub(super) fn cpu_of_process() -> Option<Duration> {
+/// CPU time, user and system, of all threads of this process so far. `None` if the system does not report it. For
+/// threads that run on other processors, Linux counts only the time up to their last tick.
+pub fn cpu_of_process() -> Option<Duration> {
     clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).ok().map(Into::into)
 }
 
-pub(super) fn cpu_of_thread() -> Option<Duration> {
+/// CPU time, user and system, of the calling thread so far. `None` if the system does not report it.
+pub fn cpu_of_thread() -> Option<Duration> {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok().map(Into::into)
 }
 
 /// An interface's name has at most 15 bytes (`IFNAMSIZ`).
-pub(super) fn check_name_len(name: &str) -> Result<(), &'static str> {
+pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
     if name.len() < libc::IFNAMSIZ { Ok(()) } else { Err("this system takes at most 15 bytes") }
 }
 
-/// Asks a copy of the descriptor, so the descriptor stays its owner's.
-pub(super) fn mtu_of_descriptor(fd: i32) -> Option<u16> {
+/// The MTU of the TUN device behind a descriptor, in bytes; `None` if there is none, and on Windows.
+pub fn mtu_of_descriptor(fd: i32) -> Option<u16> {
+    // The copy is asked, so the descriptor stays its owner's.
     // SAFETY: F_DUPFD_CLOEXEC touches no memory, and fails if the descriptor is not open.
     let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3) };
     if copy < 0 {
@@ -190,18 +207,18 @@ pub(super) fn mtu_of_descriptor(fd: i32) -> Option<u16> {
     unsafe { BorrowedSyncDevice::borrow_raw(copy.as_raw_fd()) }.ok()?.mtu().ok()
 }
 
-pub(super) fn is_local_address(address: IpAddr) -> bool {
+/// Whether an interface has this address.
+pub fn is_local_address(address: IpAddr) -> bool {
     let Ok(mut interfaces) = getifaddrs() else { return false };
-    interfaces.any(|interface| interface.address.as_ref().and_then(ip_of) == Some(address))
+    interfaces.any(|interface| interface.address.as_ref().and_then(socket_addr).map(|own| own.ip()) == Some(address))
 }
 
-fn ip_of(address: &SockaddrStorage) -> Option<IpAddr> {
-    let v4 = || address.as_sockaddr_in().map(|address| address.ip().into());
-    let v6 = || address.as_sockaddr_in6().map(|address| address.ip().into());
-    v4().or_else(v6)
+pub(super) fn socket_addr(address: &SockaddrStorage) -> Option<SocketAddr> {
+    let v4 = address.as_sockaddr_in().map(|address| (*address).into()).map(SocketAddr::V4);
+    v4.or_else(|| address.as_sockaddr_in6().map(|address| SocketAddr::V6((*address).into())))
 }
 
-pub(super) fn process_end(status: ExitStatus) -> ProcessEnd {
+pub(crate) fn process_end(status: ExitStatus) -> ProcessEnd {
     match (status.code(), status.signal()) {
         (Some(code), _) => ProcessEnd::Exited(code),
         (None, Some(libc::SIGINT)) => ProcessEnd::Interrupted,
@@ -214,19 +231,22 @@ pub(super) fn process_end(status: ExitStatus) -> ProcessEnd {
     }
 }
 
-/// Catches SIGINT and SIGTERM from its creation on.
+/// Catches Ctrl-C, and on Unix SIGTERM too, from its creation on.
 #[derive(Debug)]
-pub(crate) struct TerminationSignals {
+pub struct Interrupts {
     interrupt: Signal,
     terminate: Signal,
 }
 
-impl Interrupts for TerminationSignals {
-    fn catch() -> io::Result<Self> {
+impl Interrupts {
+    /// From now on, an interrupt does not end the program; [`Interrupts::next`] returns instead. Call it inside a tokio
+    /// runtime.
+    pub fn catch() -> io::Result<Self> {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
 
-    async fn next(&mut self) {
+    /// Waits for the next interrupt. Returns at once if one has already arrived.
+    pub async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
@@ -234,7 +254,8 @@ impl Interrupts for TerminationSignals {
     }
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(target_os = "linux")]
+#[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

@@ -9,37 +9,13 @@ use crate::packet::{
 };
 use crate::{Capabilities, Checksum, PacketMeta};
 
-/// A super-packet that grows in a caller's buffer, segment by segment.
+/// A super-packet that grows in a caller's buffer, segment by segment. It takes segments that [`split`](super::split())
+/// would cut from it again, and that Linux would join (`net/ipv4/tcp_offload.c`, `tcp_gro_receive`; `af_inet.c`,
+/// `inet_gro_receive`): segments of one connection, in sequence, with equal headers, all as long as the first but for
+/// the last.
 ///
-/// It takes segments that [`split`](super::split()) would cut from it again, and that Linux would join
-/// (`net/ipv4/tcp_offload.c`, `tcp_gro_receive`; `af_inet.c`, `inet_gro_receive`): segments of one
-/// connection, in sequence, with equal headers, all as long as the first but for the last.
-///
-/// The checksums of the segments are not verified, and cannot be after joining: verify them first if the
-/// segments come from a network.
-///
-/// ```
-/// use std::num::NonZeroU16;
-///
-/// use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, flags};
-/// use platform::vnet::SuperPacket;
-/// use platform::{Capabilities, Checksum};
-///
-/// let headers = TcpHeaders::new("10.0.0.1:7".parse()?, "10.0.0.2:80".parse()?).ok_or("two IP versions")?;
-/// let segment = |sequence, payload: &[u8]| {
-///     let fields = TcpFields { sequence, flags: flags::ACK, ..TcpFields::default() };
-///     let mut buffer = [0; MAX_HEADERS_LEN];
-///     let len = headers.write(fields, &[], payload, Checksum::Filled, &mut buffer);
-///     [&buffer[..len], payload].concat()
-/// };
-/// let mut buffer = vec![0; Capabilities::MAX_SUPER_PACKET];
-/// let mut packet = SuperPacket::begin(&mut buffer, &segment(0, &[7; 1460])).ok_or("not TCP")?;
-/// assert!(packet.append(&segment(1460, &[7; 1460])));
-/// assert!(!packet.append(&segment(9000, &[7; 1460])), "a gap");
-/// let (len, meta) = packet.finish();
-/// assert_eq!((len, meta.gso_size), (40 + 2920, NonZeroU16::new(1460)));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+/// The checksums of the segments are not verified, and cannot be after joining: verify them first if the segments come
+/// from a network.
 #[derive(Debug)]
 pub struct SuperPacket<'a> {
     buffer: &'a mut [u8],
@@ -124,11 +100,9 @@ impl<'a> SuperPacket<'a> {
     }
 }
 
-/// Whether two IP headers are equal but for length and checksum: without IPv4 options, with IPv6's extension
-/// headers.
-///
-/// The identification has to be the one of the `index`th segment, unless both packets must not be fragmented:
-/// then it means nothing (RFC 6864, 4.1), and senders leave it zero.
+/// Whether two IP headers are equal but for length and checksum: without IPv4 options, with IPv6's extension headers.
+/// The identification has to be the one of the `index`th segment, unless both packets must not be fragmented: then it
+/// means nothing (RFC 6864, 4.1), and senders leave it zero.
 fn same_network(first: &[u8], next: &[u8], ipv6: bool, index: usize) -> bool {
     if ipv6 {
         return first[..4] == next[..4] && first[6..] == next[6..];

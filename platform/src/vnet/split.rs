@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 use super::{Layout, Malformed, check_length};
 use crate::packet::flags::{CWR, FIN, PSH};
 use crate::packet::{
-    TCP, Transport, fill_checksum, fill_checksum_at, offset, pseudo_header_sum_of, write_ip_len, write_ipv4_checksum,
+    TCP, Transport, fill_checksum, fill_checksum_at, offset, pseudo_header_sum, write_ip_len, write_ipv4_checksum,
 };
 use crate::{Checksum, PacketMeta};
 
@@ -28,49 +28,16 @@ enum Work {
 }
 
 /// The buffer is shorter than the segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
-#[error("the segment is of {0} bytes, and its buffer is shorter")]
-pub struct NoRoom(pub usize);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRoom;
 
-/// Cuts a packet into the packets that a receiver without offloads expects: a super-packet into its segments,
-/// any other packet into itself, each with filled checksums.
+/// Cuts a packet into the packets that a receiver without offloads expects: a super-packet into its segments, any other
+/// packet into itself, each with filled checksums.
 ///
 /// Segments are cut as Linux does it (`net/ipv4/tcp_offload.c`, `tcp_gso_segment`; `udp_offload.c`,
 /// `__udp_gso_segment`; `af_inet.c`, `inet_gso_segment`): each has its own lengths and checksums, the IPv4
-/// identification counts up. In TCP, sequence numbers continue, CWR is in the first alone, FIN and PSH are in the
-/// last alone. The checksum field of the super-packet is not read.
-///
-/// # Errors
-///
-/// [`Malformed`] if the packet is not as long as its header says; if it has segments and is not TCP or UDP, or has a
-/// filled checksum; or if it has a partial checksum and is not TCP or UDP.
-///
-/// # Example
-///
-/// ```
-/// use std::num::NonZeroU16;
-///
-/// use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, flags};
-/// use platform::vnet::split;
-/// use platform::{Checksum, PacketMeta};
-///
-/// let headers = TcpHeaders::new("10.0.0.1:7".parse()?, "10.0.0.2:80".parse()?).ok_or("two IP versions")?;
-/// let fields = TcpFields { flags: flags::ACK, ..TcpFields::default() };
-/// let payload = [7; 3000];
-/// let mut buffer = [0; MAX_HEADERS_LEN];
-/// let len = headers.write(fields, &[], &payload, Checksum::Partial, &mut buffer);
-/// let packet = [&buffer[..len], &payload].concat();
-///
-/// let meta = PacketMeta { checksum: Checksum::Partial, gso_size: NonZeroU16::new(1460) };
-/// let mut segments = split(meta, &packet)?;
-/// assert_eq!(segments.remaining(), 3);
-/// let (mut lens, mut segment) = (Vec::new(), [0; 1500]);
-/// while let Some(len) = segments.next_into(&mut segment)? {
-///     lens.push(len);
-/// }
-/// assert_eq!(lens, [1500, 1500, 120]);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+/// identification counts up. In TCP, sequence numbers continue, CWR is in the first alone, FIN and PSH are in the last
+/// alone. The checksum field of the super-packet is not read.
 pub fn split(meta: PacketMeta, packet: &[u8]) -> Result<Segments<'_>, Malformed> {
     check_length(packet)?;
     let (work, count) = match meta.gso_size.map(NonZeroU16::get) {
@@ -100,11 +67,8 @@ impl Segments<'_> {
         self.count - self.index
     }
 
-    /// Writes the next segment to the front of `buffer` and returns its length; `None` after the last.
-    ///
-    /// # Errors
-    ///
-    /// [`NoRoom`] for a buffer that is too short; the next call writes the same segment.
+    /// Writes the next segment to the front of `buffer` and returns its length; `None` after the last. After [`NoRoom`]
+    /// the next call writes the same segment.
     pub fn next_into(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, NoRoom> {
         if self.index == self.count {
             return Ok(None);
@@ -119,7 +83,7 @@ impl Segments<'_> {
 
     fn copy(&self, checksum: Checksum, buffer: &mut [u8]) -> Result<usize, NoRoom> {
         let len = self.packet.len();
-        let out = buffer.get_mut(..len).ok_or(NoRoom(len))?;
+        let out = buffer.get_mut(..len).ok_or(NoRoom)?;
         out.copy_from_slice(self.packet);
         if checksum == Checksum::Partial {
             // `split` has checked that the packet has one.
@@ -133,7 +97,7 @@ impl Segments<'_> {
         let from = self.index * gso_size;
         let payload = &payload[from..payload.len().min(from + gso_size)];
         let len = headers.len() + payload.len();
-        let out = buffer.get_mut(..len).ok_or(NoRoom(len))?;
+        let out = buffer.get_mut(..len).ok_or(NoRoom)?;
         out[..headers.len()].copy_from_slice(headers);
         out[headers.len()..].copy_from_slice(payload);
         write_ip_len(out, layout.ipv6, len);
@@ -150,7 +114,7 @@ impl Segments<'_> {
             transport[4..6].copy_from_slice(&udp_len.to_be_bytes());
         }
         let (start, offset) = (layout.transport_at, layout.checksum_offset());
-        let pseudo_header = pseudo_header_sum_of(layout.protocol, out, start, len);
+        let pseudo_header = pseudo_header_sum(layout.protocol, out, start, len);
         out[start + offset..][..2].copy_from_slice(&pseudo_header.to_be_bytes());
         fill_checksum_at(out, start, offset);
         Ok(len)

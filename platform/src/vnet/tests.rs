@@ -2,22 +2,10 @@
 
 use super::*;
 use crate::Capabilities;
-use crate::packet::reference::{self, Shape, meta};
+use crate::packet::reference::{self, PLAIN, SHAPES, Shape, meta};
 use crate::packet::{UDP, write_partial_checksum, write_partial_udp_checksum};
 
-const ACK: u8 = 0x10;
-/// All that may stand in a super-packet: FIN, PSH, ACK, ECE, CWR.
-const ALL: u8 = 0xd9;
-const PLAIN: Shape = Shape { ipv6: false, extended: false, flags: ALL, options: 0, payload: 100 };
-const SHAPES: [Shape; 5] = [
-    PLAIN,
-    Shape { ipv6: true, ..PLAIN },
-    Shape { ipv6: true, extended: true, ..PLAIN },
-    Shape { options: 12, flags: ACK, ..PLAIN },
-    Shape { ipv6: true, options: 40, ..PLAIN },
-];
-
-fn header(flags: u8, gso_type: u8, fields: [u16; 4]) -> [u8; HEADER_LEN] {
+pub(super) fn header(flags: u8, gso_type: u8, fields: [u16; 4]) -> [u8; HEADER_LEN] {
     let mut header = [flags, gso_type, 0, 0, 0, 0, 0, 0, 0, 0];
     for (at, field) in [2, 4, 6, 8].into_iter().zip(fields) {
         header[at..at + 2].copy_from_slice(&field.to_ne_bytes());

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::num::NonZeroU16;
 
 use forwarders::{Handoff, Io};
-use netstacks::{Repairs, StackConfig, StackKind};
+use netstacks::{StackConfig, StackKind, Workarounds as Repairs};
 
 use super::properties::PROPERTIES;
 use super::{Cell, ForwarderName, Generator, Layer, Mode, Offload, Protocol, Workload};

@@ -6,7 +6,7 @@ use std::num::{NonZeroU16, NonZeroU32};
 use std::sync::Arc;
 use std::time::Duration;
 
-use netstacks::{Repairs, StackCongestion, StackKind};
+use netstacks::{StackCongestion, StackKind, Workarounds as Repairs};
 
 use crate::cell::{Cell, Conditions, Forwarder, Generator, Mode, Requests, RuntimeKind, Subject, Workload};
 use crate::program::Role;

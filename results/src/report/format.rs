@@ -2,7 +2,7 @@
 
 use std::mem::{self, Discriminant};
 
-use netstacks::{Repairs, StackKind};
+use netstacks::{StackKind, Workarounds as Repairs};
 
 use crate::cell::properties::PROPERTIES;
 use crate::cell::{Cell, Subject};

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use conformance::{Case, Layer, Ran, Recording};
-use netstacks::{Repair, Repairs, StackKind};
+use netstacks::{StackKind, Workaround as Repair, Workarounds as Repairs};
 
 use super::content::repeat;
 use super::format::UNKNOWN;

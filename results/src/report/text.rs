@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use bytesize::ByteSize;
-use netstacks::Repairs;
+use netstacks::Workarounds as Repairs;
 
 use super::axis;
 use super::format::with_sides;
@@ -129,7 +129,7 @@ fn subject(sample: &Sample) -> Option<(&'static str, String)> {
 
 /// The repairs that were active, if some were switched off.
 fn repairs(sample: &Sample) -> Option<String> {
-    let active = sample.measured.effective.as_ref()?.repairs.join(", ");
+    let active = sample.measured.effective.as_ref()?.workarounds.join(", ");
     let chosen = Some(sample.cell.repairs).filter(|repairs| *repairs != Repairs::ALL)?;
     Some(if active.is_empty() { chosen.to_string() } else { format!("{chosen}; active: {active}") })
 }

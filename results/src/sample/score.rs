@@ -2,7 +2,7 @@
 
 use conformance::known::{Known, When};
 use conformance::{Case, Layer, MTU, Outcome, Ran, Run};
-use netstacks::{Repairs, StackKind};
+use netstacks::{StackKind, Workarounds as Repairs};
 use serde::{Deserialize, Serialize};
 
 use crate::is_default;

@@ -3,9 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 
 use clap::Parser;
-use platform::{MemoryLink, Offload};
+use platform::MemoryLink;
 
 use super::*;
+use crate::cell::Offload;
 use crate::cli::Cli;
 use crate::load::Sides;
 use crate::plan::scenario::Devices;

@@ -8,12 +8,10 @@ use std::process::Stdio;
 use std::thread;
 use std::time::SystemTime;
 
-use clap::Parser;
 use forwarders::Counts;
 use tempfile::tempdir;
 
 use super::*;
-use crate::cli::{self, Cli};
 
 /// Does the work of `go env GOVERSION` and of `go build -o PROGRAM .`, and records the environment of each build.
 const WORKING: &str = r#"#!/bin/sh
@@ -85,14 +83,10 @@ fn a_program_that_the_user_names_is_taken_as_it_is() {
     let folder = tempdir().unwrap();
     let program = folder.path().join("program");
     write_script(&program, "#!/bin/sh\n[ \"$*\" = -version ] && echo 'go1.24, wireguard v1'");
-    let scenario = |arguments: &str| {
-        let words = format!("x forward {arguments} --go-forwarder {}", program.display());
-        match Cli::try_parse_from(words.split_whitespace()).unwrap().command {
-            Some(cli::Command::Forward(forward)) => Scenario::try_from(*forward).unwrap(),
-            _ => unreachable!(),
-        }
-    };
-    let [rust, go] = ["--forwarder rust", "--forwarder go"].map(scenario);
+    let [rust, go] = ["rust", "go"].map(|forwarder| {
+        let words = [format!("--forwarder={forwarder}"), format!("--go-forwarder={}", program.display())];
+        Scenario::of_words(words.to_vec()).unwrap()
+    });
     assert_eq!(super::program(&go).unwrap(), program);
     assert_eq!(version([&rust, &go]).as_deref(), Some("go1.24, wireguard v1"));
     assert_eq!(version([&rust]), None);

@@ -88,9 +88,9 @@ const WHOLE: Format = Format { header_len: VIRTIO_NET_HDR_LEN, max_len: VIRTIO_N
 /// Carries packets from `from` to `to` until a device is gone.
 fn carry(format: Format, from: &Fake, to: &Fake) -> (Error, Carried) {
     let counters = Counters::new(1);
-    let counter = || Counter::new(&counters.to_far, 0);
-    let source = PacketSource { port: from.port(), format, counter: counter(), spare: Vec::new() };
-    let sink = PacketSink { port: to.port(), format, counter: counter() };
+    let (reader, writer) = (Counter::of_reader(&counters.to_far, 0), Counter::of_writer(&counters.to_far, 0));
+    let source = PacketSource { port: from.port(), format, counter: reader, spare: Vec::new() };
+    let sink = PacketSink { port: to.port(), format, counter: writer };
     let error = threads::direct(source, sink, &Stop::new().unwrap()).unwrap_err();
     (error, counters.read().to_far)
 }
@@ -308,12 +308,12 @@ fn a_channel_without_a_pool_makes_each_burst_anew() {
 fn counters_add_up_over_workers() {
     let counters = Counters::new(3);
     for worker in 0..3 {
-        let counter = Counter::new(&counters.to_near, worker);
-        counter.read(2, 100);
-        counter.written(1, 60);
-        counter.unwritten(1);
+        Counter::of_reader(&counters.to_near, worker).carried(2, 100);
+        let writer = Counter::of_writer(&counters.to_near, worker);
+        writer.carried(1, 60);
+        writer.lost(1);
     }
-    Counter::new(&counters.to_near, 1).unread();
+    Counter::of_reader(&counters.to_near, 1).lost(1);
     let counts = counters.read();
     let expected = Carried {
         read_packets: 6,
@@ -349,7 +349,7 @@ fn a_batch_is_as_long_as_what_was_read() {
     let counters = Counters::new(1);
     let fake = Fake::with([vec![1; 1500], vec![2; 20]]);
     fake.incoming.lock().unwrap().extend([would_block(), would_block(), Ok(vec![3; 5]), would_block()]);
-    let counter = Counter::new(&counters.to_far, 0);
+    let counter = Counter::of_reader(&counters.to_far, 0);
     let mut source = PacketSource { port: fake.port(), format, counter, spare: Vec::new() };
     let mut batch = Batch::default();
     assert_eq!(source.try_fill(&mut batch).unwrap(), 2);

@@ -58,7 +58,7 @@ impl Core {
         unsafe {
             if (*this).table.stage(flow) == Some(Stage::Handshake) {
                 (*this).table.established(flow);
-                let open = Box::new(Open::new((*this).mss, (*this).config.repairs));
+                let open = Box::new(Open::new((*this).mss, (*this).config.workarounds));
                 if let Some(connection) = (*this).table.get_mut(flow) {
                     connection.open = Some(open);
                 }

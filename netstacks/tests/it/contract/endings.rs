@@ -5,13 +5,9 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use netstacks::{Listener, Netstack, StackConfig, Started};
-#[cfg(feature = "netstack-smoltcp")]
-use netstacks::{NetstackSmoltcp, Repairs};
 use platform::MemoryLink;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-#[cfg(feature = "netstack-smoltcp")]
-use super::Threads;
 use super::peer::Peer;
 use super::{DEADLINE, Flavour, config, link, pattern, run, runtime, server_addr, take_turns};
 
@@ -143,28 +139,4 @@ pub(crate) fn a_link_that_closes<S: Netstack<MemoryLink>>(flavour: Flavour) {
         tokio::time::timeout(DEADLINE, ends).await.expect("a task waits for ever");
         client.join().unwrap();
     });
-}
-
-/// Without the repair, a `shutdown` waits until the client has closed too.
-#[cfg(feature = "netstack-smoltcp")]
-#[test]
-fn a_shutdown_of_netstack_smoltcp_waits_for_the_close() {
-    let flavour = Flavour { threads: Threads::Current, offloading: false };
-    for (repairs, is_on) in [(Repairs::ALL, true), ("-does-not-wait-for-close".parse().unwrap(), false)] {
-        run::<NetstackSmoltcp>(
-            flavour,
-            &StackConfig { repairs, ..config() },
-            async |mut listener| {
-                let mut stream = listener.accept().await.unwrap();
-                stream.read_u8().await.unwrap();
-                let shutdown = tokio::time::timeout(Duration::from_millis(500), stream.shutdown());
-                assert_eq!(shutdown.await.is_ok(), is_on);
-            },
-            move |peer| {
-                let stream = peer.connect(server_addr(flavour));
-                stream.write_all(&[1]);
-                assert_eq!(stream.read(&mut [0; 1]), 0);
-            },
-        );
-    }
 }

@@ -1,13 +1,11 @@
 //! Links that lose packets, deny room or fail, and links with a trace.
 
-#![allow(clippy::large_types_passed_by_value, reason = "a plan is made where it is passed")]
-
 use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use netstacks::{Listener, Netstack, Started};
-use platform::{FaultCounter, FaultPlan, Faults, Faulty, MemoryLink, Traced, Which};
+use platform::{FaultCounter, Faults, Faulty, Impairments, MemoryLink, Traced};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::peer::Peer;
@@ -19,9 +17,13 @@ fn len(flavour: Flavour) -> usize {
 }
 
 /// Sends bytes over a link with faults, in one direction and then in the other. Returns the counts of the link.
-fn transfer<S: Netstack<Faulty<MemoryLink>>>(flavour: Flavour, plan: FaultPlan) -> Arc<FaultCounter> {
+fn transfer<S: Netstack<Faulty<MemoryLink>>>(
+    flavour: Flavour,
+    impairments: Impairments,
+    faults: Faults,
+) -> Arc<FaultCounter> {
     let (link, other_end) = link(flavour);
-    let link = Faulty::new(link, plan);
+    let link = Faulty::with_faults(link, impairments, 1, faults);
     let faults = link.faults();
     let (begin, len) = (Instant::now(), len(flavour));
     run_over::<_, S>(
@@ -51,24 +53,19 @@ fn transfer<S: Netstack<Faulty<MemoryLink>>>(flavour: Flavour, plan: FaultPlan) 
     faults
 }
 
-fn both(faults: Faults) -> FaultPlan {
-    FaultPlan { seed: 1, rx: faults, tx: faults, ..FaultPlan::default() }
-}
-
 /// The link itself adds no faults.
 pub(crate) fn nothing_goes_wrong<S: Netstack<Faulty<MemoryLink>>>(flavour: Flavour) {
-    let faults = transfer::<S>(flavour, FaultPlan::default());
+    let faults = transfer::<S>(flavour, Impairments::default(), Faults::default());
     assert_eq!(faults.counts(), platform::FaultCounts::default());
 }
 
 pub(crate) fn packets_are_lost<S: Netstack<Faulty<MemoryLink>>>(flavour: Flavour) {
-    let faults = transfer::<S>(flavour, both(Faults { lose: Which::OneIn(50), ..Faults::default() }));
+    let faults = transfer::<S>(flavour, Impairments { loss_ppm: 20_000, ..Impairments::default() }, Faults::default());
     assert!(faults.counts().lost > 0);
 }
 
 pub(crate) fn room_is_denied<S: Netstack<Faulty<MemoryLink>>>(flavour: Flavour) {
-    let faults = transfer::<S>(flavour, FaultPlan { block: Which::OneIn(3), ..FaultPlan::default() });
-    assert!(faults.counts().blocked > 0);
+    transfer::<S>(flavour, Impairments::default(), Faults { block_every: Some(3), ..Faults::default() });
 }
 
 /// After a device has failed, every waiting task gets an error.
@@ -76,8 +73,8 @@ pub(crate) fn a_device_that_fails<S: Netstack<Faulty<MemoryLink>>>(flavour: Flav
     const EIO: i32 = 5;
     let _turn = take_turns::<S>();
     let (link, other_end) = link(flavour);
-    let fail = Which::Nth { index: 2, longer_than: 0 };
-    let link = Faulty::new(link, FaultPlan { fail, fail_with: EIO, ..FaultPlan::default() });
+    let faults = Faults { fail: Some((2, EIO)), ..Faults::default() };
+    let link = Faulty::with_faults(link, Impairments::default(), 1, faults);
     runtime(flavour).block_on(async {
         let Started { mut listener, driver, .. } = S::start(link, &config()).unwrap();
         let driver = tokio::spawn(driver);

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use netstacks::{Listener, Netstack, Repairs, StackConfig, Stream};
+use netstacks::{Listener, Netstack, StackConfig, Stream, Workarounds};
 use platform::MemoryLink;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -14,19 +14,19 @@ use super::peer::BUFFER;
 use super::{Flavour, WINDOW, assert_same, config, lends, pattern, run, server_addr};
 
 pub(crate) fn echo<S: Netstack<MemoryLink>>(flavour: Flavour) {
-    echo_with::<S>(flavour, Repairs::ALL);
+    echo_with::<S>(flavour, Workarounds::ALL);
 }
 
 /// A stack as it is carries plain data over a clean link.
-pub(crate) fn echo_without_repairs<S: Netstack<MemoryLink>>(flavour: Flavour) {
-    echo_with::<S>(flavour, Repairs::NONE);
+pub(crate) fn echo_without_workarounds<S: Netstack<MemoryLink>>(flavour: Flavour) {
+    echo_with::<S>(flavour, Workarounds::NONE);
 }
 
-fn echo_with<S: Netstack<MemoryLink>>(flavour: Flavour, repairs: Repairs) {
+fn echo_with<S: Netstack<MemoryLink>>(flavour: Flavour, workarounds: Workarounds) {
     let bytes = pattern(1, 100_000);
     run::<S>(
         flavour,
-        &StackConfig { repairs, ..config() },
+        &StackConfig { workarounds, ..config() },
         async |mut listener| {
             let mut stream = listener.accept().await.unwrap();
             let mut buffer = vec![0; 7_000];

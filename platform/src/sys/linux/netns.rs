@@ -1,7 +1,5 @@
-//! Linux network namespaces, with or without root.
-//!
-//! `unshare(2)` moves the calling thread into a new namespace. Threads that it starts later are in it too. When the
-//! last thread and the last open device are gone, the kernel removes the namespace, so there is nothing to clean up.
+//! Network namespaces, with or without root. When the last thread and the last open device are gone, the kernel removes a
+//! namespace, so there is nothing to clean up.
 
 use std::fs;
 use std::io;
@@ -12,9 +10,11 @@ use nix::unistd::{Gid, Uid};
 
 use crate::{Cause, Error};
 
-/// Moves the calling thread into a new network namespace. If it lacks the right, it also gets a new user namespace, in
-/// which it has the right (`user_namespaces(7)`).
-pub(super) fn enter() -> Result<(), Error> {
+/// Moves the calling thread into a new network namespace. Threads that it starts from now on are in it too. If it lacks
+/// the right, it also gets a new user namespace, in which it has the right (`user_namespaces(7)`): call it first in
+/// `main`, because a process with several threads may not enter one. [`Class::Unavailable`](crate::Class::Unavailable)
+/// if the system has no namespaces or does not allow them.
+pub fn enter_netns() -> Result<(), Error> {
     match unshare(CloneFlags::CLONE_NEWNET) {
         Ok(()) => Ok(()),
         Err(Errno::EPERM) => enter_as_user(),

@@ -1,4 +1,4 @@
-//! The life, CPU time and memory of processes.
+//! Processes and threads: their life, CPU time, memory and limits.
 
 use std::ffi::{CStr, CString};
 use std::fs;
@@ -12,28 +12,173 @@ use std::time::Duration;
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, CpuSet, sched_getaffinity, sched_setaffinity, unshare};
-use nix::sys::prctl::set_pdeathsig;
+use nix::sys::prctl::{set_pdeathsig, set_timerslack};
+use nix::sys::resource::UsageWho;
 use nix::sys::signal::{Signal, kill};
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::{Pid, SysconfVar, getpid, getppid, gettid, sysconf};
 
-use crate::{ProcessCondition, Switches};
+use crate::sys::unix::switches;
+use crate::{ProcessCondition, ProcessMeter, Switches};
 
 /// The flag of a process that is about to end (`include/linux/sched.h`).
 const PF_EXITING: u64 = 0x4;
 
-/// `PR_SET_PDEATHSIG` (`prctl(2)`) covers only an end that comes later, so the parent is checked after it. If the real
-/// parent is another process, a program may be between the two, so it is enough that `parent` is alive.
-pub(super) fn end_with_parent(parent: u32) -> bool {
+/// From this size on, a buffer is the system's again when it is freed. It is glibc's default.
+#[cfg(target_env = "gnu")]
+const LARGE_BUFFER_BYTES: libc::c_int = 128 << 10;
+
+impl ProcessMeter {
+    fn pid(self) -> Option<Pid> {
+        i32::try_from(self.pid).ok().map(Pid::from_raw)
+    }
+
+    fn file(self, name: &str) -> PathBuf {
+        format!("/proc/{}/{name}", self.pid).into()
+    }
+
+    fn read(self, name: &str) -> Option<String> {
+        fs::read_to_string(self.file(name)).ok()
+    }
+
+    /// CPU time, user and system, of all its threads so far. On Linux it includes children that have ended and that the
+    /// process has waited for: without them the time of a program with a process for each connection would fall. `None`
+    /// if the system does not report it.
+    pub fn cpu(self) -> Option<Duration> {
+        // `/proc/PID/stat` counts in ticks of 10 ms, but only there are the children.
+        let own: Duration = clock_getcpuclockid(self.pid()?).and_then(clock_gettime).ok()?.into();
+        let children = parse_children(&self.read("stat").unwrap_or_default(), ticks_per_second()?);
+        Some(own + children.unwrap_or_default())
+    }
+
+    /// Its resident set now, in bytes. `None` if the system does not report it.
+    pub fn rss_bytes(self) -> Option<u64> {
+        let pages: u64 = self.read("statm")?.split(' ').nth(1)?.parse().ok()?;
+        let page = sysconf(SysconfVar::PAGE_SIZE).ok()??;
+        Some(pages * u64::try_from(page).ok()?)
+    }
+
+    /// Its largest resident set so far, in bytes. `None` if the system does not report it.
+    pub fn peak_rss_bytes(self) -> Option<u64> {
+        Some(number(&self.read("status")?, "VmHWM")? * 1024)
+    }
+
+    /// Its memory, threads, files and context switches now. `None` if it has ended, or the system does not report them.
+    pub fn condition(self) -> Option<ProcessCondition> {
+        let pss = self.read("smaps_rollup").and_then(|text| number(&text, "Pss"));
+        let mut condition = ProcessCondition {
+            pss_bytes: pss.map(|kibibytes| kibibytes * 1024),
+            open_files: fs::read_dir(self.file("fd")).ok().map(|files| files.count() as u64),
+            ..ProcessCondition::default()
+        };
+        for status in self.thread_statuses()? {
+            condition.threads += 1;
+            condition.switches = condition.switches + switches_in(&status);
+        }
+        Some(condition)
+    }
+
+    /// The context switches of those of its threads that have not ended. `None` if the system does not report them.
+    pub fn switches(self) -> Option<Switches> {
+        Some(self.thread_statuses()?.map(|status| switches_in(&status)).sum())
+    }
+
+    /// Whether any of its threads has something to do: it runs, is ready to (R), or is within a call of the kernel that nothing
+    /// interrupts (D). A system that does not report it says no.
+    pub fn is_busy(self) -> bool {
+        let is_one = |status: String| ["State:\tR", "State:\tD"].iter().any(|state| status.contains(state));
+        self.thread_statuses().is_some_and(|mut statuses| statuses.any(is_one))
+    }
+
+    /// The status of each thread (`proc_pid_status(5)`), which may end meanwhile. `None` without the process.
+    fn thread_statuses(self) -> Option<impl Iterator<Item = String>> {
+        let threads = fs::read_dir(self.file("task")).ok()?;
+        Some(threads.filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("status")).ok()))
+    }
+
+    /// Asks it to end, as `kill` does (SIGTERM). A system without such a request does nothing.
+    pub fn terminate(self) {
+        self.signal(Signal::SIGTERM);
+    }
+
+    /// Kills it.
+    pub fn kill(self) {
+        self.signal(Signal::SIGKILL);
+    }
+
+    fn signal(self, signal: Signal) {
+        // It may have ended.
+        let _gone = self.pid().map(|pid| kill(pid, signal));
+    }
+}
+
+/// The context switches in the status of a thread.
+fn switches_in(status: &str) -> Switches {
+    let count = |name| number(status, name).unwrap_or_default();
+    Switches { waits: count("voluntary_ctxt_switches"), preemptions: count("nonvoluntary_ctxt_switches") }
+}
+
+/// The number in a line of `/proc`, with this name and a colon before it.
+pub(super) fn number(text: &str, name: &str) -> Option<u64> {
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    value.trim().trim_end_matches(" kB").parse().ok()
+}
+
+/// The 16th and the 17th number of `/proc/PID/stat` are the ticks of the children that the process has waited for, and of
+/// theirs (`proc_pid_stat(5)`). The third comes behind the name.
+fn parse_children(stat: &str, hertz: u64) -> Option<Duration> {
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let ticks: u64 = fields.split(' ').skip(13).take(2).map(|ticks| ticks.parse().unwrap_or(0)).sum();
+    time_of(ticks, hertz)
+}
+
+fn time_of(ticks: u64, hertz: u64) -> Option<Duration> {
+    Some(Duration::from_nanos(ticks.checked_mul(1_000_000_000_u64.checked_div(hertz)?)?))
+}
+
+fn ticks_per_second() -> Option<u64> {
+    u64::try_from(sysconf(SysconfVar::CLK_TCK).ok()??).ok()
+}
+
+/// The calling thread's folder under `/proc`, for [`interface_counts`](crate::interface_counts). Empty on systems other than
+/// Linux.
+pub fn folder_of_thread() -> PathBuf {
+    format!("/proc/{}/task/{}", getpid(), gettid()).into()
+}
+
+/// The processes in the network of the thread with this folder under `/proc`, other than this one. Empty if the system
+/// does not report them.
+pub fn processes_in(thread: &Path) -> Vec<ProcessMeter> {
+    // A namespace is a file of its own file system (`namespaces(7)`). A process is in that of its main thread.
+    let network = |folder: &Path| fs::metadata(folder.join("ns/net")).map(|file| (file.dev(), file.ino())).ok();
+    let (Some(wanted), Ok(entries)) = (network(thread), fs::read_dir("/proc")) else { return Vec::new() };
+    let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let others = numbers.filter(|process| *process != std::process::id()).map(ProcessMeter::of);
+    others.filter(|process| network(&process.file("")) == Some(wanted)).collect()
+}
+
+/// The path that starts this program again. On Linux it leads to the running program even if its file was replaced
+/// since (`proc_pid_exe(5)`): a build during a measurement does not change the measured program.
+pub fn this_program() -> PathBuf {
+    let own = PathBuf::from("/proc/self/exe");
+    if own.exists() { own } else { crate::process::program_on_disk() }
+}
+
+/// Makes the system kill this process when its parent process ends for any reason. `parent` is the process ID of the
+/// process that ordered the start of this one. Returns `false` if that process has already ended. Call it in the main
+/// thread, before there is another thread. Systems other than Linux do nothing and return `true`.
+pub fn end_with_parent(parent: u32) -> bool {
     // If the kernel refuses, this process behaves as on other systems.
     let _alone = set_pdeathsig(Signal::SIGKILL);
-    pid(parent) == Some(getppid()) || is_alive(parent)
+    // That covers only an end that comes later. If the real parent is another process, a program may be between the two, so
+    // it is enough that `parent` is alive.
+    ProcessMeter::of(parent).pid() == Some(getppid()) || is_alive(parent)
 }
 
 /// Whether a process exists, is not a zombie, and is not about to end (`proc_pid_stat(5)`). A process that ends loses
 /// its children to another parent before it becomes a zombie.
-pub(crate) fn is_alive(process: u32) -> bool {
-    is_alive_by(&fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default())
+fn is_alive(process: u32) -> bool {
+    is_alive_by(&ProcessMeter::of(process).read("stat").unwrap_or_default())
 }
 
 /// The name of the process, in parentheses, is chosen by its program, and may have any characters.
@@ -43,8 +188,9 @@ pub(crate) fn is_alive_by(stat: &str) -> bool {
     !fields.starts_with(['Z', 'X']) && flags.is_some_and(|flags| flags & PF_EXITING == 0)
 }
 
-/// The same, set up by the parent. The kernel sends the signal when the thread ends, not only the process.
-pub(super) fn end_with_this_thread(command: &mut Command) {
+/// Makes the system kill the process of this command when the thread that starts it ends for any reason. The process
+/// also gets no interrupts from the terminal. Systems other than Linux do nothing.
+pub fn end_with_this_thread(command: &mut Command) {
     let parent = getpid();
     let bind = move || {
         set_pdeathsig(Signal::SIGKILL)?;
@@ -57,8 +203,9 @@ pub(super) fn end_with_this_thread(command: &mut Command) {
     command.process_group(0);
 }
 
-/// Binds files and folders to other paths (`mount(2)`) in a mount namespace of the process's own.
-pub(super) fn with_mounts(command: &mut Command, mounts: &[(PathBuf, PathBuf)]) -> io::Result<()> {
+/// Gives the process of this command a view of the file system of its own: each first path, a file or a folder, is
+/// bound to the second one, which must exist (`mount(2)`). Only Linux has this.
+pub fn with_mounts(command: &mut Command, mounts: &[(PathBuf, PathBuf)]) -> io::Result<()> {
     let text = |path: &PathBuf| CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other);
     let mounts = mounts.iter().map(|(from, to)| Ok((text(from)?, text(to)?))).collect::<io::Result<Vec<_>>>()?;
     let bind = move || {
@@ -76,122 +223,61 @@ pub(super) fn with_mounts(command: &mut Command, mounts: &[(PathBuf, PathBuf)]) 
     Ok(())
 }
 
-pub(super) fn folder_of_thread() -> PathBuf {
-    format!("/proc/{}/task/{}", getpid(), gettid()).into()
+/// Makes glibc map buffers of 128 KiB and more by themselves, and unmap them when they are freed. A new zeroed buffer
+/// then takes memory only where it is written to, unless freed memory in the heap has room for it. Without this call,
+/// glibc keeps large buffers after the first one was freed (`mallopt(3)`, `M_MMAP_THRESHOLD`). With other allocators it
+/// does nothing.
+pub fn return_large_buffers() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: the call takes two numbers. A refusal leaves everything as it was.
+    let _accepted = unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BUFFER_BYTES) };
 }
 
-/// Sends a signal. The process may have ended.
-pub(super) fn signal(process: u32, signal: Signal) {
-    let _gone = pid(process).map(|process| kill(process, signal));
+/// Gives the memory of an anonymous private mapping back to the system, which maps new pages where it is used again. Its
+/// bytes are lost. Returns whether the system has done so; only Linux does.
+///
+/// # Safety
+///
+/// This writes to the memory, which must be whole pages.
+pub unsafe fn discard(memory: *mut [u8]) -> bool {
+    // SAFETY: the caller owns the memory, and wants none of its bytes.
+    unsafe { libc::madvise(memory.cast(), memory.len(), libc::MADV_DONTNEED) == 0 }
 }
 
-/// The processes, other than this one, whose main thread is in the network of the thread with this folder under `/proc`.
-pub(super) fn processes_in(thread: &Path) -> Vec<u32> {
-    // A namespace is a file of its own file system (`namespaces(7)`).
-    let network = |folder: &Path| fs::metadata(folder.join("ns/net")).map(|file| (file.dev(), file.ino())).ok();
-    let (Some(wanted), Ok(entries)) = (network(thread), fs::read_dir("/proc")) else { return Vec::new() };
-    let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    let is_inside = |process: &u32| network(Path::new(&format!("/proc/{process}"))) == Some(wanted);
-    numbers.filter(|process| *process != std::process::id()).filter(is_inside).collect()
+/// Makes sleeps of the calling thread end on time. On Linux they otherwise end up to 50 microseconds late
+/// (`PR_SET_TIMERSLACK`); other systems ignore the call.
+pub fn sharpen_timers() {
+    let _as_they_are = set_timerslack(1);
 }
 
-/// The proportional set size of `/proc/PID/smaps_rollup`, the open files of `/proc/PID/fd`, and the context switches of
-/// all threads (`proc_pid_status(5)`).
-pub(super) fn condition_of(process: u32) -> Option<ProcessCondition> {
-    let folder = PathBuf::from(format!("/proc/{process}"));
-    let pss = fs::read_to_string(folder.join("smaps_rollup")).ok().and_then(|text| number(&text, "Pss"));
-    let mut condition = ProcessCondition {
-        pss_bytes: pss.map(|kibibytes| kibibytes * 1024),
-        open_files: fs::read_dir(folder.join("fd")).ok().map(|files| files.count() as u64),
-        ..ProcessCondition::default()
-    };
-    for status in thread_statuses(&folder)? {
-        condition.threads += 1;
-        condition.switches = condition.switches + switches_in(&status);
-    }
-    Some(condition)
-}
-
-/// The context switches of all threads that have not ended.
-pub(super) fn switches_of(process: u32) -> Option<Switches> {
-    Some(thread_statuses(Path::new(&format!("/proc/{process}")))?.map(|status| switches_in(&status)).sum())
-}
-
-/// The context switches in the status of a thread.
-fn switches_in(status: &str) -> Switches {
-    let count = |name| number(status, name).unwrap_or_default();
-    Switches { waits: count("voluntary_ctxt_switches"), preemptions: count("nonvoluntary_ctxt_switches") }
-}
-
-/// The number in a line of `/proc`, with this name and a colon before it.
-fn number(text: &str, name: &str) -> Option<u64> {
-    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-    value.trim().trim_end_matches(" kB").parse().ok()
-}
-
-/// Whether a thread runs or is ready to (R), or waits without interruption (D).
-pub(super) fn is_busy(process: u32) -> bool {
-    let is_one = |status: String| ["State:\tR", "State:\tD"].iter().any(|state| status.contains(state));
-    thread_statuses(Path::new(&format!("/proc/{process}"))).is_some_and(|mut statuses| statuses.any(is_one))
-}
-
-/// The status of each thread of the process with this folder; a thread may end meanwhile. `None` without such a process.
-fn thread_statuses(process: &Path) -> Option<impl Iterator<Item = String> + use<>> {
-    let threads = fs::read_dir(process.join("task")).ok()?;
-    Some(threads.filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("status")).ok()))
-}
-
-/// `sched_getaffinity(2)`: the processors that the calling thread may use.
-pub(super) fn processors() -> Option<Vec<u16>> {
+/// The processors that the calling thread may use, by their numbers (`sched_getaffinity(2)`). `None` if the system does not
+/// report them; only Linux does.
+pub fn processors() -> Option<Vec<u16>> {
     let allowed = sched_getaffinity(Pid::from_raw(0)).ok()?;
     Some((0..1024).filter(|number| allowed.is_set((*number).into()) == Ok(true)).collect())
 }
 
 /// `sched_setaffinity(2)` of the calling thread.
-pub(super) fn pin_thread(processor: u16) -> io::Result<()> {
+pub(crate) fn set_processor(processor: u16) -> io::Result<()> {
     let mut allowed = CpuSet::new();
     allowed.set(processor.into())?;
     Ok(sched_setaffinity(Pid::from_raw(0), &allowed)?)
 }
 
-/// Uses the CPU clock of the process, because `/proc/PID/stat` counts in ticks of 10 ms. Only there are the children that have
-/// ended: without them the time of a program with a process for each connection would fall.
-pub(super) fn cpu_of(process: u32) -> Option<Duration> {
-    let own: Duration = clock_getcpuclockid(pid(process)?).and_then(clock_gettime).ok()?.into();
-    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    Some(own + parse_children(&stat, ticks_per_second()?).unwrap_or_default())
+/// The context switches of the calling thread so far. `None` if the system does not report them; only Linux does.
+pub fn switches_of_thread() -> Option<Switches> {
+    switches(UsageWho::RUSAGE_THREAD)
 }
 
-/// The 16th and the 17th number of `/proc/PID/stat` are the ticks of the children that the process has waited for, and of
-/// theirs (`proc_pid_stat(5)`). The third comes behind the name.
-pub(crate) fn parse_children(stat: &str, hertz: u64) -> Option<Duration> {
-    let (_, fields) = stat.rsplit_once(") ")?;
-    let ticks: u64 = fields.split(' ').skip(13).take(2).map(|ticks| ticks.parse().unwrap_or(0)).sum();
-    Some(Duration::from_nanos(ticks.checked_mul(1_000_000_000_u64.checked_div(hertz)?)?))
+/// The largest resident set of this process so far, in bytes. `None` if the system does not report it.
+pub fn peak_rss_bytes() -> Option<u64> {
+    // The peak of getrusage(2) includes the program that ran before exec, for example `cargo run`.
+    ProcessMeter::of(std::process::id()).peak_rss_bytes()
 }
 
-fn ticks_per_second() -> Option<u64> {
-    u64::try_from(sysconf(SysconfVar::CLK_TCK).ok()??).ok()
-}
-
-/// The second number of `/proc/PID/statm`, in pages.
-pub(super) fn rss_bytes_of(process: u32) -> Option<u64> {
-    let statm = fs::read_to_string(format!("/proc/{process}/statm")).ok()?;
-    let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
-    let page = sysconf(SysconfVar::PAGE_SIZE).ok()??;
-    Some(pages * u64::try_from(page).ok()?)
-}
-
-/// `VmHWM` of `/proc/PID/status`. The peak of getrusage(2) includes the program that ran before exec, for example
-/// `cargo run`.
-pub(super) fn peak_rss_bytes_of(process: u32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let kibibytes = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"))?;
-    Some(kibibytes.parse::<u64>().ok()? * 1024)
-}
-
-/// The steal column of `/proc/stat`.
-pub(super) fn stolen_time() -> Option<Duration> {
+/// How long the host has taken the processors from this virtual machine since it started (steal time), as the mean of
+/// all processors. In one second it grows by at most one second. `None` if the system does not report it.
+pub fn stolen_time() -> Option<Duration> {
     parse_stolen(&fs::read_to_string("/proc/stat").ok()?, ticks_per_second()?)
 }
 
@@ -200,18 +286,39 @@ pub(super) fn stolen_time() -> Option<Duration> {
 pub(crate) fn parse_stolen(stat: &str, hertz: u64) -> Option<Duration> {
     let cpus = u32::try_from(stat.lines().filter(|line| line.starts_with("cpu")).count().checked_sub(1)?).ok()?;
     let ticks: u64 = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().nth(7)?.parse().ok()?;
-    Duration::from_nanos(ticks.checked_mul(1_000_000_000_u64.checked_div(hertz)?)?).checked_div(cpus)
-}
-
-fn pid(process: u32) -> Option<Pid> {
-    i32::try_from(process).ok().map(Pid::from_raw)
+    time_of(ticks, hertz)?.checked_div(cpus)
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+    use std::io::{Read as _, Write as _};
+    use std::process::{self, Stdio};
+    use std::thread;
+
     use super::*;
+    use crate::{ProcessEnd, switches_of_process};
+
+    /// The proxy has two buffers of 256 KiB for each connection.
+    #[cfg(target_env = "gnu")]
+    #[test]
+    fn buffers_of_connections_do_not_stay_in_the_heap() {
+        const COUNT: usize = 200;
+        let mapped = || {
+            // SAFETY: the call takes nothing and returns numbers.
+            unsafe { libc::mallinfo2() }.hblks
+        };
+        let buffers = || -> Vec<Vec<u8>> { (0..COUNT).map(|_| vec![0; 256 << 10]).collect() };
+        return_large_buffers();
+        // glibc raises its threshold when such buffers are freed.
+        drop(buffers());
+        let before = mapped();
+        let held = buffers();
+        let more = mapped().saturating_sub(before);
+        // Other tests of this process have some, too.
+        assert!(more > COUNT / 2, "{more} of {} buffers are the system's", held.len());
+    }
 
     #[test]
     fn the_time_of_children_is_behind_any_name() {
@@ -230,5 +337,118 @@ mod tests {
         assert_eq!(parse_stolen("cpu  224246 37 43048 221228 2722 0 457\ncpu0 1\n", 100), None);
         assert_eq!(parse_stolen("", 100), None);
         assert!(stolen_time().is_some());
+    }
+
+    #[test]
+    fn a_process_is_seen_from_outside_as_from_inside() {
+        let meter = ProcessMeter::of(process::id());
+        let before = meter.cpu().unwrap();
+        let mut sum = 0_u64;
+        while crate::cpu_of_process().unwrap() < before + Duration::from_millis(20) {
+            sum = std::hint::black_box(sum.wrapping_add(1));
+        }
+        assert!(meter.cpu().unwrap() >= before + Duration::from_millis(20), "{sum}");
+        let block = std::hint::black_box(vec![1_u8; 32 << 20]);
+        assert!(meter.rss_bytes().unwrap() >= block.len() as u64);
+        assert!(meter.peak_rss_bytes().unwrap() >= block.len() as u64);
+    }
+
+    /// Else the CPU time of a program with a process for each connection would fall.
+    #[test]
+    fn the_time_of_a_child_stays_with_its_parent() {
+        let burn = "sh -c 'i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done'; echo done; read end";
+        let mut command = Command::new("sh");
+        let mut parent = command.args(["-c", burn]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut said = [0; 5];
+        parent.stdout.take().unwrap().read_exact(&mut said).unwrap();
+        let cpu = ProcessMeter::of(parent.id()).cpu().unwrap();
+        drop(parent.stdin.take());
+        parent.wait().unwrap();
+        assert!(cpu >= Duration::from_millis(20), "{cpu:?}");
+    }
+
+    #[test]
+    fn a_process_is_found_in_its_network_with_its_threads_and_files() {
+        let mut inside = Command::new("sleep").arg("60").spawn().unwrap();
+        let meter = ProcessMeter::of(inside.id());
+        let found = processes_in(&folder_of_thread());
+        let condition = meter.condition().unwrap();
+        meter.kill();
+        inside.wait().unwrap();
+        assert!(found.contains(&meter) && !found.contains(&ProcessMeter::of(process::id())), "{found:?}");
+        assert_eq!((condition.threads, condition.pss_bytes > Some(0)), (1, true));
+        assert!(ProcessMeter::of(process::id()).is_busy());
+        assert!(condition.open_files >= Some(3), "{condition:?}");
+        let own = ProcessMeter::of(process::id());
+        let before = own.switches().unwrap();
+        thread::sleep(Duration::from_millis(1));
+        assert!(own.switches().unwrap().since(before).waits > 0);
+        assert_eq!(processes_in(Path::new("/proc/0/task/0")), []);
+    }
+
+    #[test]
+    fn nothing_is_said_of_a_process_that_is_not_there() {
+        // Larger than any process ID (`PID_MAX_LIMIT`, `include/linux/threads.h`).
+        let meter = ProcessMeter::of((1 << 22) + 1);
+        assert_eq!((meter.cpu(), meter.rss_bytes(), meter.peak_rss_bytes()), (None, None, None));
+        assert_eq!(meter.condition(), None);
+    }
+
+    #[test]
+    fn a_parent_that_is_dead_and_not_buried_is_gone() {
+        let mut parent = Command::new("true").spawn().unwrap();
+        // It is a zombie until `wait`.
+        let gone = |parent: u32| !is_alive(parent);
+        while !gone(parent.id()) {
+            thread::yield_now();
+        }
+        parent.wait().unwrap();
+        assert!(gone(parent.id()));
+        assert!(!gone(process::id()));
+    }
+
+    #[test]
+    fn a_process_has_mounts_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let [from, to] = ["from", "to"].map(|name| folder.path().join(name));
+        for made in [&from, &to] {
+            fs::create_dir(made).unwrap();
+        }
+        fs::write(from.join("file"), "inside").unwrap();
+        let print = move || {
+            let mut command = Command::new("cat");
+            command.arg(to.join("file"));
+            with_mounts(&mut command, &[(from, to.clone())]).unwrap();
+            (to, command.output())
+        };
+        // It has the right to mount in a user namespace.
+        let (to, printed) = match crate::Namespace::new() {
+            Ok(namespace) => namespace.run(print).unwrap(),
+            // The test harness would hide it if it were printed.
+            Err(error) => return drop(writeln!(io::stderr(), "SKIP {}: {error}", module_path!())),
+        };
+        assert_eq!(printed.unwrap().stdout, b"inside");
+        assert!(fs::read_dir(to).unwrap().next().is_none(), "the system sees the mount");
+    }
+
+    #[test]
+    fn a_process_ends_with_the_thread_that_started_it() {
+        let starter = thread::spawn(|| {
+            let mut command = Command::new("sleep");
+            command.arg("60");
+            end_with_this_thread(&mut command);
+            command.spawn().unwrap()
+        });
+        let status = starter.join().unwrap().wait().unwrap();
+        assert_eq!(ProcessEnd::of(status), ProcessEnd::Crashed("SIGKILL".to_owned()));
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_is_switched_and_so_is_its_process() {
+        let (process, thread) = (switches_of_process().unwrap(), switches_of_thread().unwrap());
+        (0..3).for_each(|_| thread::sleep(Duration::from_millis(1)));
+        assert!(switches_of_thread().unwrap().since(thread).waits >= 3);
+        assert!(switches_of_process().unwrap().since(process).waits >= 3);
+        assert_eq!(process.since(process), Switches::default());
     }
 }

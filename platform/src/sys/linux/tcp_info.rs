@@ -1,7 +1,5 @@
-//! `struct tcp_info` (`include/uapi/linux/tcp.h`).
-//!
-//! New kernels add fields at its end, and a kernel fills the fields that it knows. The structure in libc ends before
-//! the windows, so the fields are read by their offsets.
+//! `struct tcp_info` (`include/uapi/linux/tcp.h`). New kernels add fields at its end. The structure in libc ends before the
+//! windows, so the fields are read by their offsets.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! The TUN device, through tun-rs.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem;
 use std::os::fd::AsRawFd;
@@ -12,20 +12,15 @@ use std::task::{Context, Poll};
 use portable_atomic::AtomicU64;
 use tun_rs::{DeviceBuilder, SyncDevice};
 
-use super::netlink;
-use super::network::{add_address, interface_counts};
-use crate::link::packet_len;
-use crate::sys::Tun;
-use crate::sys::unix::Readiness;
+use super::interface::{set_address, set_tx_queue_len};
+use super::network::interface_counts;
+use crate::link::{packet_len, with_header};
+use crate::sys::unix::{Readiness, register};
 use crate::vnet::{self, HEADER_LEN};
 use crate::{Capabilities, Cause, Class, DropCounter, Error, Link, Offload, PacketBuffer, PacketMeta, TunConfig};
 
 /// The character device that all TUN interfaces come from.
-pub(super) const NODE: &str = "/dev/net/tun";
-
-/// Slices that are sent without an allocation, beside the `virtio_net_hdr`: the stacks have a header
-/// and a payload, of which lwIP's may lie in a few pieces.
-const SLICES: usize = 17;
+const NODE: &str = "/dev/net/tun";
 
 /// Malformed packets that are skipped in a row before others have their turn.
 const MAX_SKIPPED: usize = 64;
@@ -37,8 +32,9 @@ nix::ioctl_write_int!(
     208
 );
 
-/// A TUN interface. It vanishes with this value, unless it was made elsewhere.
-pub(crate) struct LinuxTun {
+/// A TUN device. Dropping it deletes the interface, unless the interface was taken over or another descriptor of it
+/// is open.
+pub struct TunDevice {
     device: Readiness<SyncDevice>,
     name: String,
     mtu: usize,
@@ -46,12 +42,16 @@ pub(crate) struct LinuxTun {
     offload: bool,
     /// Lost packets that the interface does not count: malformed ones, also those that the kernel found malformed.
     malformed: Arc<AtomicU64>,
+    receives: bool,
     /// Whether the last call found one packet at most, and then none.
     is_quiet: bool,
 }
 
-impl Tun for LinuxTun {
-    fn open(config: &TunConfig) -> Result<Self, Error> {
+impl TunDevice {
+    /// Opens a TUN interface and sets it up. Call it inside a tokio runtime. [`Class::Unavailable`] if the driver, a
+    /// right, or the demanded offload is missing, [`Class::Invalid`] for a name that is taken or a descriptor that is
+    /// not a TUN device.
+    pub fn open(config: &TunConfig) -> Result<Self, Error> {
         let (device, offload) = match config.fd {
             Some(fd) => {
                 config.do_without_offload("its owner has chosen the framing of its packets")?;
@@ -62,43 +62,36 @@ impl Tun for LinuxTun {
         Self::new(device, offload, Arc::default())
     }
 
-    fn open_queues(config: &TunConfig, queues: usize) -> Result<Vec<Self>, Error> {
-        if config.fd.is_some() {
-            return Err(config.no_queues(io::Error::new(io::ErrorKind::Unsupported, "its owner has opened one")));
-        }
-        let (first, offload) = create(config, true).map_err(|error| match error.cause() {
-            // The kernel says so of an interface that was made without IFF_MULTI_QUEUE, and where it does not know the flag.
-            Cause::NameOfOtherKind => config
-                .no_queues(io::Error::new(io::ErrorKind::InvalidInput, "the kernel refuses IFF_MULTI_QUEUE for it")),
-            _ => error,
-        })?;
-        let failed = |operation| move |source| Error::new(Class::Failed, operation, &config.name, source);
-        let others = (1..queues).map(|_| first.try_clone()).collect::<io::Result<Vec<_>>>();
-        let others = others.map_err(failed("add a queue to"))?;
-        if offload {
-            // tun-rs has asked for more with each queue.
-            set_offloads(&first, 0).map_err(failed("set the offload of"))?;
-        }
-        let malformed = Arc::default();
-        let queues = [first].into_iter().chain(others);
-        queues.map(|device| Self::new(device, offload, Arc::clone(&malformed))).collect()
+    fn new(device: SyncDevice, offload: bool, malformed: Arc<AtomicU64>) -> Result<Self, Error> {
+        let (device, name, mtu) = register(device)?;
+        Ok(Self { device, name, mtu, offload, malformed, receives: true, is_quiet: false })
     }
 
-    /// A TUN device takes a packet or loses it at once, so a sender never waits.
-    fn sender(&self) -> Result<Self, Error> {
+    /// A value for the same device that is only used to send. A TUN device takes a packet or loses it at once, so a sender
+    /// never waits.
+    #[allow(clippy::unnecessary_wraps, reason = "macOS opens a descriptor")]
+    pub(crate) fn sender(&self) -> Result<Self, Error> {
         let (device, name, malformed) = (self.device.share(), self.name.clone(), Arc::clone(&self.malformed));
-        Ok(Self { device, name, mtu: self.mtu, offload: self.offload, malformed, is_quiet: false })
+        Ok(Self { device, name, malformed, receives: false, is_quiet: false, ..*self })
     }
 
-    fn name(&self) -> &str {
+    /// Whether packets can come over this link; see [`TunDevice::open_shards`].
+    pub fn receives(&self) -> bool {
+        self.receives
+    }
+
+    /// The interface's name.
+    pub fn name(&self) -> &str {
         &self.name
     }
 
-    fn tx_queue_len(&self) -> io::Result<Option<u32>> {
-        self.device.get_ref().tx_queue_len().map(Some)
+    /// How many packets may wait for the stack before the kernel drops packets. `None` on systems without this setting.
+    pub fn tx_queue_len(&self) -> Option<u32> {
+        self.device.get_ref().tx_queue_len().ok()
     }
 
-    fn drop_counter(&self) -> DropCounter {
+    /// A reader of the interface's drop counters. It stays valid after the device was moved into a stack.
+    pub fn drop_counter(&self) -> DropCounter {
         let (name, malformed) = (self.name.clone(), Arc::clone(&self.malformed));
         DropCounter(Arc::new(move || {
             let drops = interface_counts(Path::new("/proc/thread-self"), &name)?.dropped;
@@ -107,32 +100,43 @@ impl Tun for LinuxTun {
     }
 }
 
-impl LinuxTun {
-    fn new(device: SyncDevice, offload: bool, malformed: Arc<AtomicU64>) -> Result<Self, Error> {
-        let failed = |operation| move |source| Error::new(Class::Failed, operation, "the TUN device", source);
-        device.set_nonblocking(true).map_err(failed("make non-blocking"))?;
-        let name = device.name().map_err(failed("ask the name of"))?;
-        let mtu = usize::from(device.mtu().map_err(failed("ask the MTU of"))?);
-        let device = Readiness::new(device).map_err(failed("register with the runtime"))?;
-        Ok(Self { device, name, mtu, offload, malformed, is_quiet: false })
+/// Opens the device with so many queues, each a value.
+pub(crate) fn open_queues(config: &TunConfig, queues: usize) -> Result<Vec<TunDevice>, Error> {
+    if config.fd.is_some() {
+        return Err(config.no_queues("its owner has opened one"));
     }
+    let (first, offload) = create(config, true).map_err(|error| match error.cause() {
+        // The kernel says so of an interface that was made without IFF_MULTI_QUEUE, and where it does not know the flag.
+        Cause::NameOfOtherKind => config.no_queues("the kernel refuses IFF_MULTI_QUEUE for it"),
+        _ => error,
+    })?;
+    let failed = |operation| move |source| Error::new(Class::Failed, operation, &config.name, source);
+    let others = (1..queues).map(|_| first.try_clone()).collect::<io::Result<Vec<_>>>();
+    let others = others.map_err(failed("add a queue to"))?;
+    if offload {
+        // tun-rs has asked for more with each queue.
+        set_offloads(&first, 0).map_err(failed("set the offload of"))?;
+    }
+    let malformed = Arc::default();
+    let queues = [first].into_iter().chain(others);
+    queues.map(|device| TunDevice::new(device, offload, Arc::clone(&malformed))).collect()
 }
 
 /// Makes an interface, or one to which queues can be added. Returns whether it offloads, too.
 fn create(config: &TunConfig, has_queues: bool) -> Result<(SyncDevice, bool), Error> {
     // Opened here first, to tell a missing node from a missing right, and because tun-rs would make
     // the node where it is missing: a run leaves nothing behind.
-    open_node()?;
+    check_device_node()?;
     let (device, offload) = build(config, has_queues)?;
-    let failed = |operation| move |source| Error::new(Class::Failed, operation, &config.name, source);
-    let index = device.if_index().map_err(failed("ask the number of"))?;
-    netlink::set_tx_queue_len(index, config.tx_queue_len).map_err(failed("set the queue length of"))?;
-    add_address(index, &config.name, config.network.address, config.network.prefix_len)?;
+    set_tx_queue_len(&config.name, config.tx_queue_len)?;
+    set_address(&config.name, config.network.address, config.network.prefix_len)?;
     Ok((device, offload))
 }
 
-pub(super) fn open_node() -> Result<File, Error> {
-    OpenOptions::new().read(true).write(true).open(NODE).map_err(|source| {
+/// Checks that this process can ask the system for a TUN device: on Linux that `/dev/net/tun` is there and may be
+/// opened.
+pub fn check_device_node() -> Result<(), Error> {
+    OpenOptions::new().read(true).write(true).open(NODE).map(drop).map_err(|source| {
         let cause = match source.kind() {
             io::ErrorKind::NotFound => Cause::NoDeviceNode,
             io::ErrorKind::PermissionDenied => Cause::DeviceNodePermission,
@@ -142,15 +146,11 @@ pub(super) fn open_node() -> Result<File, Error> {
     })
 }
 
-/// Creates a TUN interface in the calling thread's network. It is down and has no address. With `offload`, each
-/// packet has a `virtio_net_hdr` in front of it.
-///
-/// # Errors
-///
-/// [`Class::Invalid`] for a name that is taken or wrong, [`Class::Unavailable`] where the device node, a right, or
-/// offload is missing, else [`Class::Failed`].
+/// Creates a TUN interface in the calling thread's network. It is down and has no address. With `offload`, each packet
+/// has a `virtio_net_hdr` in front of it. [`Class::Invalid`] for a name that is taken or wrong, [`Class::Unavailable`]
+/// where the device node, a right, or offload is missing.
 pub fn create_tun(name: &str, offload: bool) -> Result<SyncDevice, Error> {
-    open_node()?;
+    check_device_node()?;
     let builder = DeviceBuilder::new().name(name).offload(offload).enable(false);
     builder.build_sync().map_err(|source| not_created(name, source))
 }
@@ -239,7 +239,7 @@ fn adopt(fd: i32) -> Result<SyncDevice, Error> {
     unsafe { SyncDevice::from_fd(fd) }.map_err(error)
 }
 
-impl Link for LinuxTun {
+impl Link for TunDevice {
     fn capabilities(&self) -> Capabilities {
         if self.offload { Capabilities::offloading(self.mtu) } else { Capabilities::plain(self.mtu) }
     }
@@ -250,6 +250,9 @@ impl Link for LinuxTun {
     }
 
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
+        if !self.receives {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         let (device, mtu, is_quiet) = (&self.device, self.mtu, &mut self.is_quiet);
         if self.offload {
             recv_batch(buffers, is_quiet, mtu, |storage| recv_described(device, storage, &self.malformed))
@@ -271,7 +274,7 @@ impl Link for LinuxTun {
     }
 
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.device.poll_readable(cx)
+        if self.receives { self.device.poll_readable(cx) } else { Poll::Pending }
     }
 
     fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -306,25 +309,13 @@ fn recv_described(
 /// Sends a packet with a `virtio_net_hdr` in front of it.
 fn send_described(device: &SyncDevice, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<usize> {
     let headers = slices.first().map(|slice| &**slice).unwrap_or_default();
-    let header =
-        vnet::write(meta, headers).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.to_string()))?;
-    let mut all = [IoSlice::new(&[]); SLICES + 1];
-    all[0] = IoSlice::new(&header);
-    if let Some(rest) = all.get_mut(1..=slices.len()) {
-        rest.copy_from_slice(slices);
-        device.send_vectored(&all[..=slices.len()])
-    } else {
-        let all: Vec<_> = [all[0]].into_iter().chain(slices.iter().copied()).collect();
-        device.send_vectored(&all)
-    }
+    let header = vnet::write(meta, headers).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+    with_header(&header, slices, |all| device.send_vectored(all))
 }
 
-/// Whether a failed write loses only its packet, as any network may (`drivers/net/tun.c`, `tun_get_user`):
-///
-/// - the kernel has no memory for it (`ENOMEM`, `ENOBUFS`), or it is invalid (`EINVAL`);
-/// - the device is down (`EIO`), perhaps only for a moment: it still exists, and its owner may set it up again.
-///
-/// A deleted device fails with `EBADFD`.
+/// Whether a failed write loses only its packet, as any network may (`drivers/net/tun.c`, `tun_get_user`): the kernel
+/// has no memory for it (`ENOMEM`, `ENOBUFS`), it is invalid (`EINVAL`), or the device is down (`EIO`), perhaps only
+/// for a moment. A deleted device fails with `EBADFD`.
 pub fn loses_packet(error: &io::Error) -> bool {
     use libc::{EINVAL, EIO, ENOBUFS, ENOMEM};
     matches!(error.raw_os_error(), Some(ENOMEM | ENOBUFS | EINVAL | EIO))
@@ -372,7 +363,7 @@ mod tests {
     #[test]
     fn a_descriptor_that_is_no_tun_is_refused_by_name() {
         use std::os::fd::IntoRawFd;
-        let no_tun = File::open("/dev/null").unwrap().into_raw_fd();
+        let no_tun = std::fs::File::open("/dev/null").unwrap().into_raw_fd();
         for fd in [no_tun, 9_999] {
             let error = adopt(fd).err().unwrap();
             assert_eq!(error.cause(), Cause::NotATun);

@@ -1,12 +1,13 @@
 //! macOS: utun through tun-rs.
 
+#![allow(missing_docs, reason = "the documentation is at Linux's functions")]
+
 use std::ffi::{CStr, c_int, c_void};
 use std::io::{self, IoSlice};
 use std::mem;
 use std::net::{IpAddr, TcpStream};
 use std::num::NonZero;
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, RawFd};
-use std::process::ExitStatus;
 use std::ptr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
@@ -18,15 +19,17 @@ use nix::unistd::Uid;
 use socket2::Socket;
 use tun_rs::{DeviceBuilder, SyncDevice};
 
-use super::sampler::SignalSampler;
-use super::unix::{self, Readiness, TerminationSignals, socket_option};
-use super::{System, Tun};
-use crate::doctor::{Check, Verdict};
-use crate::utun::{BATCH, Calls, FAMILY_LEN, Packets, Slot};
-use crate::{
-    Capabilities, Cause, Class, DropCounter, Error, Link, PacketBuffer, PacketMeta, ProcessEnd, Switches,
-    TcpStatistics, TunConfig,
+pub use super::fallback::*;
+pub use super::sampler::Profiler;
+pub(crate) use super::unix::process_end;
+use super::unix::{self, Readiness, register, socket_option};
+pub use super::unix::{
+    Interrupts, allow_open_files, cpu_of_process, cpu_of_thread, is_local_address, mtu_of_descriptor,
+    switches_of_process,
 };
+use crate::doctor::Check;
+use crate::utun::{BATCH, Calls, FAMILY_LEN, Packets, Slot};
+use crate::{Capabilities, Cause, Class, DropCounter, Error, Link, PacketBuffer, PacketMeta, TcpStatistics, TunConfig};
 
 /// `UTUN_OPT_MAX_PENDING_PACKETS` of XNU's `bsd/net/if_utun.h`. libc does not have it.
 const UTUN_OPT_MAX_PENDING_PACKETS: c_int = 16;
@@ -39,119 +42,77 @@ const MAX_PENDING: usize = 256;
 /// `kern.ipc.maxsockbuf` is the limit.
 const SOCKET_BUFFERS: [c_int; 3] = [4 << 20, 2 << 20, 1 << 20];
 
-/// This system.
-pub(crate) struct MacOs;
-
-impl System for MacOs {
-    type Tun = Utun;
-    type Interrupts = TerminationSignals;
-    type Sampler = SignalSampler;
-
-    fn check_name(name: &str) -> Result<(), &'static str> {
-        if name.strip_prefix("utun").is_none_or(|unit| unit.parse::<u16>().is_err()) {
-            return Err("macOS wants utun and a number, such as utun8");
-        }
-        unix::check_name_len(name)
+pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
+    if name.strip_prefix("utun").is_none_or(|unit| unit.parse::<u16>().is_err()) {
+        return Err("macOS wants utun and a number, such as utun8");
     }
+    unix::check_name(name)
+}
 
-    fn is_local_address(address: IpAddr) -> bool {
-        unix::is_local_address(address)
-    }
-
-    fn mtu_of_descriptor(fd: i32) -> Option<u16> {
-        unix::mtu_of_descriptor(fd)
-    }
-
-    /// `TCP_CONNECTION_INFO` of `tcp(4)`.
-    fn tcp_statistics(socket: &TcpStream) -> Option<TcpStatistics> {
-        let mut info = [0_u8; TCP_INFO_LEN];
-        let len = socket_option(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_CONNECTION_INFO, &mut info).ok()?;
-        let info = info.get(..len)?;
-        let word = |at: usize| Some(u32::from_ne_bytes(*info.get(at..)?.first_chunk()?).into());
-        Some(TcpStatistics {
-            retransmits: info
-                .get(TX_RETRANSMIT_PACKETS..)
-                .and_then(|field| field.first_chunk())
-                .map(|field| u64::from_ne_bytes(*field)),
-            rtt: word(SRTT_MS).filter(|rtt_ms| *rtt_ms > 0).map(Duration::from_millis),
-            min_rtt: None,
-            congestion_window_bytes: word(SND_CWND),
-            send_window_bytes: word(SND_WND),
-            receive_window_bytes: word(RCV_WND),
-        })
-    }
-
-    fn bind_to_interface(socket: &Socket, interface: &str, ipv6: bool) -> io::Result<()> {
-        let index = NonZero::new(nix::net::if_::if_nametoindex(interface)?);
-        if ipv6 { socket.bind_device_by_index_v6(index) } else { socket.bind_device_by_index_v4(index) }
-    }
-
-    fn process_end(status: ExitStatus) -> ProcessEnd {
-        unix::process_end(status)
-    }
-
-    fn cpu_of_process() -> Option<Duration> {
-        unix::cpu_of_process()
-    }
-
-    fn allow_open_files(wanted: u64) {
-        unix::allow_open_files(wanted);
-    }
-
-    fn switches_of_process() -> Option<Switches> {
-        unix::switches(UsageWho::RUSAGE_SELF)
-    }
-
-    fn cpu_of_thread() -> Option<Duration> {
-        unix::cpu_of_thread()
-    }
-
-    /// `getrusage(2)`, in bytes on macOS. It includes the program that ran before exec.
-    fn peak_rss_bytes() -> Option<u64> {
-        u64::try_from(getrusage(UsageWho::RUSAGE_SELF).ok()?.max_rss()).ok()
-    }
-
-    /// Only root may create a utun interface (`bsd/net/if_utun.c`, `utun_ctl_bind`).
-    fn examine(_window_bytes: usize) -> Vec<Check> {
-        let user = Uid::effective();
-        let rights = if user.is_root() {
-            Check::new("rights", Verdict::Ok, "root")
-        } else {
-            Check::new("rights", Verdict::Missing, format!("user {user}, and utun interfaces are made by root alone"))
-                .caused_by(Cause::NeedsSudo)
-        };
-        vec![rights]
-    }
-
-    fn memory_bytes() -> Option<u64> {
-        let mut value = [0_u8; size_of::<u64>()];
-        (sysctl(c"hw.memsize", &mut value)? == value.len()).then(|| u64::from_ne_bytes(value))
-    }
-
-    fn kernel() -> Option<String> {
-        sysctl_text(c"kern.osrelease")
-    }
-
-    fn cpu() -> Option<String> {
-        sysctl_text(c"machdep.cpu.brand_string")
-    }
-
-    fn virtual_machine() -> Option<bool> {
-        let mut value = [0_u8; size_of::<c_int>()];
-        (sysctl(c"kern.hv_vmm_present", &mut value)? == value.len()).then(|| c_int::from_ne_bytes(value) != 0)
+/// `TCP_CONNECTION_INFO` of `tcp(4)`.
+pub fn tcp_statistics(socket: &TcpStream) -> TcpStatistics {
+    let mut info = [0_u8; TCP_INFO_LEN];
+    let len = socket_option(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_CONNECTION_INFO, &mut info).unwrap_or(0);
+    let info = info.get(..len).unwrap_or_default();
+    let word = |at: usize| Some(u32::from_ne_bytes(*info.get(at..)?.first_chunk()?).into());
+    let retransmits = info.get(TX_RETRANSMIT_PACKETS..).and_then(|field| field.first_chunk());
+    TcpStatistics {
+        retransmits: retransmits.map(|field| u64::from_ne_bytes(*field)),
+        rtt: word(SRTT_MS).filter(|rtt_ms| *rtt_ms > 0).map(Duration::from_millis),
+        min_rtt: None,
+        congestion_window_bytes: word(SND_CWND),
+        send_window_bytes: word(SND_WND),
+        receive_window_bytes: word(RCV_WND),
     }
 }
 
+pub fn bind_to_interface(socket: &Socket, interface: &str, ipv6: bool) -> io::Result<()> {
+    let index = NonZero::new(nix::net::if_::if_nametoindex(interface)?);
+    if ipv6 { socket.bind_device_by_index_v6(index) } else { socket.bind_device_by_index_v4(index) }
+}
+
+/// `getrusage(2)`, in bytes on macOS. It includes the program that ran before exec.
+pub fn peak_rss_bytes() -> Option<u64> {
+    u64::try_from(getrusage(UsageWho::RUSAGE_SELF).ok()?.max_rss()).ok()
+}
+
+/// Only root may create a utun interface (`bsd/net/if_utun.c`, `utun_ctl_bind`).
+pub fn examine(_window_bytes: usize) -> Vec<Check> {
+    let user = Uid::effective();
+    let source = io::Error::new(io::ErrorKind::PermissionDenied, format!("only root may, and this is user {user}"));
+    let error = Error::new(Cause::NeedsSudo, "create", "utun interfaces", source);
+    if user.is_root() { Vec::new() } else { vec![Check::of("rights", &error)] }
+}
+
+pub fn memory_bytes() -> Option<u64> {
+    let mut value = [0_u8; size_of::<u64>()];
+    (sysctl(c"hw.memsize", &mut value)? == value.len()).then(|| u64::from_ne_bytes(value))
+}
+
+pub(crate) fn kernel() -> Option<String> {
+    sysctl_text(c"kern.osrelease")
+}
+
+pub(crate) fn cpu() -> Option<String> {
+    sysctl_text(c"machdep.cpu.brand_string")
+}
+
+pub(crate) fn virtual_machine() -> Option<bool> {
+    let mut value = [0_u8; size_of::<c_int>()];
+    (sysctl(c"kern.hv_vmm_present", &mut value)? == value.len()).then(|| c_int::from_ne_bytes(value) != 0)
+}
+
 /// A utun interface. Dropping it deletes the interface, unless another descriptor of it is open.
-pub(crate) struct Utun {
+pub struct TunDevice {
     device: Readiness<SyncDevice>,
     name: String,
     mtu: usize,
     packets: Packets,
+    receives: bool,
 }
 
-impl Tun for Utun {
-    fn open(config: &TunConfig) -> Result<Self, Error> {
+impl TunDevice {
+    pub fn open(config: &TunConfig) -> Result<Self, Error> {
         config.do_without_offload("utun has none")?;
         let device = match config.fd {
             Some(fd) => adopt(fd)?,
@@ -160,33 +121,36 @@ impl Tun for Utun {
         Self::new(device, Packets::default())
     }
 
-    fn sender(&self) -> Result<Self, Error> {
+    fn new(device: SyncDevice, packets: Packets) -> Result<Self, Error> {
+        let (device, name, mtu) = register(device)?;
+        Ok(Self { device, name, mtu, packets, receives: true })
+    }
+
+    pub(crate) fn sender(&self) -> Result<Self, Error> {
         let failed = |source| Error::new(Class::Failed, "open once more", &self.name, source);
         // SAFETY: `self` keeps the descriptor open.
         let fd = unsafe { BorrowedFd::borrow_raw(self.device.get_ref().as_raw_fd()) };
         let fd = fd.try_clone_to_owned().map_err(failed)?;
         let refused = Arc::clone(&self.packets.refused);
-        Self::new(adopt(fd.into_raw_fd())?, Packets { refused, ..Packets::default() })
+        let sender = Self::new(adopt(fd.into_raw_fd())?, Packets { refused, ..Packets::default() })?;
+        Ok(Self { receives: false, ..sender })
     }
 
-    fn name(&self) -> &str {
+    pub fn receives(&self) -> bool {
+        self.receives
+    }
+
+    pub fn name(&self) -> &str {
         &self.name
     }
 
-    fn drop_counter(&self) -> DropCounter {
+    pub fn tx_queue_len(&self) -> Option<u32> {
+        None
+    }
+
+    pub fn drop_counter(&self) -> DropCounter {
         let (name, refused) = (self.name.clone(), Arc::clone(&self.packets.refused));
         DropCounter(Arc::new(move || Some(interface_drops(&name)? + refused.load(Ordering::Relaxed))))
-    }
-}
-
-impl Utun {
-    fn new(device: SyncDevice, packets: Packets) -> Result<Self, Error> {
-        let failed = |operation| move |source| Error::new(Class::Failed, operation, "the TUN device", source);
-        device.set_nonblocking(true).map_err(failed("make non-blocking"))?;
-        let name = device.name().map_err(failed("ask the name of"))?;
-        let mtu = usize::from(device.mtu().map_err(failed("ask the MTU of"))?);
-        let device = Readiness::new(device).map_err(failed("register with the runtime"))?;
-        Ok(Self { device, name, mtu, packets })
     }
 }
 
@@ -340,12 +304,15 @@ impl Calls for SyncDevice {
     }
 }
 
-impl Link for Utun {
+impl Link for TunDevice {
     fn capabilities(&self) -> Capabilities {
         Capabilities::plain(self.mtu)
     }
 
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
+        if !self.receives {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
         let packets = &mut self.packets;
         self.device.try_read(|device| packets.try_recv(device, buffers))
     }
@@ -355,7 +322,7 @@ impl Link for Utun {
     }
 
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.device.poll_readable(cx)
+        if self.receives { self.device.poll_readable(cx) } else { Poll::Pending }
     }
 
     fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -452,7 +419,7 @@ mod tests {
     fn a_fresh_connection_has_no_retransmission() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let statistics = MacOs::tcp_statistics(&socket).unwrap();
+        let statistics = tcp_statistics(&socket);
         assert_eq!(statistics.retransmits, Some(0));
         assert!(statistics.send_window_bytes.unwrap() > 0, "{statistics:?}");
     }
@@ -475,8 +442,8 @@ mod tests {
 
     #[test]
     fn the_machine_has_a_kernel_and_a_processor() {
-        assert!(MacOs::kernel().is_some_and(|release| release.starts_with(|c: char| c.is_ascii_digit())));
-        assert!(MacOs::cpu().is_some_and(|model| !model.is_empty()));
-        assert!(MacOs::virtual_machine().is_some());
+        assert!(kernel().is_some_and(|release| release.starts_with(|c: char| c.is_ascii_digit())));
+        assert!(cpu().is_some_and(|model| !model.is_empty()));
+        assert!(virtual_machine().is_some());
     }
 }

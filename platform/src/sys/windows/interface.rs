@@ -49,7 +49,7 @@ fn luid_of(name: &str) -> Option<NET_LUID_LH> {
 }
 
 /// Makes a socket send through the interface with this name (`IP_UNICAST_IF`, `IPV6_UNICAST_IF`).
-pub(super) fn bind_to_interface(socket: &Socket, name: &str, ipv6: bool) -> io::Result<()> {
+pub fn bind_to_interface(socket: &Socket, name: &str, ipv6: bool) -> io::Result<()> {
     let index = index(name)?;
     // The value for IPv4 is in network byte order.
     let (level, option, value) =

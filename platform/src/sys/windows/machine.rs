@@ -20,25 +20,29 @@ fn duration(time: FILETIME) -> Duration {
     Duration::from_nanos(((u64::from(time.dwHighDateTime) << 32) | u64::from(time.dwLowDateTime)) * 100)
 }
 
-pub(super) fn cpu_of_process() -> Option<Duration> {
-    let (mut created, mut exited, mut kernel, mut user) = (ZERO, ZERO, ZERO, ZERO);
-    // SAFETY: the pseudo handle is always valid and the four places are ours to write.
-    let ok = unsafe {
-        GetProcessTimes(GetCurrentProcess(), &raw mut created, &raw mut exited, &raw mut kernel, &raw mut user)
-    };
+/// The sum of the kernel and user time that a function of Windows writes, beside two other times.
+fn cpu_time(times: impl FnOnce([*mut FILETIME; 4]) -> i32) -> Option<Duration> {
+    let mut all = [ZERO; 4];
+    let ok = times(all.each_mut().map(|time| &raw mut *time));
+    let [_, _, kernel, user] = all;
     (ok != 0).then(|| duration(kernel) + duration(user))
 }
 
-pub(super) fn cpu_of_thread() -> Option<Duration> {
-    let (mut created, mut exited, mut kernel, mut user) = (ZERO, ZERO, ZERO, ZERO);
+pub fn cpu_of_process() -> Option<Duration> {
     // SAFETY: the pseudo handle is always valid and the four places are ours to write.
-    let ok = unsafe {
-        GetThreadTimes(GetCurrentThread(), &raw mut created, &raw mut exited, &raw mut kernel, &raw mut user)
-    };
-    (ok != 0).then(|| duration(kernel) + duration(user))
+    cpu_time(|[created, exited, kernel, user]| unsafe {
+        GetProcessTimes(GetCurrentProcess(), created, exited, kernel, user)
+    })
 }
 
-pub(super) fn peak_rss_bytes() -> Option<u64> {
+pub fn cpu_of_thread() -> Option<Duration> {
+    // SAFETY: as above.
+    cpu_time(|[created, exited, kernel, user]| unsafe {
+        GetThreadTimes(GetCurrentThread(), created, exited, kernel, user)
+    })
+}
+
+pub fn peak_rss_bytes() -> Option<u64> {
     let mut counters = PROCESS_MEMORY_COUNTERS::default();
     let size = size_of::<PROCESS_MEMORY_COUNTERS>() as u32;
     // SAFETY: the pseudo handle is always valid, and `size` is the size of what is written.
@@ -47,7 +51,7 @@ pub(super) fn peak_rss_bytes() -> Option<u64> {
 }
 
 /// The machine's memory, as far as Windows manages it.
-pub(super) fn memory_bytes() -> Option<u64> {
+pub fn memory_bytes() -> Option<u64> {
     let size = size_of::<MEMORYSTATUSEX>() as u32;
     let mut status = MEMORYSTATUSEX { dwLength: size, ..MEMORYSTATUSEX::default() };
     // SAFETY: the structure is ours to write, and its size is set.
@@ -74,7 +78,7 @@ pub(super) fn is_elevated() -> Option<bool> {
 
 /// The version of the kernel, for example 10.0.22631. `GetVersionEx` would return a version that depends on the
 /// program's manifest.
-pub(super) fn kernel() -> Option<String> {
+pub(crate) fn kernel() -> Option<String> {
     let size = size_of::<OSVERSIONINFOW>() as u32;
     let mut version = OSVERSIONINFOW { dwOSVersionInfoSize: size, ..OSVERSIONINFOW::default() };
     // SAFETY: the structure is ours to write, and its size is set.
@@ -83,7 +87,7 @@ pub(super) fn kernel() -> Option<String> {
     (status == 0).then(|| format!("{major}.{minor}.{build}"))
 }
 
-pub(super) fn cpu() -> Option<String> {
+pub(crate) fn cpu() -> Option<String> {
     let mut text = [0_u16; 128];
     let mut len_bytes = size_of_val(&text) as u32;
     // SAFETY: the names end with a zero, at most `len_bytes` bytes are written to `text`, which is that long, and the
@@ -106,7 +110,7 @@ pub(super) fn cpu() -> Option<String> {
 /// Reads the bit that is reserved for hypervisors (CPUID 1, ECX 31).
 #[cfg(target_arch = "x86_64")]
 #[allow(clippy::unnecessary_wraps, reason = "other processors do not say")]
-pub(super) fn virtual_machine() -> Option<bool> {
+pub(crate) fn virtual_machine() -> Option<bool> {
     use std::arch::x86_64::__cpuid;
 
     /// EBX, ECX and EDX of leaf 0x40000000: "Microsoft Hv".
@@ -125,7 +129,7 @@ pub(super) fn virtual_machine() -> Option<bool> {
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) fn virtual_machine() -> Option<bool> {
+pub(crate) fn virtual_machine() -> Option<bool> {
     None
 }
 

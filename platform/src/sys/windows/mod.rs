@@ -3,6 +3,8 @@
 //! The caller takes packets from one ring of the driver and puts packets into the other one, without another thread.
 //! Only waiting for packets needs a thread, because tokio cannot wait for an event of Windows.
 
+#![allow(missing_docs, reason = "the documentation is at Linux's functions")]
+
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::windows::io::AsRawSocket;
@@ -29,10 +31,13 @@ mod machine;
 mod signal;
 
 use self::interface::Interface;
+pub use self::interface::bind_to_interface;
+use self::machine::is_elevated;
+pub(crate) use self::machine::{cpu, kernel, virtual_machine};
+pub use self::machine::{cpu_of_process, cpu_of_thread, memory_bytes, peak_rss_bytes};
 use self::signal::Signal;
-use super::no_sampler::NoSampler;
-use super::{Interrupts, System, Tun};
-use crate::doctor::{Check, Verdict};
+pub use super::fallback::*;
+use crate::doctor::Check;
 use crate::link::packet_len;
 use crate::{
     Capabilities, Cause, Class, DropCounter, Error, Link, PacketBuffer, PacketMeta, ProcessEnd, TcpStatistics,
@@ -52,123 +57,77 @@ const TUNNEL_TYPE: &str = "rust-tun-perf";
 
 const LIBRARY: &str = "wintun.dll";
 
-/// This system.
-pub(crate) struct Windows;
+pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
+    if name.encode_utf16().count() > 127 { Err("Windows takes at most 127 characters") } else { Ok(()) }
+}
 
-impl System for Windows {
-    type Tun = WintunDevice;
-    type Interrupts = CtrlCs;
-    type Sampler = NoSampler;
+/// A socket can be bound only to an address of this host. Under Wine this is true only for TCP.
+pub fn is_local_address(address: IpAddr) -> bool {
+    let address = SocketAddr::from((address, 0));
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None);
+    socket.and_then(|socket| socket.bind(&address.into())).is_ok()
+}
 
-    fn check_name(name: &str) -> Result<(), &'static str> {
-        if name.encode_utf16().count() > 127 { Err("Windows takes at most 127 characters") } else { Ok(()) }
-    }
+/// `SIO_TCP_INFO`, since Windows 10 1703. It reports the retransmitted bytes and the number of recoveries, but not
+/// the number of retransmitted segments.
+pub fn tcp_statistics(socket: &TcpStream) -> TcpStatistics {
+    let (version, mut info, mut written) = (0_u32, TCP_INFO_v0::default(), 0);
+    // SAFETY: Windows reads the version, a number of four bytes, and writes at most the size of `info` to it.
+    // Without an overlapped structure, it has finished when the call returns.
+    let result = unsafe {
+        WSAIoctl(
+            socket.as_raw_socket() as SOCKET,
+            SIO_TCP_INFO,
+            (&raw const version).cast(),
+            size_of::<u32>() as u32,
+            (&raw mut info).cast(),
+            size_of::<TCP_INFO_v0>() as u32,
+            &raw mut written,
+            ptr::null_mut(),
+            None,
+        )
+    };
+    let whole = result == 0 && written as usize >= size_of::<TCP_INFO_v0>();
+    // All bits are set in a value that was not measured yet.
+    let time = |time_us: u32| (time_us != u32::MAX).then(|| Duration::from_micros(time_us.into()));
+    let statistics = TcpStatistics {
+        retransmits: None,
+        rtt: time(info.RttUs),
+        min_rtt: time(info.MinRttUs),
+        congestion_window_bytes: Some(info.Cwnd.into()),
+        send_window_bytes: Some(info.SndWnd.into()),
+        receive_window_bytes: Some(info.RcvWnd.into()),
+    };
+    if whole { statistics } else { TcpStatistics::default() }
+}
 
-    /// A socket can be bound only to an address of this host. Under Wine this is true only for TCP.
-    fn is_local_address(address: IpAddr) -> bool {
-        let address = SocketAddr::from((address, 0));
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None);
-        socket.and_then(|socket| socket.bind(&address.into())).is_ok()
-    }
+/// Cancels the operations of all threads. It does not matter whether there were any.
+pub(crate) fn cancel_io(socket: &TcpStream) {
+    // SAFETY: the socket is open, and a null pointer means all operations.
+    let _none = unsafe { CancelIoEx(socket.as_raw_socket() as HANDLE, ptr::null()) };
+}
 
-    /// `SIO_TCP_INFO`, since Windows 10 1703. It reports the retransmitted bytes and the number of recoveries, but not
-    /// the number of retransmitted segments.
-    fn tcp_statistics(socket: &TcpStream) -> Option<TcpStatistics> {
-        let (version, mut info, mut written) = (0_u32, TCP_INFO_v0::default(), 0);
-        // SAFETY: Windows reads the version, a number of four bytes, and writes at most the size of `info` to it.
-        // Without an overlapped structure, it has finished when the call returns.
-        let result = unsafe {
-            WSAIoctl(
-                socket.as_raw_socket() as SOCKET,
-                SIO_TCP_INFO,
-                (&raw const version).cast(),
-                size_of::<u32>() as u32,
-                (&raw mut info).cast(),
-                size_of::<TCP_INFO_v0>() as u32,
-                &raw mut written,
-                ptr::null_mut(),
-                None,
-            )
-        };
-        let whole = result == 0 && written as usize >= size_of::<TCP_INFO_v0>();
-        // All bits are set in a value that was not measured yet.
-        let time = |time_us: u32| (time_us != u32::MAX).then(|| Duration::from_micros(time_us.into()));
-        whole.then(|| TcpStatistics {
-            retransmits: None,
-            rtt: time(info.RttUs),
-            min_rtt: time(info.MinRttUs),
-            congestion_window_bytes: Some(info.Cwnd.into()),
-            send_window_bytes: Some(info.SndWnd.into()),
-            receive_window_bytes: Some(info.RcvWnd.into()),
-        })
-    }
-
-    /// Cancels the operations of all threads. It does not matter whether there were any.
-    fn cancel_io(socket: &TcpStream) {
-        // SAFETY: the socket is open, and a null pointer means all operations.
-        let _none = unsafe { CancelIoEx(socket.as_raw_socket() as HANDLE, ptr::null()) };
-    }
-
-    fn bind_to_interface(socket: &Socket, interface: &str, ipv6: bool) -> io::Result<()> {
-        interface::bind_to_interface(socket, interface, ipv6)
-    }
-
-    /// If the system ends a process, the exit code is the status of the exception. The two highest bits of this status
-    /// mark an error.
-    fn process_end(status: ExitStatus) -> ProcessEnd {
-        match status.code().unwrap_or_default() {
-            STATUS_CONTROL_C_EXIT => ProcessEnd::Interrupted,
-            code if code.cast_unsigned() >> 30 == STATUS_SEVERITY_ERROR => {
-                ProcessEnd::Crashed(format!("exception {:#010x}", code.cast_unsigned()))
-            }
-            code => ProcessEnd::Exited(code),
+/// If the system ends a process, the exit code is the status of the exception. The two highest bits of this status
+/// mark an error.
+pub(crate) fn process_end(status: ExitStatus) -> ProcessEnd {
+    match status.code().unwrap_or_default() {
+        STATUS_CONTROL_C_EXIT => ProcessEnd::Interrupted,
+        code if code.cast_unsigned() >> 30 == STATUS_SEVERITY_ERROR => {
+            ProcessEnd::Crashed(format!("exception {:#010x}", code.cast_unsigned()))
         }
-    }
-
-    fn cpu_of_process() -> Option<Duration> {
-        machine::cpu_of_process()
-    }
-
-    fn cpu_of_thread() -> Option<Duration> {
-        machine::cpu_of_thread()
-    }
-
-    fn peak_rss_bytes() -> Option<u64> {
-        machine::peak_rss_bytes()
-    }
-
-    fn examine(_window_bytes: usize) -> Vec<Check> {
-        let driver = library_path().map(|path| format!("{} is there", path.display()));
-        let rights = match machine::is_elevated() {
-            Some(false) => {
-                Check::new("rights", Verdict::Missing, "an ordinary user's, or not those of an administrator yet")
-                    .caused_by(Cause::NeedsAdministrator)
-            }
-            Some(true) => Check::new("rights", Verdict::Ok, "administrator"),
-            None => Check::new("rights", Verdict::Note, "unknown: Windows does not say"),
-        };
-        vec![Check::of("Wintun", driver), rights]
-    }
-
-    fn memory_bytes() -> Option<u64> {
-        machine::memory_bytes()
-    }
-
-    fn kernel() -> Option<String> {
-        machine::kernel()
-    }
-
-    fn cpu() -> Option<String> {
-        machine::cpu()
-    }
-
-    fn virtual_machine() -> Option<bool> {
-        machine::virtual_machine()
+        code => ProcessEnd::Exited(code),
     }
 }
 
+pub fn examine(_window_bytes: usize) -> Vec<Check> {
+    let source = io::Error::new(io::ErrorKind::PermissionDenied, "an ordinary user has no right to it");
+    let error = Error::new(Cause::NeedsAdministrator, "create", "Wintun adapters", source);
+    let rights = (is_elevated() == Some(false)).then(|| Check::of("rights", &error));
+    library_path().err().map(|error| Check::of("Wintun", &error)).into_iter().chain(rights).collect()
+}
+
 /// A Wintun adapter. Dropping it deletes the adapter.
-pub(crate) struct WintunDevice {
+pub struct TunDevice {
     // Dropped first: its thread waits for an event that the session owns. `None` of a value that only sends: two threads would
     // take the event from each other.
     packets: Option<Signal>,
@@ -182,8 +141,8 @@ pub(crate) struct WintunDevice {
     full: bool,
 }
 
-impl Tun for WintunDevice {
-    fn open(config: &TunConfig) -> Result<Self, Error> {
+impl TunDevice {
+    pub fn open(config: &TunConfig) -> Result<Self, Error> {
         if let Some(fd) = config.fd {
             let source = io::Error::new(io::ErrorKind::Unsupported, "Windows has no such descriptors");
             return Err(Error::new(Cause::NoDescriptors, "take over", format!("file descriptor {fd}"), source));
@@ -208,16 +167,25 @@ impl Tun for WintunDevice {
         Ok(Self { packets: Some(packets), session, interface, name, mtu, retry: None, full: false })
     }
 
-    fn sender(&self) -> Result<Self, Error> {
+    #[allow(clippy::unnecessary_wraps, reason = "macOS opens a descriptor")]
+    pub(crate) fn sender(&self) -> Result<Self, Error> {
         let (session, interface) = (Arc::clone(&self.session), self.interface);
         Ok(Self { packets: None, session, interface, name: self.name.clone(), mtu: self.mtu, retry: None, full: false })
     }
 
-    fn name(&self) -> &str {
+    pub fn receives(&self) -> bool {
+        self.packets.is_some()
+    }
+
+    pub fn name(&self) -> &str {
         &self.name
     }
 
-    fn drop_counter(&self) -> DropCounter {
+    pub fn tx_queue_len(&self) -> Option<u32> {
+        None
+    }
+
+    pub fn drop_counter(&self) -> DropCounter {
         let interface = self.interface;
         DropCounter(Arc::new(move || interface.dropped_packets()))
     }
@@ -304,14 +272,14 @@ fn gather(packet: &mut [u8], slices: &[IoSlice<'_>]) {
     }
 }
 
-impl Link for WintunDevice {
+impl Link for TunDevice {
     fn capabilities(&self) -> Capabilities {
         Capabilities::plain(self.mtu)
     }
 
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
         let mut count = 0;
-        while count < buffers.len() {
+        while self.packets.is_some() && count < buffers.len() {
             let packet = match self.session.try_receive() {
                 Ok(Some(packet)) => packet,
                 Ok(None) => break,
@@ -363,14 +331,14 @@ impl Link for WintunDevice {
 
 /// Catches Ctrl-C from its creation on.
 #[derive(Debug)]
-pub(crate) struct CtrlCs(CtrlC);
+pub struct Interrupts(CtrlC);
 
-impl Interrupts for CtrlCs {
-    fn catch() -> io::Result<Self> {
+impl Interrupts {
+    pub fn catch() -> io::Result<Self> {
         ctrl_c().map(Self)
     }
 
-    async fn next(&mut self) {
+    pub async fn next(&mut self) {
         self.0.recv().await;
     }
 }
@@ -409,7 +377,7 @@ mod tests {
 
     #[test]
     fn a_descriptor_is_refused() {
-        let Err(error) = WintunDevice::open(&config(Some(3))) else { panic!("descriptor 3 was taken over") };
+        let Err(error) = TunDevice::open(&config(Some(3))) else { panic!("descriptor 3 was taken over") };
         assert_eq!(error.cause(), Cause::NoDescriptors);
         assert_eq!(error.class(), Class::Invalid);
     }
@@ -422,7 +390,7 @@ mod tests {
     /// Creates an adapter where it is allowed: as administrator on Windows, but not under Wine.
     #[tokio::test]
     async fn a_device_opens_or_says_what_is_missing() {
-        match WintunDevice::open(&config(None)) {
+        match TunDevice::open(&config(None)) {
             Ok(device) => {
                 assert_eq!((device.name(), device.capabilities().mtu), ("rust-tun-perf-test", 1500));
                 assert!(device.drop_counter().read().is_some());

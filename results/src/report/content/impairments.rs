@@ -91,19 +91,19 @@ mod tests {
 
     #[test]
     fn each_value_is_in_the_column_of_its_conditions() {
-        let delayed = Conditions { delay: Duration::from_millis(5), ..Conditions::default() };
-        let lossy = Conditions { loss_ppm: 1000, ..Conditions::default() };
-        let stack = |stack, conditions| Cell { conditions, ..cell(stack, Mode::Reader) };
+        let delayed = Impairments { delay: Duration::from_millis(5), ..Impairments::default() };
+        let lossy = Impairments { loss: 1000, ..Impairments::default() };
+        let stack = |stack, impairments| Cell { impairments, ..cell(stack, Mode::Reader) };
         let kernel =
-            |conditions| Cell { subject: Subject::Kernel, window_bytes: None, ..stack(StackKind::Lwip, conditions) };
+            |impairments| Cell { subject: Subject::Kernel, window_bytes: None, ..stack(StackKind::Lwip, impairments) };
         let other = Cell { mtu: Some(9000), ..stack(StackKind::Lwip, lossy) };
         let runs = [
             sample(&stack(StackKind::Lwip, delayed), 2.0),
-            sample(&stack(StackKind::Lwip, Conditions::default()), 20.0),
+            sample(&stack(StackKind::Lwip, Impairments::default()), 20.0),
             sample(&stack(StackKind::Smoltcp, delayed), 0.5),
             sample(&stack(StackKind::Smoltcp, lossy), 3.0),
             sample(&kernel(lossy), 6.0),
-            sample(&kernel(Conditions::default()), 10.0),
+            sample(&kernel(Impairments::default()), 10.0),
             // It has no other conditions to be compared with.
             sample(&other, 7.0),
         ];

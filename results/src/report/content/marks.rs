@@ -1,7 +1,7 @@
 //! The mark of each subject.
 
 use forwarders::Offload;
-use netstacks::{Repairs, StackKind};
+use netstacks::{StackKind, Workarounds as Repairs};
 
 use super::published;
 use crate::cell::{Cell, Forwarder};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use conformance::{Harm, Layer, Outcome};
-use netstacks::{Repairs, StackKind};
+use netstacks::{StackKind, Workarounds as Repairs};
 
 use super::charts;
 use crate::plural;

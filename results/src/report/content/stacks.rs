@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use netstacks::{Repairs, StackCongestion, StackKind};
+use netstacks::{StackCongestion, StackKind, Workarounds as Repairs};
 
 use super::questions::{self, Figures, MEMORY, NEW, Question, READ, REQUESTS, Row, THOUSAND, WRITE};
 use crate::cell::{Cell, Layer, Offload, Subject};

@@ -6,7 +6,7 @@ use std::slice;
 use std::time::Duration;
 
 use conformance::{Case, Layer, MTU, Outcome, Ran, Run, known};
-use netstacks::{Repairs, StackKind};
+use netstacks::{StackKind, Workarounds as Repairs};
 use tempfile::TempDir;
 
 use super::super::line::tests::{environment, head, sample, scenario};

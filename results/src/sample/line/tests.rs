@@ -6,7 +6,7 @@ use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
 use clap::Parser;
-use netstacks::{Effective, Repairs, StackCongestion, StackKind};
+use netstacks::{Effective, StackCongestion, StackKind, Workarounds as Repairs};
 use platform::{FaultCounts, Switches};
 use rand::RngExt;
 use rand::SeedableRng;
@@ -113,7 +113,7 @@ pub(in crate::sample) fn sample() -> Sample {
                 congestion: "none".into(),
                 checksum_verified: false,
                 checksum_computed: true,
-                repairs: Vec::new(),
+                workarounds: Vec::new(),
             }),
             round: Some(3),
             against: false,

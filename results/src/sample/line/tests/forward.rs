@@ -66,7 +66,7 @@ fn any(random: &mut ChaCha8Rng) -> Cell {
     Cell {
         subject: Subject::Forward(forwarder),
         workload: Workload::Stream([Mode::Reader, Mode::Writer, Mode::Both][random.random_range(0..3)]),
-        conditions: Conditions::default(),
+        impairments: Impairments::default(),
         runtime: None,
         offload: None,
         mtu: Some(random.random_range(576..=65_535)),

@@ -1,5 +1,5 @@
-//! The name of the processor, by `/proc/cpuinfo`. Each architecture has its own lines there (`show_cpuinfo` and
-//! `c_show` in the kernel's `arch/*/kernel`); x86 alone has a name in each of them.
+//! Data about the machine. Each architecture has its own lines in `/proc/cpuinfo` (`show_cpuinfo` and `c_show` in the
+//! kernel's `arch/*/kernel`); only x86 has a name in each of them.
 
 use std::fs;
 
@@ -25,13 +25,43 @@ const ARM_PARTS: [(&str, &str); 15] = [
 /// The keys of a name or, failing that, of an architecture, best first. x86 has another.
 const NAMES: [&str; 6] = ["Model Name", "cpu model", "uarch", "cpu", "isa", "Hardware"];
 
-/// Returns the name of this machine's processor.
-pub(super) fn name() -> Option<String> {
+/// The text of a file with one line.
+pub(super) fn line(path: &str) -> Option<String> {
+    fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+pub(crate) fn kernel() -> Option<String> {
+    line("/proc/sys/kernel/osrelease")
+}
+
+pub(crate) fn governor() -> Option<String> {
+    line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+}
+
+/// Only x86 has this flag.
+pub(crate) fn virtual_machine() -> Option<bool> {
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").ok()?;
+    value(&cpuinfo, "flags").map(|flags| flags.split(' ').any(|flag| flag == "hypervisor"))
+}
+
+/// A container often has none. The kernel also has an id, but another one after each start.
+pub(crate) fn identity() -> Option<String> {
+    line("/etc/machine-id").filter(|text| text.len() >= 32 && text.chars().all(|digit| digit.is_ascii_hexdigit()))
+}
+
+/// The machine's memory, in bytes. `None` if the system does not report it.
+pub fn memory_bytes() -> Option<u64> {
+    let table = fs::read_to_string("/proc/meminfo").ok()?;
+    Some(super::process::number(&table, "MemTotal")? * 1024)
+}
+
+/// The name of this machine's processor.
+pub(crate) fn cpu() -> Option<String> {
     name_of(&fs::read_to_string("/proc/cpuinfo").ok()?, board)
 }
 
-/// Returns the value of the first line with a key.
-pub(super) fn value<'a>(cpuinfo: &'a str, key: &str) -> Option<&'a str> {
+/// The value of the first line with a key.
+fn value<'a>(cpuinfo: &'a str, key: &str) -> Option<&'a str> {
     values(cpuinfo, key).next()
 }
 
@@ -134,7 +164,7 @@ mod tests {
     /// The name is one line of text.
     #[test]
     fn this_machine_has_a_name() {
-        let name = name();
+        let name = cpu();
         if fs::exists("/proc/cpuinfo").unwrap_or_default() {
             assert!(name.as_ref().is_some_and(|name| !name.contains(char::is_control)), "{name:?}");
         }

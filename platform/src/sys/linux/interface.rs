@@ -1,0 +1,283 @@
+//! An interface of the calling thread's network, its addresses and its routes, by rtnetlink: only rtnetlink allows all of
+//! this to an ordinary user in a user namespace.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::AsRawFd;
+
+use netlink_packet_core::{NetlinkPayload, Nla};
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage};
+use netlink_packet_route::link::{
+    InfoData, InfoKind, InfoTun, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+};
+use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use nix::net::if_::if_nametoindex;
+
+use super::netlink::{ask, create, request, unexpected, wait_until};
+use super::process::folder_of_thread;
+use crate::{Cause, Class, Error};
+
+/// The state of an interface.
+pub(super) struct State {
+    pub(super) name: String,
+    pub(super) mtu: u32,
+    pub(super) up: bool,
+    /// Whether packets pass.
+    pub(super) running: bool,
+    /// Whether it asks neighbours for their addresses.
+    pub(super) has_neighbours: bool,
+    pub(super) tx_queue_len: u32,
+    /// Whether its packets have a virtio header (`IFF_VNET_HDR`), and its queues, which are the program's open files of the
+    /// device. `None` if it is no TUN or TAP device.
+    pub(super) vnet_header: Option<bool>,
+    pub(super) queues: Option<u32>,
+}
+
+/// `IFLA_TUN_VNET_HDR`, `IFLA_TUN_MULTI_QUEUE` and `IFLA_TUN_NUM_QUEUES` of `linux/if_link.h`.
+const TUN_VNET_HDR: u16 = 5;
+const TUN_MULTI_QUEUE: u16 = 7;
+const TUN_NUM_QUEUES: u16 = 8;
+
+/// The bytes of an attribute of a TUN device.
+fn tun_attribute(attributes: &[InfoTun], kind: u16) -> Option<Vec<u8>> {
+    let attribute = attributes.iter().find(|attribute| attribute.kind() == kind)?;
+    let mut bytes = vec![0; attribute.value_len()];
+    attribute.emit_value(&mut bytes);
+    Some(bytes)
+}
+
+impl State {
+    /// Reads it with `RTM_GETLINK`.
+    pub(super) fn of(index: u32) -> io::Result<Self> {
+        let NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) =
+            ask(RouteNetlinkMessage::GetLink(link(index)), 0)?
+        else {
+            return Err(unexpected());
+        };
+        let has = |flag| link.header.flags.contains(flag);
+        let mut state = Self {
+            name: String::new(),
+            mtu: 0,
+            up: has(LinkFlags::Up),
+            running: has(LinkFlags::Running),
+            has_neighbours: !has(LinkFlags::Loopback) && !has(LinkFlags::Noarp),
+            tx_queue_len: 0,
+            vnet_header: None,
+            queues: None,
+        };
+        for attribute in link.attributes {
+            match attribute {
+                LinkAttribute::IfName(name) => state.name = name,
+                LinkAttribute::Mtu(mtu) => state.mtu = mtu,
+                LinkAttribute::TxQueueLen(packets) => state.tx_queue_len = packets,
+                LinkAttribute::LinkInfo(infos) => infos.iter().for_each(|info| state.read_tun(info)),
+                _ => {}
+            }
+        }
+        Ok(state)
+    }
+
+    /// The kernel tells the number of queues only of a device that may have several (`drivers/net/tun.c`, `tun_fill_info`).
+    fn read_tun(&mut self, info: &LinkInfo) {
+        let LinkInfo::Data(InfoData::Tun(attributes)) = info else { return };
+        let flag = |kind| tun_attribute(attributes, kind)?.first().map(|byte| *byte != 0);
+        let queues = tun_attribute(attributes, TUN_NUM_QUEUES).and_then(|bytes| bytes.first_chunk().copied());
+        self.vnet_header = flag(TUN_VNET_HDR);
+        self.queues = if flag(TUN_MULTI_QUEUE) == Some(false) { Some(1) } else { queues.map(u32::from_ne_bytes) };
+    }
+}
+
+pub(super) fn index_of(interface: &str) -> io::Result<u32> {
+    Ok(if_nametoindex(interface)?)
+}
+
+/// The state of the interface with this name.
+pub(super) fn state_of(interface: &str) -> io::Result<State> {
+    State::of(index_of(interface)?)
+}
+
+fn failed(operation: &'static str, interface: &str) -> impl FnOnce(io::Error) -> Error {
+    move |source| Error::new(Class::Failed, operation, interface, source)
+}
+
+fn link(index: u32) -> LinkMessage {
+    let mut link = LinkMessage::default();
+    link.header.index = index;
+    link
+}
+
+/// Sets an attribute with `RTM_SETLINK`, which needs `CAP_NET_ADMIN` only in the interface's user namespace
+/// (`net/core/rtnetlink.c`). Older ioctls need it in the initial one (`net/core/dev_ioctl.c`).
+fn set(operation: &'static str, interface: &str, attribute: LinkAttribute) -> Result<(), Error> {
+    let set = index_of(interface).and_then(|index| {
+        let mut link = link(index);
+        link.attributes.push(attribute);
+        request(RouteNetlinkMessage::SetLink(link))
+    });
+    set.map_err(failed(operation, interface))
+}
+
+pub(super) fn set_mtu(interface: &str, mtu: u16) -> Result<(), Error> {
+    set("set the MTU of", interface, LinkAttribute::Mtu(mtu.into()))
+}
+
+/// Sets how many packets may wait in an interface's queue.
+pub(super) fn set_tx_queue_len(interface: &str, packets: u32) -> Result<(), Error> {
+    set("set the queue length of", interface, LinkAttribute::TxQueueLen(packets))
+}
+
+pub(super) fn set_link_up(index: u32) -> io::Result<()> {
+    let mut link = link(index);
+    link.header.flags = LinkFlags::Up;
+    link.header.change_mask = LinkFlags::Up;
+    request(RouteNetlinkMessage::SetLink(link))
+}
+
+/// Whether the link of an interface in the calling thread's network is up.
+pub fn interface_is_up(interface: &str) -> bool {
+    state_of(interface).is_ok_and(|state| state.up)
+}
+
+/// Makes an interface of the calling thread's network drop every packet that it should send, or send them again: the
+/// queueing discipline `blackhole` (`net/sched/sch_blackhole.c`). Its link stays up, and so do addresses and routes.
+/// Fails if the interface is in that state already.
+pub fn set_black_hole(interface: &str, is_on: bool) -> Result<(), Error> {
+    let set = index_of(interface).and_then(|index| {
+        let mut message = TcMessage::with_index(index.cast_signed());
+        message.header.parent = TcHandle::ROOT;
+        if is_on {
+            message.attributes.push(TcAttribute::Kind("blackhole".to_owned()));
+            create(RouteNetlinkMessage::NewQueueDiscipline(message))
+        } else {
+            request(RouteNetlinkMessage::DelQueueDiscipline(message))
+        }
+    });
+    set.map_err(failed("cut or join", interface))
+}
+
+/// Creates a veth pair: two interfaces that are joined like the ends of a cable, one in this network and one in the
+/// other (`veth(4)`).
+pub(super) fn create_veth(near: &str, far: &str, far_namespace: &File) -> Result<(), Error> {
+    let mut peer = LinkMessage::default();
+    peer.attributes = vec![LinkAttribute::IfName(far.to_owned()), LinkAttribute::NetNsFd(far_namespace.as_raw_fd())];
+    let pair = InfoData::Veth(InfoVeth::Peer(peer));
+    let mut link = LinkMessage::default();
+    link.attributes = vec![
+        LinkAttribute::IfName(near.to_owned()),
+        LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Veth), LinkInfo::Data(pair)]),
+    ];
+    create(RouteNetlinkMessage::NewLink(link)).map_err(|source| {
+        let is_missing = source.raw_os_error() == Some(libc::EOPNOTSUPP);
+        let cause = if is_missing { Cause::NoVeth } else { Class::Failed.into() };
+        Error::new(cause, "create veth interface", near, source)
+    })
+}
+
+/// Adds a route to the calling thread's network: all packets to a network with this prefix length, in bits, go out of
+/// an interface, to a gateway that the interface reaches or else to their destinations. A length of 0 is the default
+/// route. It is `ip route add NETWORK [via GATEWAY] dev INTERFACE`.
+pub fn add_route(interface: &str, network: IpAddr, prefix_len: u8, gateway: Option<IpAddr>) -> Result<(), Error> {
+    let address = |address| match address {
+        IpAddr::V4(address) => RouteAddress::Inet(address),
+        IpAddr::V6(address) => RouteAddress::Inet6(address),
+    };
+    let mut route = RouteMessage::default();
+    route.header.address_family = family(network);
+    route.header.destination_prefix_length = prefix_len;
+    route.header.table = RouteHeader::RT_TABLE_MAIN;
+    route.header.protocol = RouteProtocol::Boot;
+    let is_beyond = network.is_ipv6() || gateway.is_some();
+    route.header.scope = if is_beyond { RouteScope::Universe } else { RouteScope::Link };
+    route.header.kind = RouteType::Unicast;
+    route.attributes = vec![RouteAttribute::Destination(address(network))];
+    route.attributes.extend(gateway.map(|gateway| RouteAttribute::Gateway(address(gateway))));
+    let added = index_of(interface).and_then(|index| {
+        route.attributes.push(RouteAttribute::Oif(index));
+        create(RouteNetlinkMessage::NewRoute(route))
+    });
+    added.map_err(failed("set a route through", interface))
+}
+
+fn family(address: IpAddr) -> AddressFamily {
+    if address.is_ipv6() { AddressFamily::Inet6 } else { AddressFamily::Inet }
+}
+
+/// Gives an interface an address. The prefix makes the kernel add the route to the other hosts of its network.
+///
+/// With the flag `IFA_F_NODAD` an IPv6 address is usable at once. Without it, the address waits for a kernel worker, which
+/// finds that a point-to-point interface needs no detection of duplicates (`net/ipv6/addrconf.c`, `addrconf_dad_work`).
+pub(super) fn set_address(interface: &str, address: IpAddr, prefix_len: u8) -> Result<(), Error> {
+    const OPERATION: &str = "set the address of";
+    let mut message = AddressMessage::default();
+    message.header.index = index_of(interface).map_err(failed(OPERATION, interface))?;
+    message.header.prefix_len = prefix_len;
+    message.header.family = family(address);
+    message.attributes = vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
+    if address.is_ipv6() {
+        message.header.flags = AddressHeaderFlags::Nodad;
+        message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
+    }
+    request(RouteNetlinkMessage::NewAddress(message)).map_err(|source| {
+        let cause = match source.raw_os_error() {
+            // The kernel has no IPv6, or it is switched off for the interface.
+            Some(libc::EACCES | libc::EPERM | libc::EOPNOTSUPP | libc::EAFNOSUPPORT | libc::ENODEV)
+                if address.is_ipv6() =>
+            {
+                Cause::NoIpv6
+            }
+            _ => Class::Failed.into(),
+        };
+        Error::new(cause, OPERATION, interface, source)
+    })
+}
+
+/// Gives an interface of the calling thread's network, which is up, one more address. When this returns, it is in use:
+/// the interface answers for it, and packets to it are delivered. [`Class::Unavailable`] if the kernel lacks the IP
+/// version.
+pub fn add_address(interface: &str, address: IpAddr, prefix_len: u8) -> Result<(), Error> {
+    set_address(interface, address, prefix_len)?;
+    let failed = |source| Error::new(Class::Failed, "set the address of", interface, source);
+    // Nobody solicits on the loopback or a TUN device (`net/ipv6/addrconf.c`, `addrconf_join_solict`).
+    let has_neighbours = state_of(interface).map_err(failed)?.has_neighbours;
+    let is_ready = || Ok((!has_neighbours || is_solicited(interface, address)?) && is_routed(address)?);
+    wait_until(is_ready).map_err(failed)
+}
+
+/// Waits until packets pass an interface that is up, and until it replies to neighbour solicitations for its IPv6
+/// address. The kernel joins their group (RFC 4291, 2.7.1) in a worker, and announces the address afterwards
+/// (`net/ipv6/addrconf.c`, `addrconf_dad_begin`). A solicitation that comes earlier is lost, and comes again after a
+/// second.
+pub(super) fn wait_until_ready(interface: &str, address: IpAddr) -> Result<(), Error> {
+    let ready = || Ok(state_of(interface)?.running && is_solicited(interface, address)?);
+    wait_until(ready).map_err(failed("wait for the interface", interface))
+}
+
+/// Whether an interface receives neighbour solicitations for an address, if that is an IPv6 address.
+fn is_solicited(interface: &str, address: IpAddr) -> io::Result<bool> {
+    let IpAddr::V6(address) = address else { return Ok(true) };
+    let [.., a, b, c] = address.octets();
+    let group = format!("ff0200000000000000000001ff{a:02x}{b:02x}{c:02x}");
+    let groups = fs::read_to_string(folder_of_thread().join("net/igmp6"))?;
+    // The fields of a line: the interface's index and name, a group, and others (`net/ipv6/mcast.c`, `igmp6_mc_seq_show`).
+    Ok(groups.lines().any(|line| {
+        let mut fields = line.split_whitespace().skip(1);
+        fields.next() == Some(interface) && fields.next() == Some(&group)
+    }))
+}
+
+/// Whether packets to an address of this network are delivered, if that is an IPv6 address. The kernel adds the route in
+/// the worker that joins the group, after it (`net/ipv6/addrconf.c`, `__ipv6_ifa_notify`).
+fn is_routed(address: IpAddr) -> io::Result<bool> {
+    let IpAddr::V6(address) = address else { return Ok(true) };
+    let host = format!("{:032x} 80 ", address.to_bits());
+    let routes = fs::read_to_string(folder_of_thread().join("net/ipv6_route"))?;
+    // The field before the interface's name has the flags, of which the first is `RTF_LOCAL` (`linux/ipv6_route.h`).
+    let is_local = |flags: &str| u32::from_str_radix(flags, 16).is_ok_and(|flags| flags >> 31 == 1);
+    let mut routes = routes.lines().filter(|route| route.starts_with(&host));
+    Ok(routes.any(|route| route.split_whitespace().nth_back(1).is_some_and(is_local)))
+}

@@ -1,0 +1,129 @@
+//! Sockets of the kernel: their options, and several datagrams in a system call (`UDP_SEGMENT` and `UDP_GRO` of
+//! `include/uapi/linux/udp.h`, `net/ipv4/udp.c`).
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use mio::{Events, Poll};
+use nix::cmsg_space;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt, sockopt,
+};
+use socket2::Socket;
+
+use super::machine::line;
+use super::{socket_addr, socket_option, tcp_info};
+use crate::socket::{MAX_BYTES_TOGETHER, MAX_DATAGRAMS_TOGETHER};
+use crate::{Received, TcpStatistics};
+
+/// Waits for events until exactly `end`. [`Poll::poll`] alone may wait up to a millisecond longer: it counts in whole
+/// milliseconds on Linux (`epoll_wait(2)`) and Windows (`GetQueuedCompletionStatusEx`). This waits to the microsecond
+/// on Linux, for one more system call, and on macOS. On Windows it is [`Poll::poll`].
+///
+/// On Linux a wait ends up to 50 microseconds late, unless the thread has called
+/// [`sharpen_timers`](crate::sharpen_timers).
+pub fn poll_until(poll: &mut Poll, events: &mut Events, end: Instant) -> io::Result<()> {
+    // `epoll_pwait2(2)` counts in nanoseconds, too, but takes the events from mio.
+    // SAFETY: `poll` owns the descriptor and lives longer.
+    let epoll = unsafe { BorrowedFd::borrow_raw(poll.as_raw_fd()) };
+    let left = end.saturating_duration_since(Instant::now());
+    if !left.is_zero() {
+        ppoll(&mut [PollFd::new(epoll, PollFlags::POLLIN)], Some(left.into()), None)?;
+    }
+    poll.poll(events, Some(Duration::ZERO))
+}
+
+/// The kernel's statistics of a connection at this moment (`TCP_INFO` of `tcp(7)`).
+pub fn tcp_statistics(socket: &TcpStream) -> TcpStatistics {
+    let mut info = [0; tcp_info::LEN];
+    let len = socket_option(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, &mut info).unwrap_or(0);
+    tcp_info::read(info.get(..len).unwrap_or_default())
+}
+
+/// The congestion control of new sockets. Only Linux reports it.
+pub fn default_congestion_control() -> Option<String> {
+    line("/proc/sys/net/ipv4/tcp_congestion_control")
+}
+
+/// Chooses a socket's congestion control by name. Fails with [`io::ErrorKind::Unsupported`] on a system without a
+/// choice, `NotFound` for an algorithm that the kernel does not have, `PermissionDenied` for one that only root may
+/// choose.
+pub fn set_congestion_control(socket: &Socket, name: &str) -> io::Result<()> {
+    socket.set_tcp_congestion(name.as_bytes())
+}
+
+/// Makes a socket send through an interface, whatever the routes are. So its packets bypass a TUN device that the
+/// routes lead to. Call it before the socket is connected. Fails if no interface has the name, and on systems other
+/// than Linux, macOS and Windows.
+pub fn bind_to_interface(socket: &Socket, interface: &str, _ipv6: bool) -> io::Result<()> {
+    socket.bind_device(Some(interface.as_bytes()))
+}
+
+/// Makes a connection fail with [`io::ErrorKind::TimedOut`] if sent data stays unacknowledged for this long, or the
+/// peer's window closed. Connections of a listener inherit it (`TCP_USER_TIMEOUT` of `tcp(7)`, RFC 5482). Only Linux
+/// has it.
+pub fn set_user_timeout(socket: &Socket, timeout: Duration) -> io::Result<()> {
+    socket.set_tcp_user_timeout(Some(timeout))
+}
+
+/// Gives a socket a receive and a send buffer of so many bytes. On Linux without root's rights in the socket's network,
+/// they are at most as large as the system allows all users (`net.core.rmem_max` and `wmem_max`; `net/core/sock.c`).
+pub fn set_socket_buffers(socket: &Socket, bytes: usize) -> io::Result<()> {
+    setsockopt(socket, sockopt::RcvBufForce, &bytes).or_else(|_| setsockopt(socket, sockopt::RcvBuf, &bytes))?;
+    setsockopt(socket, sockopt::SndBufForce, &bytes).or_else(|_| setsockopt(socket, sockopt::SndBuf, &bytes))?;
+    Ok(())
+}
+
+/// Lets [`recv_datagrams`] return several datagrams at once (`UDP_GRO`). Returns `true` on Linux 5.0 and newer. Then no other
+/// call may receive from the socket, because it would not say how long each datagram is.
+pub fn coalesce_datagrams(socket: &Socket) -> bool {
+    setsockopt(socket, sockopt::UdpGroSegment, &true).is_ok()
+}
+
+/// Sends the first datagrams of `payloads`; see [`send_datagrams`](crate::send_datagrams).
+pub(crate) fn send_together(
+    socket: &Socket,
+    to: Option<SocketAddr>,
+    payloads: &[u8],
+    segment_len: usize,
+) -> io::Result<usize> {
+    let to = to.map(SockaddrStorage::from);
+    let send = |payload: &[u8], control: &[ControlMessage<'_>]| {
+        sendmsg(socket.as_raw_fd(), &[IoSlice::new(payload)], control, MsgFlags::empty(), to.as_ref())
+    };
+    let count = (MAX_BYTES_TOGETHER / segment_len.max(1)).clamp(1, MAX_DATAGRAMS_TOGETHER);
+    let together = &payloads[..payloads.len().min(count * segment_len)];
+    if together.len() > segment_len {
+        match send(together, &[ControlMessage::UdpGsoSegments(&(segment_len as u16))]) {
+            // The kernel has no `UDP_SEGMENT`, the interface no checksum offload, or a datagram has to be fragmented.
+            Err(Errno::EINVAL | Errno::EIO | Errno::EMSGSIZE | Errno::ENOPROTOOPT | Errno::EOPNOTSUPP) => {}
+            result => return Ok(result?),
+        }
+    }
+    // One by one. The first is sent even if it is empty.
+    let mut taken = send(&together[..segment_len.min(together.len())], &[])?;
+    for datagram in together[taken..].chunks(segment_len.max(1)) {
+        match send(datagram, &[]) {
+            Ok(len) => taken += len,
+            Err(_) => break,
+        }
+    }
+    Ok(taken)
+}
+
+/// Receives a datagram, or several if [`coalesce_datagrams`] allows it: a buffer of 65,535 bytes holds any.
+pub fn recv_datagrams(socket: &Socket, buffer: &mut [u8]) -> io::Result<Received> {
+    let mut control = cmsg_space!(i32);
+    let mut slices = [IoSliceMut::new(buffer)];
+    let message = recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut slices, Some(&mut control), MsgFlags::empty())?;
+    let segment_len = message.cmsgs()?.find_map(|control| match control {
+        ControlMessageOwned::UdpGroSegments(len) => usize::try_from(len).ok(),
+        _ => None,
+    });
+    let (len, address) = (message.bytes, message.address.as_ref());
+    Ok(Received { len, segment_len: segment_len.unwrap_or(len), from: address.and_then(socket_addr) })
+}
