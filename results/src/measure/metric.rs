@@ -399,14 +399,10 @@ fn count(count: Option<u64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::num::NonZeroU32;
     use std::time::Duration;
 
-    use netstacks::StackKind;
-
     use super::*;
-    use crate::cell::{Requests, Workload};
-    use crate::measure::fixture::{cell, sample};
+    use crate::measure::fixture::run;
     use crate::measure::{Comparison, Summary, Verdict};
     use crate::sample::{IdleFacts, Latency, Packets, RequestFacts};
 
@@ -422,19 +418,17 @@ mod tests {
 
     #[test]
     fn the_speed_of_a_run_is_the_metric_of_its_cell() {
-        let requests = Requests::default();
-        let rated = Requests { rate: NonZeroU32::new(1000), ..requests };
         let mut latency = Latency::new();
         (1..=100).for_each(|milliseconds| latency.record(Duration::from_millis(milliseconds)));
-        for (workload, name, expected) in [
-            (Workload::Stream(Mode::Both), "gbps", 2.0),
-            (Workload::Rr(requests), "requests_per_second", 50.0),
-            (Workload::Rr(rated), "latency_p99_us", 99_000.0),
-            (Workload::Crr(rated), "latency_p99_us", 99_000.0),
-            (Workload::Idle, "connections_per_mb", 10_000.0),
+        for (words, name, expected) in [
+            ("both", "gbps", 2.0),
+            ("rr", "requests_per_second", 50.0),
+            ("rr --rate 1000", "latency_p99_us", 99_000.0),
+            ("rr --think 1s", "latency_p99_us", 99_000.0),
+            ("crr --rate 1000", "latency_p99_us", 99_000.0),
+            ("idle --parallel 2", "connections_per_mb", 10_000.0),
         ] {
-            let cell = Cell { workload, ..cell(StackKind::Smoltcp, Mode::Reader) };
-            let mut run = sample(&cell, 2.0);
+            let mut run = run(&format!("-n smoltcp -m {words}"), 2.0);
             run.measured.requests =
                 Some(RequestFacts { answered: 100, latency: latency.clone(), ..Default::default() });
             run.measured.idle = Some(IdleFacts {
@@ -443,7 +437,7 @@ mod tests {
                 rss_idle_bytes: Some(1000),
                 ..IdleFacts::default()
             });
-            let speed = speed_of(&cell);
+            let speed = speed_of(&run.cell);
             assert_eq!((speed.name, speed.is_speed()), (name, true));
             assert!(super::speed(&run).is_some_and(|speed| (speed / expected - 1.0).abs() < 0.001), "{name}");
         }
@@ -455,28 +449,27 @@ mod tests {
 
     #[test]
     fn a_memory_that_did_not_grow_is_unknown() {
-        let cell = Cell { workload: Workload::Idle, ..cell(StackKind::Smoltcp, Mode::Reader) };
-        let run = |rss_idle_bytes| {
-            let mut run = sample(&cell, 0.0);
+        let idle = |rss_idle_bytes| {
+            let mut run = run("-n smoltcp -m idle --parallel 2", 0.0);
             let rss_before_bytes = Some(5_000_000);
             run.measured.idle =
                 Some(IdleFacts { connections: 1001, rss_before_bytes, rss_idle_bytes, ..IdleFacts::default() });
             run
         };
-        for unknown in [None, Some(4_999_999), Some(5_000_000)].map(run) {
+        for unknown in [None, Some(4_999_999), Some(5_000_000)].map(idle) {
             assert_eq!(["connections_per_mb", "bytes_per_connection"].map(|name| figure(name, &unknown)), [None; 2]);
             assert_eq!(speed(&unknown), None);
-            let row = &Summary::of(&[unknown.clone(), run(Some(7_000_000))]).cells[0];
+            let row = &Summary::of(&[unknown.clone(), idle(Some(7_000_000))]).cells[0];
             assert_eq!((row.runs, row.speeds.as_slice()), (2, &[500.0][..]));
-            let compared = Comparison::of(&[unknown], &[run(Some(7_000_000))], 0.0).map(|table| table.cells);
+            let compared = Comparison::of(&[unknown], &[idle(Some(7_000_000))], 0.0).map(|table| table.cells);
             assert_eq!(compared.map(|cells| cells[0].verdict), Ok(Verdict::NotRun));
         }
     }
 
     #[test]
     fn bytes_in_a_packet_are_of_the_directions_of_the_payload() {
-        for (mode, bytes) in [(Mode::Reader, 50.0), (Mode::Writer, 1000.0), (Mode::Both, 810.0)] {
-            let mut run = sample(&cell(StackKind::Smoltcp, mode), 1.0);
+        for (mode, bytes) in [("reader", 50.0), ("writer", 1000.0), ("both", 810.0)] {
+            let mut run = run(&format!("-n smoltcp -m {mode}"), 1.0);
             run.measured.packets = Packets { rx: 8, rx_bytes: 8000, tx: 2, tx_bytes: 100 };
             assert_eq!(figure("packet_bytes", &run), Some(bytes), "{mode}");
         }

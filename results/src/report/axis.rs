@@ -5,8 +5,15 @@ use crate::cell::Cell;
 use crate::cell::properties::{PROPERTIES, Property};
 use crate::measure::CellSummary;
 
-/// Whether all cells that have a property have the same value.
+/// Whether all cells that have a property have the same value. Among programs, a single stack needs its name too.
 fn is_alike(property: &Property, cells: &[&Cell]) -> bool {
+    let has = |is_it: fn(&Cell) -> bool| cells.iter().any(|cell| is_it(cell));
+    if matches!(property.option, "netstack" | "program")
+        && has(|cell| cell.netstack.is_some())
+        && has(|cell| cell.program.is_some())
+    {
+        return false;
+    }
     let mut values = cells.iter().filter_map(|cell| property.value(cell));
     let first = values.next();
     values.all(|value| Some(value) == first)
@@ -60,4 +67,32 @@ pub(super) fn phrase<'a>(cell: &Cell, properties: impl IntoIterator<Item = &'a P
 /// The cells of some rows.
 pub(super) fn cells<'a>(rows: impl IntoIterator<Item = &'a CellSummary>) -> Vec<&'a Cell> {
     rows.into_iter().map(|row| &row.cell).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::fixture::cell;
+
+    #[test]
+    fn a_property_that_is_set_in_some_cells_tells_them_apart() {
+        let usual = "-n lwip -m rr --parallel 2";
+        for name in ["rate", "queue", "client-threads", "pin", "delay", "request"] {
+            let set = cell(&format!("{usual} --{name} 2"));
+            let differing: Vec<_> = differing(&[&cell(usual), &set]).into_iter().map(Property::long).collect();
+            assert_eq!(differing, [name]);
+        }
+    }
+
+    #[test]
+    fn in_every_run_is_only_what_holds_for_all() {
+        let [stack, kernel, requests] =
+            ["-n lwip -m reader --offload off", "--layer loopback -m reader", "-n lwip -m rr"].map(cell);
+        let words = Shared::of(&[&stack, &kernel]);
+        assert!(words.by_all.contains(&"1 stream".to_owned()), "{}", words.sentences());
+        assert_eq!(words.by_some[..2], ["lwip", "offload off"], "{}", words.sentences());
+        assert!(Shared::of(&[&stack]).by_some.is_empty());
+        let both = Shared::of(&[&stack, &requests]);
+        assert!(["1 stream", "1 connection"].iter().all(|words| both.by_some.contains(&(*words).to_owned())));
+    }
 }

@@ -239,19 +239,18 @@ fn microseconds(time_us: u64) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-    use std::num::{NonZeroU16, NonZeroU64};
     use std::time::Duration;
 
-    use netstacks::{Effective, StackKind};
+    use netstacks::Effective;
 
     use super::*;
-    use crate::cell::{Cell, Datagrams, Generator, Mode, ROWS, Subject, Workload};
-    use crate::measure::fixture::{cell, forwarder, sample};
+    use crate::cell::ROWS;
+    use crate::measure::fixture::run;
     use crate::sample::{CpuTime, DatagramFacts, DeviceFacts, Measurements, Packets, Status, TcpFacts};
 
     /// The output for a run of a gigabyte in a second: standard output, and standard error.
-    fn printed(cell: &Cell, change: fn(&mut Measurements)) -> String {
-        let mut sample = sample(cell, 8.0);
+    fn printed(words: &str, change: fn(&mut Measurements)) -> String {
+        let mut sample = run(words, 8.0);
         let measured = &mut sample.measured;
         measured.bytes = 1_000_000_000;
         measured.elapsed = Duration::from_secs(1);
@@ -268,14 +267,9 @@ mod tests {
         format!("{out}--- stderr\n{err}")
     }
 
-    fn of(subject: Subject, workload: Workload) -> Cell {
-        Cell { subject, workload, ..cell(StackKind::Smoltcp, Mode::Reader) }
-    }
-
     #[test]
     fn the_kernel_against_itself() {
-        let cell = Cell { parallel: 2, ..of(Subject::Loopback, Workload::Stream(Mode::Reader)) };
-        insta::assert_snapshot!(printed(&cell, |measured| {
+        insta::assert_snapshot!(printed("--layer loopback -m reader --parallel 2", |measured| {
             measured.congestion = Some("cubic".to_owned());
             measured.device = None;
             measured.tcp = Some(TcpFacts {
@@ -290,7 +284,7 @@ mod tests {
 
     #[test]
     fn the_device_alone_with_intervals() {
-        insta::assert_snapshot!(printed(&of(Subject::Device, Workload::Packets), |measured| {
+        insta::assert_snapshot!(printed("--layer device", |measured| {
             measured.device_drops = Some(0);
             measured.intervals = [(502_000, 100_000_000), (1_000_000, 1_500_000_000), (1_004_000, 0)]
                 .map(|(end_us, bytes)| Interval { end: Duration::from_micros(end_us), bytes, ..Interval::default() })
@@ -300,15 +294,15 @@ mod tests {
 
     #[test]
     fn a_stack_alone() {
-        let cell = of(Subject::Stack(StackKind::Smoltcp), Workload::Stream(Mode::Writer));
-        insta::assert_snapshot!(printed(&cell, |measured| measured.cpu.client_seconds = None));
+        let words = "--layer stack -n smoltcp -m writer";
+        insta::assert_snapshot!(printed(words, |measured| measured.cpu.client_seconds = None));
     }
 
     #[test]
     fn repairs_are_named_if_some_are_off() {
-        for repairs in [Repairs::ALL, Repairs::NONE] {
-            let cell = Cell { repairs, ..of(Subject::Stack(StackKind::Smoltcp), Workload::Stream(Mode::Writer)) };
-            let printed = printed(&cell, |measured| {
+        for (repairs, are_named) in [("all", false), ("none", true)] {
+            let words = format!("--layer stack -n smoltcp -m writer --repairs {repairs}");
+            let printed = printed(&words, |measured| {
                 measured.effective = Some(Effective {
                     stack_version: "1".into(),
                     shards: 1,
@@ -323,26 +317,25 @@ mod tests {
                 });
             });
             let is_named = printed.contains("\nrepairs:   none; active: one, two\n");
-            assert_eq!((is_named, printed.contains("repairs")), (repairs == Repairs::NONE, repairs == Repairs::NONE));
+            assert_eq!((is_named, printed.contains("repairs")), (are_named, are_named), "{printed}");
         }
     }
 
     #[test]
     fn the_line_says_if_more_was_lost_than_a_search_accepts() {
-        let len = NonZeroU16::new(1472).unwrap();
-        let datagrams = of(Subject::Loopback, Workload::Datagrams(Datagrams { mode: Mode::Reader, len }));
-        let line = |cell: &Cell, change: fn(&mut Measurements)| printed(cell, change).lines().next().map(str::to_owned);
+        let searches = "--layer loopback -m reader --protocol udp";
+        let line =
+            |words: &str, change: fn(&mut Measurements)| printed(words, change).lines().next().map(str::to_owned);
         let lost = |measured: &mut Measurements| {
             measured.datagrams = Some(DatagramFacts { sent: 1000, arrived: 998, ..DatagramFacts::default() });
         };
         let next_to_none = |measured: &mut Measurements| {
             measured.datagrams = Some(DatagramFacts { sent: 1000, arrived: 999, ..DatagramFacts::default() });
         };
-        let searched = line(&datagrams, lost).unwrap();
+        let searched = line(searches, lost).unwrap();
         assert!(searched.ends_with(" Gbps, lost: 0.200 %, more than the 0.1 % of a search"), "{searched}");
-        assert!(line(&datagrams, next_to_none).unwrap().ends_with(" Gbps, lost: 0.100 %"));
-        let told = Cell { bitrate: NonZeroU64::new(1_000_000), ..datagrams };
-        assert!(line(&told, lost).unwrap().ends_with(" Gbps, lost: 0.200 %"));
+        assert!(line(searches, next_to_none).unwrap().ends_with(" Gbps, lost: 0.100 %"));
+        assert!(line(&format!("{searches} --bitrate 1M"), lost).unwrap().ends_with(" Gbps, lost: 0.200 %"));
     }
 
     #[test]
@@ -354,27 +347,25 @@ mod tests {
             measured.idle =
                 Some(IdleFacts { rss_before_bytes, rss_open_bytes, rss_idle_bytes, rss_closed_bytes, ..facts });
         };
-        let printed = printed(&of(Subject::Path(StackKind::Smoltcp), Workload::Idle), idle);
+        let printed = printed("-n smoltcp -m idle --parallel 11", idle);
         let line = "client io mode: idle, connections: 11, memory: 102.4 KiB each, released: 0 % after 1 s\n";
         assert!(printed.starts_with(line), "{printed}");
     }
 
     #[test]
     fn a_proxy() {
-        let cell = of(Subject::Proxy(StackKind::Smoltcp), Workload::Stream(Mode::Writer));
-        insta::assert_snapshot!(printed(&cell, loaded));
+        insta::assert_snapshot!(printed("--program smoltcp -m writer", loaded));
     }
 
     #[test]
     fn a_forwarder_one_way() {
-        insta::assert_snapshot!(printed(&forwarder(ROWS[9]), loaded));
+        insta::assert_snapshot!(printed(ROWS[9], loaded));
     }
 
     #[test]
     fn a_forwarder_both_ways_by_iperf3() {
-        let workload = Workload::Stream(Mode::Both);
-        let cell = Cell { workload, generator: Generator::Iperf3, parallel: 4, ipv6: true, ..forwarder(ROWS[16]) };
-        insta::assert_snapshot!(printed(&cell, |measured| {
+        let words = format!("{} -m both --generator iperf3 --parallel 4 --ipv6", ROWS[16]);
+        insta::assert_snapshot!(printed(&words, |measured| {
             loaded(measured);
             measured.bytes_back = Some(400_000_000);
             (measured.verified, measured.reordered) = (Verify::Off, None);
@@ -383,8 +374,8 @@ mod tests {
 
     #[test]
     fn a_run_that_failed_before_it_began() {
-        let cell = Cell { workload: Workload::Stream(Mode::Reader), ..forwarder(ROWS[11]) };
-        insta::assert_snapshot!(printed(&cell, |measured| {
+        let words = format!("{} -m reader", ROWS[11]);
+        insta::assert_snapshot!(printed(&words, |measured| {
             *measured = Measurements::failed(Status::DeviceLost, "the forwarder ended");
         }));
     }

@@ -343,11 +343,8 @@ fn decay(intervals: &[Interval]) -> Option<f64> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-    use netstacks::StackKind;
-
     use super::*;
-    use crate::cell::{Mode, Subject};
-    use crate::measure::fixture::{cell, sample};
+    use crate::measure::fixture::{cell, program, run};
     use crate::sample::DeviceFacts;
 
     fn intervals(megabytes: &[u64]) -> Vec<Interval> {
@@ -376,7 +373,7 @@ mod tests {
     #[test]
     fn a_last_third_under_half_of_the_first_is_a_warning_of_a_run_that_finished() {
         let slower = |thirds| {
-            let mut run = sample(&cell(StackKind::Lwip, Mode::Writer), 1.0);
+            let mut run = run("-n lwip -m writer", 1.0);
             run.measured.thirds = thirds;
             run.warnings().into_iter().find_map(|warning| warning.slower_runs(1).and(warning.amount()))
         };
@@ -386,8 +383,7 @@ mod tests {
 
     #[test]
     fn the_advice_on_a_short_queue_is_an_option_that_the_run_takes() {
-        let dropping = |subject, queue: Option<u32>| {
-            let mut run = sample(&Cell { subject, ..cell(StackKind::Lwip, Mode::Reader) }, 1.0);
+        let dropping = |mut run: Sample, queue: Option<u32>| {
             run.measured.device_drops = Some(7);
             let device =
                 |queue| DeviceFacts { name: String::new(), mtu: 1500, offload: true, tx_queue_len: Some(queue) };
@@ -395,22 +391,25 @@ mod tests {
             let warnings = run.warnings().into_iter().map(|warning| warning.to_string());
             warnings.filter(|text| text.contains("dropped")).collect::<Vec<_>>()
         };
-        let program = Subject::Program("mine".parse().unwrap());
+        let mine = || program("mine", None, 1.0);
         let short = "the device dropped 7 packets; its queue of 500 packets is short; try --queue 5000";
-        assert_eq!([program, Subject::Kernel].map(|subject| dropping(subject, Some(500))), [[short], [short]]);
-        assert!(dropping(program, Some(200_000))[0].ends_with("try --queue 262144"));
-        assert_eq!(dropping(program, None), ["7 packets were dropped between the networks"]);
-        assert!(dropping(Subject::Path(StackKind::Lwip), Some(500))[0].contains("lower --window"));
+        for run in [mine(), run("-n kernel -m reader", 1.0)] {
+            assert_eq!(dropping(run, Some(500)), [short]);
+        }
+        assert!(dropping(mine(), Some(200_000))[0].ends_with("try --queue 262144"));
+        assert_eq!(dropping(mine(), None), ["7 packets were dropped between the networks"]);
+        assert!(dropping(run("-n lwip -m reader", 1.0), Some(500))[0].contains("lower --window"));
     }
 
     #[test]
     fn a_pause_is_that_of_the_subject() {
-        let subject = |subject| Cell { subject, ..cell(StackKind::Lwip, Mode::Reader) };
-        let warning = |of| sent_again(&subject(of), 2).to_string();
-        let program = |name: &str| Subject::Program(name.parse().unwrap());
-        assert!(warning(program("mine")).ends_with("or the program paused"));
-        assert!(warning(program("kernel")).ends_with("lost or reordered on the way"));
-        assert!(warning(Subject::Path(StackKind::Lwip)).ends_with("or the stack paused"));
+        for (cell, end) in [
+            (program("mine", None, 1.0).cell, "or the program paused"),
+            (cell("--program kernel -m reader"), "lost or reordered on the way"),
+            (cell("-n lwip -m reader"), "or the stack paused"),
+        ] {
+            assert!(sent_again(&cell, 2).to_string().ends_with(end), "{cell}");
+        }
     }
 
     #[test]

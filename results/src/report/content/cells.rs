@@ -180,10 +180,8 @@ pub(super) fn benchmarks(all: &[Series]) -> Vec<Benchmark> {
             let value = if is_speed { estimate.median } else { row.figure(metric.name)? };
             Some(Measure {
                 name: metric.name,
-                unit: metric.unit,
                 value,
                 interval: (is_speed && row.speeds.len() > 1).then_some([estimate.low, estimate.high]),
-                more_is_better: metric.more_is_better,
             })
         };
         // Without the metrics relative to other cells: they follow from these figures.

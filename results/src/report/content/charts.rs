@@ -102,7 +102,7 @@ fn groups_of(series: &[&Series], axes: &[&Property]) -> Vec<Group> {
             bar(label.join(", "), row)
         });
         let references = series.iter().filter_map(|one| kernel_of(one, work, of_series(one))).collect();
-        let title = axis::phrase(work, axes.iter().copied().filter(|axis| axis.is_work));
+        let title = axis::phrase(work, axes.iter().copied().filter(|axis| axis.is_work_of(work)));
         Group { title, bars: bars.collect(), references }
     });
     groups.collect()
@@ -135,11 +135,16 @@ fn kernel_of(one: &Series, work: &Cell, of: Option<String>) -> Option<Reference>
 
 /// One cell of each piece of work, in the order of the works.
 pub(super) fn works<'a>(cells: &[&'a Cell]) -> Vec<&'a Cell> {
-    let mut works = cells.to_vec();
+    let mut sorted = cells.to_vec();
     // Without the properties in which cells with the same work differ.
     let work = |cell: &Cell| cell.with_subject_of(cells[0]);
-    works.sort_by_cached_key(|cell| (cell.subject().name(), work(cell)));
-    works.dedup_by(|one, other| one.same_work(other));
+    sorted.sort_by_cached_key(|cell| (cell.layer, cell.subject().name(), work(cell)));
+    let mut works: Vec<&Cell> = Vec::new();
+    for cell in sorted {
+        if !works.iter().any(|work| work.same_work(cell)) {
+            works.push(cell);
+        }
+    }
     works
 }
 
@@ -335,17 +340,14 @@ fn rates(sample: &Sample) -> Vec<(f64, f64)> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::float_cmp, reason = "a test may panic, and its figures are exact")]
 
-    use netstacks::StackKind;
-
     use super::*;
-    use crate::cell::Mode;
-    use crate::measure::fixture::{cell, sample};
+    use crate::measure::fixture::run;
     use crate::report::model::Sign;
 
     /// Runs that began at these minutes; `None` is one that does not say when.
     fn started(minutes: &[Option<u64>]) -> Vec<Sample> {
         let run = |minutes: &Option<u64>| {
-            let mut sample = sample(&cell(StackKind::Smoltcp, Mode::Reader), 10.0);
+            let mut sample = run("-n smoltcp -m reader", 10.0);
             sample.measured.started_unix_ms = minutes.map(|minutes| 1_790_000_000_000 + minutes * 60_000);
             sample
         };
@@ -366,8 +368,7 @@ mod tests {
 
     #[test]
     fn a_cell_with_unknown_cpu_time_is_not_in_the_chart_of_costs() {
-        let [mut known, mut unknown] =
-            [StackKind::Smoltcp, StackKind::Lwip].map(|stack| sample(&cell(stack, Mode::Reader), 10.0));
+        let [mut known, mut unknown] = ["-n smoltcp -m reader", "-n lwip -m reader"].map(|words| run(words, 10.0));
         known.measured.cpu.client_seconds = Some(0.5);
         known.measured.cpu.subject_seconds = Some(1.0);
         unknown.measured.cpu.subject_seconds = Some(1.0);
@@ -379,15 +380,12 @@ mod tests {
 
     #[test]
     fn the_kernel_is_a_line_through_each_group_and_groups_of_another_magnitude_have_another_scale() {
-        let stack = |kind, mtu, gbps| sample(&Cell { mtu: Some(mtu), ..cell(kind, Mode::Reader) }, gbps);
-        let like = cell(StackKind::Lwip, Mode::Reader);
-        let kernel = Cell { subject: Subject::Loopback, offload: None, mtu: None, window_bytes: None, ..like };
         let runs = [
-            stack(StackKind::Lwip, 1500, 2.0),
-            stack(StackKind::Smoltcp, 1500, 1.0),
-            stack(StackKind::Lwip, 9000, 30.0),
-            stack(StackKind::Lwip, 4000, 8.0),
-            sample(&kernel, 9.0),
+            run("-n lwip -m reader", 2.0),
+            run("-n smoltcp -m reader", 1.0),
+            run("-n lwip -m reader --mtu 9000", 30.0),
+            run("-n lwip -m reader --mtu 4000", 8.0),
+            run("--layer loopback -m reader", 9.0),
         ];
         let Plot::Bars(panels) = bars(&Series::split("runs", &runs, &[])).plot else { unreachable!() };
         let titles = |panel: &Panel| panel.groups.iter().map(|group| group.title.clone()).collect::<Vec<_>>();

@@ -108,20 +108,15 @@ fn table(one: &Series, subjects: &[Subject<'_>]) -> Table {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-    use netstacks::StackKind;
-
     use super::*;
-    use crate::measure::fixture::{cell, in_round, sample};
+    use crate::measure::fixture::{in_round, run};
     use crate::report::model::{Mark, Plot, Shape, Sign};
     use crate::sample::Sample;
-    use crate::scenario::{Mode, Subject as Of};
 
     /// Two rounds of a stack with these Gbps, by the number of shards. Each shard has a worker.
-    fn runs(subject: Of, speeds: &[(u16, f64)]) -> Vec<Sample> {
+    fn runs(stack: &str, speeds: &[(u16, f64)]) -> Vec<Sample> {
         let run = |(shards, gbps): &(u16, f64), round| {
-            let runtime = Some(RuntimeKind::MultiThread(NonZeroUsize::new(usize::from(*shards))));
-            let shards = NonZeroU16::new(*shards).unwrap();
-            in_round(sample(&Cell { subject, runtime, shards, ..cell(StackKind::Lwip, Mode::Reader) }, *gbps), round)
+            in_round(run(&format!("-n {stack} -m reader --shards {shards} --worker-threads {shards}"), *gbps), round)
         };
         (1..=2).flat_map(|round| speeds.iter().map(move |speed| run(speed, round))).collect()
     }
@@ -136,8 +131,8 @@ mod tests {
 
     #[test]
     fn subjects_with_several_numbers_of_shards_are_compared_within_rounds() {
-        let several = runs(Of::Path(StackKind::Smoltcp), &[(1, 10.0), (2, 15.0)]);
-        let one_instance = runs(Of::Path(StackKind::Lwip), &[(1, 20.0)]);
+        let several = runs("smoltcp", &[(1, 10.0), (2, 15.0)]);
+        let one_instance = runs("lwip", &[(1, 20.0)]);
         let table = &blocks_of(&[several.clone(), one_instance].concat());
         let titles: Vec<_> = table_of(table).columns.iter().map(|column| column.title.as_str()).collect();
         assert_eq!(titles, ["subject", "1 shard, Gbps", "2 shards, Gbps", "2 by 1"]);
@@ -148,8 +143,8 @@ mod tests {
 
     #[test]
     fn a_chart_has_a_line_for_each_subject() {
-        let smoltcp = runs(Of::Path(StackKind::Smoltcp), &[(1, 10.0), (2, 15.0), (4, 19.0)]);
-        let lwip = runs(Of::Path(StackKind::Lwip), &[(1, 20.0)]);
+        let smoltcp = runs("smoltcp", &[(1, 10.0), (2, 15.0), (4, 19.0)]);
+        let lwip = runs("lwip", &[(1, 20.0)]);
         let blocks = blocks_of(&[smoltcp, lwip].concat());
         let Some(Block::Gallery(charts)) = blocks.first() else { unreachable!() };
         let [Plot::Plane { x, strokes, .. }] = &charts.iter().map(|chart| &chart.plot).collect::<Vec<_>>()[..] else {
@@ -163,6 +158,6 @@ mod tests {
 
     #[test]
     fn one_number_of_shards_has_no_section() {
-        assert!(blocks_of(&runs(Of::Path(StackKind::Smoltcp), &[(2, 15.0)])).is_empty());
+        assert!(blocks_of(&runs("smoltcp", &[(2, 15.0)])).is_empty());
     }
 }
