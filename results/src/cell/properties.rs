@@ -184,7 +184,7 @@ pub static PROPERTIES: &[Property] = &[
     number("rate", "rate /s", |cell| cell.rate.map(text))
         .of(Cell::has_requests, "only rr and crr have requests; bulk bytes have --bitrate")
         .within(1..=1_000_000)
-        .said("{} request(s) a second"),
+        .said("at {} request(s) a second"),
     number("think", "think ms", |cell| Some(text(cell.think.as_nanos())))
         .called("think_ns")
         .of(

@@ -5,18 +5,14 @@ use crate::cell::Cell;
 use crate::cell::properties::{PROPERTIES, Property};
 use crate::measure::CellSummary;
 
-/// Whether all cells that have a property have the same value. Among programs, a single stack needs its name too.
+/// Whether all cells that have a property have the same value. A row among programs that is none needs its own name.
 fn is_alike(property: &Property, cells: &[&Cell]) -> bool {
-    let has = |is_it: fn(&Cell) -> bool| cells.iter().any(|cell| is_it(cell));
-    if matches!(property.option, "netstack" | "program")
-        && has(|cell| cell.netstack.is_some())
-        && has(|cell| cell.program.is_some())
-    {
-        return false;
-    }
+    let is_program = |cell: &&Cell| cell.program.is_some();
+    let is_mixed = cells.iter().any(is_program) && !cells.iter().all(is_program);
+    let tells_apart = is_mixed && matches!(property.option, "layer" | "netstack" | "program");
     let mut values = cells.iter().filter_map(|cell| property.value(cell));
     let first = values.next();
-    values.all(|value| Some(value) == first)
+    first.is_none() || !tells_apart && values.all(|value| Some(value) == first)
 }
 
 /// The properties in which the cells differ.

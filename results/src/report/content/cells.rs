@@ -72,6 +72,10 @@ fn explained(metric: &Metric, cells: &[&Cell]) -> String {
 fn table(one: &Series) -> Table {
     let (rows, cells) = (&one.summary.cells, axis::cells(&one.summary.cells));
     let mut table = Table::new(format!("Figures of {}", one.label));
+    if one.is_forward() {
+        let numbers = cells.iter().map(|cell| Some(cell.forwarder()?.row()?.to_string()));
+        table.push(Column::new("#", true), numbers);
+    }
     for axis in axis::differing(&cells) {
         table.push(Column::new(axis.title, axis.is_number), cells.iter().map(|cell| axis.value(cell)));
     }
