@@ -300,7 +300,7 @@ impl Cell {
         let Self { runtime, worker_threads, shards, queues, repairs, stack_congestion, .. } = *other;
         let offload = if forwarder.is_some() { other.offload } else { self.offload };
         let settings =
-            Self { runtime, worker_threads, shards, queues, repairs, stack_congestion, offload, ..self.clone() };
+            Self { runtime, worker_threads, offload, shards, queues, repairs, stack_congestion, ..self.clone() };
         Self { layer, netstack, program, forwarder, io, hop, workers, thread, ..settings }
     }
 

@@ -14,6 +14,7 @@ pub const UNKNOWN: &str = "–";
 
 /// A property of a cell.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is independent of the others")]
 pub struct Property {
     /// Its option, with underscores.
     pub option: &'static str,
@@ -438,6 +439,7 @@ impl Property {
     }
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "it maps options")]
 fn text(value: impl ToString) -> String {
     value.to_string()
 }

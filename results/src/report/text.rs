@@ -332,8 +332,8 @@ mod tests {
         let next_to_none = |measured: &mut Measurements| {
             measured.datagrams = Some(DatagramFacts { sent: 1000, arrived: 999, ..DatagramFacts::default() });
         };
-        let searched = line(searches, lost).unwrap();
-        assert!(searched.ends_with(" Gbps, lost: 0.200 %, more than the 0.1 % of a search"), "{searched}");
+        let found = line(searches, lost).unwrap();
+        assert!(found.ends_with(" Gbps, lost: 0.200 %, more than the 0.1 % of a search"), "{found}");
         assert!(line(searches, next_to_none).unwrap().ends_with(" Gbps, lost: 0.100 %"));
         assert!(line(&format!("{searches} --bitrate 1M"), lost).unwrap().ends_with(" Gbps, lost: 0.200 %"));
     }
