@@ -264,7 +264,7 @@ pub static PROPERTIES: &[Property] = &[
 ];
 
 impl Cell {
-    pub(super) fn has_client(&self) -> bool {
+    pub(crate) fn has_client(&self) -> bool {
         self.layer != Layer::Device
     }
 
@@ -284,7 +284,7 @@ impl Cell {
         self.layer != Layer::Stack && self.adapter().or(self.netstack).is_some_and(StackKind::can_shard)
     }
 
-    pub(super) fn has_device(&self) -> bool {
+    pub(crate) fn has_device(&self) -> bool {
         self.layer != Layer::Loopback
     }
 
@@ -292,7 +292,7 @@ impl Cell {
         self.has_device() && self.program.as_ref().is_none_or(|program| program.stack().is_some())
     }
 
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.mode == Some(Mode::Idle)
     }
 
@@ -300,7 +300,7 @@ impl Cell {
         self.mode.is_some_and(Mode::is_bulk)
     }
 
-    pub(super) fn has_requests(&self) -> bool {
+    pub(crate) fn has_requests(&self) -> bool {
         self.has_client() && self.forwarder.is_none() && self.mode.is_some_and(Mode::is_requests)
     }
 
@@ -308,7 +308,7 @@ impl Cell {
         self.mode == Some(Mode::Crr) && self.protocol == Protocol::Tcp && self.program.is_some()
     }
 
-    pub(super) fn has_datagrams(&self) -> bool {
+    pub(crate) fn has_datagrams(&self) -> bool {
         self.has_client() && self.protocol == Protocol::Udp && self.is_bulk()
     }
 
