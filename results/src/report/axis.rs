@@ -1,6 +1,7 @@
 //! The properties in which cells differ, and those that they share.
 
 use super::format::unique;
+use super::model::{Column, Table};
 use crate::cell::Cell;
 use crate::cell::properties::{PROPERTIES, Property};
 use crate::measure::CellSummary;
@@ -18,6 +19,14 @@ fn is_alike(property: &Property, cells: &[&Cell]) -> bool {
 /// The properties in which the cells differ.
 pub(super) fn differing(cells: &[&Cell]) -> Vec<&'static Property> {
     PROPERTIES.iter().filter(|property| !is_alike(property, cells)).collect()
+}
+
+/// Appends a column for each property in which the cells differ, but for some.
+pub(super) fn push_differing(table: &mut Table, cells: &[&Cell], but_for: &[&str]) {
+    for property in differing(cells).into_iter().filter(|property| !but_for.contains(&property.option)) {
+        let column = Column::new(property.title, property.is_number);
+        table.push(column, cells.iter().map(|cell| property.value(cell)));
+    }
 }
 
 /// The properties that are equal for all cells that have them, as phrases.

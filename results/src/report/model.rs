@@ -5,7 +5,7 @@ mod chart;
 use comfy_table::{CellAlignment, TableStyle};
 
 pub(super) use self::chart::{
-    Axis, Bar, Chart, Group, Guide, Mark, Panel, Plot, Reference, Scale, Shape, Sign, Strokes,
+    Axis, Bar, Chart, Group, Guide, Mark, Panel, Plane, Plot, Reference, Scale, Shape, Sign, Size, Strokes,
 };
 use super::format::UNKNOWN;
 

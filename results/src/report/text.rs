@@ -3,11 +3,11 @@
 use std::io::{self, Write};
 
 use bytesize::ByteSize;
-use netstacks::Repairs;
+use netstacks::{Effective, Repairs};
 
 use super::axis;
 use super::format::with_sides;
-use crate::cell::properties::PROPERTIES;
+use crate::cell::properties::{PROPERTIES, Property};
 use crate::cell::{Layer, Protocol, Verify};
 use crate::measure::metric::METRICS;
 use crate::plural;
@@ -40,11 +40,10 @@ pub fn text(sample: &Sample, out: &mut impl Write, err: &mut impl Write) -> io::
 
 /// The main quantiles of its latencies.
 fn latencies(sample: &Sample) -> String {
-    let quantiles =
-        METRICS.iter().filter(|metric| matches!(metric.name, "latency_p50_us" | "latency_p99_us" | "latency_p999_us"));
+    let is_main = |name| matches!(name, "latency_p50_us" | "latency_p99_us" | "latency_p999_us");
+    let quantiles = METRICS.iter().filter(|metric| is_main(metric.name));
     let values = quantiles.map(|metric| {
-        let value = metric.of_run(sample).map_or_else(|| "unknown".to_owned(), |value| metric.write_with_unit(value));
-        format!("{}: {value}", metric.title)
+        format!("{}: {}", metric.title, known(metric.of_run(sample), |value| metric.write_with_unit(value)))
     });
     format!("latency {}", values.collect::<Vec<_>>().join(", "))
 }
@@ -58,17 +57,15 @@ fn lost(sample: &Sample) -> String {
 
 /// The memory of connections, or of flows: of each one, and the share that was released after all had ended.
 fn memory(sample: &Sample, idle: &IdleFacts) -> String {
-    let each =
-        idle.bytes_per_connection().map_or_else(|| "unknown".to_owned(), |bytes| format!("{:.1} KiB", bytes / 1024.0));
-    let released =
-        idle.released_share().map_or_else(|| "unknown".to_owned(), |share| format!("{:.0} %", share * 100.0));
-    let after = idle.release.as_secs_f64();
-    format!("{}s: {}, memory: {each} each, released: {released} after {after} s", held(sample), idle.connections)
+    let (unit, connections, after) = (sample.cell.workload().unit(), idle.connections, idle.release.as_secs_f64());
+    let each = known(idle.bytes_per_connection(), |bytes| format!("{:.1} KiB", bytes / 1024.0));
+    let released = known(idle.released_share(), |share| format!("{:.0} %", share * 100.0));
+    format!("{unit}s: {connections}, memory: {each} each, released: {released} after {after} s")
 }
 
-/// The noun for the connections or flows that a run held open.
-fn held(sample: &Sample) -> &'static str {
-    sample.cell.workload().unit()
+/// A value as text, if it is known.
+fn known<T>(value: Option<T>, write: impl Fn(T) -> String) -> String {
+    value.map_or_else(|| "unknown".to_owned(), write)
 }
 
 /// Writes a line for each part of the run.
@@ -112,19 +109,14 @@ fn subject(sample: &Sample) -> Option<(&'static str, String)> {
     }
     let (stack, effective) = (cell.stack()?, effective?);
     let shards = if effective.shards == 1 { String::new() } else { format!(" in {} shards", effective.shards) };
-    let [window_in, window_out] =
-        [effective.receive_buffer_bytes, effective.send_buffer_bytes].map(|bytes| bytes as u64);
-    Some((
-        "stack",
-        format!(
-            "{stack} {} on {}{shards}, window {} in, {} out, congestion control {}",
-            effective.stack_version,
-            cell.runtime,
-            ByteSize(window_in),
-            ByteSize(window_out),
-            effective.congestion
-        ),
-    ))
+    let [room_in, room_out] =
+        [effective.receive_buffer_bytes, effective.send_buffer_bytes].map(|bytes| ByteSize(bytes as u64));
+    let Effective { stack_version, congestion, .. } = effective;
+    let text = format!(
+        "{stack} {stack_version} on {}{shards}, window {room_in} in, {room_out} out, congestion control {congestion}",
+        cell.runtime
+    );
+    Some(("stack", text))
 }
 
 /// The repairs that were active, if some were switched off.
@@ -136,42 +128,28 @@ fn repairs(sample: &Sample) -> Option<String> {
 
 /// The load of the clients. The device alone has none.
 fn client(sample: &Sample) -> Option<String> {
-    let names = [
-        "mode",
-        "generator",
-        "parallel",
-        "pin",
-        "protocol",
-        "datagram_bytes",
-        "bitrate",
-        "background",
-        "think_ns",
-        "blackholes",
-        "ipv6",
-    ];
-    let load = axis::phrase(&sample.cell, PROPERTIES.iter().filter(|axis| names.contains(&axis.name)));
+    const OPTIONS: &str = "mode generator parallel pin protocol datagram bitrate background think blackholes ipv6";
+    let is_of_load = |property: &&Property| OPTIONS.split(' ').any(|option| option == property.option);
+    let load = axis::phrase(&sample.cell, PROPERTIES.iter().filter(is_of_load));
     let is_udp = sample.cell.workload().protocol() == Some(Protocol::Udp);
     match sample.cell.layer {
         Layer::Device => None,
         Layer::Stack => Some(format!("{load}, scripted")),
         _ if is_udp && sample.measured.congestion.is_none() => Some(load),
-        _ => Some(format!("{load}, congestion control {}", sample.measured.congestion.as_deref().unwrap_or("unknown"))),
+        _ => {
+            let congestion = sample.measured.congestion.as_deref().unwrap_or("unknown");
+            Some(format!("{load}, congestion control {congestion}"))
+        }
     }
 }
 
 /// The kernel's statistics of the client's connection.
 fn connection(sample: &Sample) -> Option<String> {
     let tcp = sample.measured.tcp?;
-    let time = |time_us: Option<u64>| time_us.map_or_else(|| "unknown".to_owned(), microseconds);
-    let size = |bytes: Option<u64>| bytes.map_or_else(|| "unknown".to_owned(), |bytes| ByteSize(bytes).to_string());
-    Some(format!(
-        "round trip {}, at least {}; window {} out, {} in, congestion window {}",
-        time(tcp.rtt_us),
-        time(tcp.min_rtt_us),
-        size(tcp.send_window_bytes),
-        size(tcp.receive_window_bytes),
-        size(tcp.congestion_window_bytes)
-    ))
+    let [rtt, least] = [tcp.rtt_us, tcp.min_rtt_us].map(|time| known(time, microseconds));
+    let [out, back, congestion] = [tcp.send_window_bytes, tcp.receive_window_bytes, tcp.congestion_window_bytes]
+        .map(|bytes| known(bytes, |bytes| ByteSize(bytes).to_string()));
+    Some(format!("round trip {rtt}, at least {least}; window {out} out, {back} in, congestion window {congestion}"))
 }
 
 /// The payload, and how much of it is known to be right.
@@ -179,7 +157,7 @@ fn delivered(sample: &Sample) -> String {
     let measured = &sample.measured;
     let what = match (&measured.requests, &measured.idle) {
         (Some(requests), _) => plural(requests.answered, "response"),
-        (None, Some(idle)) => format!("{} held open", plural(idle.connections, held(sample))),
+        (None, Some(idle)) => format!("{} held open", plural(idle.connections, sample.cell.workload().unit())),
         (None, None) => plural(measured.bytes, "byte"),
     };
     let verified = match measured.verified {
@@ -240,8 +218,6 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
     use std::time::Duration;
-
-    use netstacks::Effective;
 
     use super::*;
     use crate::cell::ROWS;

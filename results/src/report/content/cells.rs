@@ -76,9 +76,7 @@ fn table(one: &Series) -> Table {
         let numbers = cells.iter().map(|cell| Some(cell.forwarder()?.row()?.to_string()));
         table.push(Column::new("#", true), numbers);
     }
-    for axis in axis::differing(&cells) {
-        table.push(Column::new(axis.title, axis.is_number), cells.iter().map(|cell| axis.value(cell)));
-    }
+    axis::push_differing(&mut table, &cells, &[]);
     for metric in metrics(&cells, |metric| metric.in_cells) {
         let head = Column::new(format::head(metric, &cells), true);
         if metric.name == one.speed().name {

@@ -83,9 +83,7 @@ fn table(one: &Series, subjects: &[Subject<'_>]) -> Table {
     let most = counts.last().copied().unwrap_or(1);
     let mut table = Table::new(format!("Shards of {}", one.label));
     table.push(Column::new("subject", false), cells.iter().map(|cell| charts::name(cell)));
-    for axis in axis::differing(&cells).into_iter().filter(|axis| axis.name != "netstack") {
-        table.push(Column::new(axis.title, axis.is_number), cells.iter().map(|cell| axis.value(cell)));
-    }
+    axis::push_differing(&mut table, &cells, &["netstack"]);
     let mut push = |title: String, value: &dyn Fn(&Subject<'_>) -> Option<String>| {
         table.push(Column::new(title, true), subjects.iter().map(value));
     };
@@ -110,7 +108,7 @@ mod tests {
 
     use super::*;
     use crate::measure::fixture::{in_round, run};
-    use crate::report::model::{Mark, Plot, Shape, Sign};
+    use crate::report::model::{Mark, Plane, Plot, Shape, Sign};
     use crate::sample::Sample;
 
     /// Two rounds of a stack with these Gbps, by the number of shards. Each shard has a worker.
@@ -147,7 +145,8 @@ mod tests {
         let lwip = runs("lwip", &[(1, 20.0)]);
         let blocks = blocks_of(&[smoltcp, lwip].concat());
         let Some(Block::Gallery(charts)) = blocks.first() else { unreachable!() };
-        let [Plot::Plane { x, strokes, .. }] = &charts.iter().map(|chart| &chart.plot).collect::<Vec<_>>()[..] else {
+        let [Plot::Plane(Plane { x, strokes, .. })] = &charts.iter().map(|chart| &chart.plot).collect::<Vec<_>>()[..]
+        else {
             unreachable!()
         };
         assert!(x.range.start.abs() < 1e-9 && x.range.end > 4.0);

@@ -53,9 +53,7 @@ fn table(rows: &[&CellSummary]) -> Option<Table> {
     let mut table = Table::new("");
     table.push(Column::new("subject", false), cells.iter().map(|cell| charts::name(cell)));
     // The name of a subject includes its layer and its stack.
-    for axis in axis::differing(&cells).into_iter().filter(|axis| !matches!(axis.name, "layer" | "netstack")) {
-        table.push(Column::new(axis.title, axis.is_number), cells.iter().map(|cell| axis.value(cell)));
-    }
+    axis::push_differing(&mut table, &cells, &["layer", "netstack"]);
     for impairments in &all {
         let column = cells.iter().map(|cell| {
             let cell = Cell { impairments: *impairments, ..(*cell).clone() };

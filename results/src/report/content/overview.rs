@@ -93,9 +93,7 @@ fn compared(of: &str, all: &[&Series]) -> Table {
     if all.iter().any(|one| one.is_forward()) {
         published::names(&cells, &mut table);
     } else {
-        for axis in axis::differing(&cells) {
-            table.push(Column::new(axis.title, axis.is_number), cells.iter().map(|cell| axis.value(cell)));
-        }
+        axis::push_differing(&mut table, &cells, &[]);
     }
     for one in all {
         let figures = cells.iter().map(|cell| {

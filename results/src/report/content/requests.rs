@@ -9,7 +9,7 @@ use crate::cell::properties::{PROPERTIES, Property};
 use crate::cell::{Cell, Subject};
 use crate::measure::{self, CellSummary};
 use crate::report::axis;
-use crate::report::model::{Axis, Block, Chart, Mark, Plot, Scale, Shape, Strokes};
+use crate::report::model::{Axis, Block, Chart, Mark, Plane, Plot, Scale, Shape, Size, Strokes};
 use crate::report::series::{Kind, Series};
 use crate::sample::Latency;
 
@@ -71,7 +71,7 @@ fn curves(one: &Series, rows: &[&CellSummary]) -> Option<Plot> {
     // A little more than the last percentile, which gives its label room.
     let end = 1.0 - 10_f64.powf(-0.2 - f64::from(DECADES));
     let x = Axis { name: "", range: 0.0..end, scale: Scale::Percentiles };
-    Some(Plot::Plane { is_small: true, x, y, strokes, baseline: None })
+    Some(Plot::Plane(Plane { size: Size::Small, x, y, strokes, guides: Vec::new(), baseline: None }))
 }
 
 /// A line for each subject, from few to many; `None` if all rows have the same number.
@@ -195,7 +195,7 @@ mod tests {
             _ => None,
         });
         let chart = |chart: Chart| {
-            let Plot::Plane { mut strokes, .. } = chart.plot else { unreachable!() };
+            let Plot::Plane(Plane { mut strokes, .. }) = chart.plot else { unreachable!() };
             strokes.retain(|strokes| strokes.shape == Shape::Line);
             (chart.captions[0].clone(), strokes)
         };
