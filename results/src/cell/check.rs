@@ -267,8 +267,7 @@ impl Cell {
     fn check_repairs(&mut self) -> Result<(), Wrong> {
         let Some(stack) = self.adapter() else { return Ok(()) };
         self.repairs.check(stack).map_err(|reason| Wrong::new("--repairs", reason))?;
-        let active = |repairs: Repairs| repairs.active(stack, self.offload != Offload::Off);
-        let same = [Repairs::ALL, Repairs::NONE].into_iter().find(|same| active(*same) == active(self.repairs));
+        let same = [Repairs::ALL, Repairs::NONE].into_iter().find(|same| self.repairs_as(*same));
         self.repairs = same.unwrap_or(self.repairs);
         Ok(())
     }

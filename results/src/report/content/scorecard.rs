@@ -318,16 +318,9 @@ fn benchmarks(files: &[OfFile]) -> Vec<Benchmark> {
         let prefix = file.as_ref().map_or_else(String::new, |file| format!("{file}: "));
         let of_stack = |stack: Stack| {
             let (passed, applied) = count(scores, stack, |_| true);
-            let measure = |name, more_is_better, count: usize| Measure {
-                name,
-                unit: "cases",
-                value: count as f64,
-                interval: None,
-                more_is_better: Some(more_is_better),
-            };
-            let measures =
-                vec![measure("passed_cases", true, passed), measure("failed_cases", false, applied - passed)];
-            Benchmark { name: format!("{prefix}{} conformance", name_of(stack)), measures }
+            let counts = [("passed_cases", passed), ("failed_cases", applied - passed)];
+            let measures = counts.map(|(name, count)| Measure { name, value: count as f64, interval: None });
+            Benchmark { name: format!("{prefix}{} conformance", name_of(stack)), measures: measures.into() }
         };
         stacks(scores).into_iter().map(of_stack).collect::<Vec<_>>()
     };
