@@ -112,7 +112,8 @@ fn alone_with_a_driver() {
             Lwip::start(link, &StackConfig::default()).unwrap();
         let driver = tokio::spawn(driver);
         let client = std::thread::spawn(|| {
-            Client::connect(other_end, [10, 0, 0, 1].into(), ([10, 0, 0, 2], 80).into(), Duration::from_secs(10)).unwrap()
+            Client::connect(other_end, [10, 0, 0, 1].into(), ([10, 0, 0, 2], 80).into(), Duration::from_secs(10))
+                .unwrap()
         });
         let mut stream = listener.accept().await.unwrap();
         let reader = tokio::spawn(async move { stream.read_u8().await.unwrap_err() });
