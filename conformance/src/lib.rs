@@ -53,6 +53,8 @@ pub struct Case {
     /// Whether it is over IPv6.
     pub ipv6: bool,
     links: Links,
+    /// The same case over IPv6: its name, title and RFC.
+    twin: Option<[&'static str; 3]>,
     run: fn(&Setup) -> Step,
 }
 
@@ -65,13 +67,16 @@ enum Links {
 }
 
 impl Case {
-    const fn new(id: &'static str, run: fn(&Setup) -> Step) -> Self {
-        Self { id, title: "", rfc: "", expects: "", subject: "", links: Links::Any, ipv6: false, run }
+    const fn new(id: &'static str, run: fn(&Setup) -> Step, rfc: &'static str) -> Self {
+        Self { id, title: "", rfc, expects: "", subject: "", links: Links::Any, ipv6: false, twin: None, run }
     }
 
-    /// Describes the case: the situation, the RFC and its section, and the expected behaviour.
-    const fn about(self, title: &'static str, rfc: &'static str, expects: &'static str) -> Self {
-        Self { title, rfc, expects, ..self }
+    const fn about(self, title: &'static str) -> Self {
+        Self { title, ..self }
+    }
+
+    const fn expects(self, expects: &'static str) -> Self {
+        Self { expects, ..self }
     }
 
     /// Restricts the case to links without offload.
@@ -88,9 +93,19 @@ impl Case {
         Self { ipv6: true, ..self }
     }
 
+    /// Adds the same case over IPv6.
+    const fn over_ipv6(self, id: &'static str, title: &'static str, rfc: &'static str) -> Self {
+        Self { twin: Some([id, title, rfc]), ..self }
+    }
+
     /// All cases, in the order of tables.
     pub fn all() -> impl Iterator<Item = Self> {
-        cases::SUBJECTS.iter().flat_map(|(subject, cases)| cases.iter().map(|case| Self { subject, ..*case }))
+        let cases = cases::SUBJECTS.iter().flat_map(|(subject, cases)| cases.iter().map(move |case| (subject, *case)));
+        cases.flat_map(|(subject, case)| {
+            let case = Self { subject, ..case };
+            let twin = case.twin.map(|[id, title, rfc]| Self { id, title, rfc, ipv6: true, ..case });
+            [Some(case), twin].into_iter().flatten()
+        })
     }
 
     /// Returns whether the link must offload; `None` if the case runs over either kind of link.

@@ -23,91 +23,64 @@ const QUIET: Duration = Duration::from_millis(60);
 const MSS: usize = 1460;
 
 pub(super) const CASES: &[Case] = &[
-    Case::new("initial-window", initial_window).about(
-        "The server writes 100 KB at once to a new client with a window of 8 MB",
-        "RFC 6928, 2",
-        "At most ten segments, 14,600 bytes, come before the first ACK.",
-    ),
-    Case::new("initial-window-small-mss", initial_window_small_mss).about(
-        "The same with an MSS of 500",
-        "RFC 6928, 2",
-        "At most ten segments, 5,000 bytes, come before the first ACK.",
-    ),
-    Case::new("slow-start", slow_start).about(
-        "The client acknowledges its first segment in 20 parts",
-        "RFC 5681, 3.1",
-        "The congestion window grows by the bytes, not by the ACKs: at most four new segments come.",
-    ),
-    Case::new("one-segment-after-timeout", one_segment_after_timeout).about(
-        "A whole flight is lost, and nothing is acknowledged",
-        "RFC 5681, 3.1",
-        "The congestion window is one segment after the timeout: no other comes with the first one.",
-    ),
-    Case::new("slow-start-after-timeout", slow_start_after_timeout).about(
-        "The same; then the client acknowledges the one segment",
-        "RFC 5681, 3.1",
-        "Two segments come, and no more.",
-    ),
-    Case::new("halving", halving).about(
-        "One segment of a flight is lost, and duplicate ACKs report it",
-        "RFC 5681, 3.2; RFC 9438, 4.6",
-        "The next flight is smaller, at most three quarters as long: half of it is usual, and 70 % with CUBIC.",
-    ),
-    Case::new("limited-transmit", limited_transmit).about(
-        "Two duplicate ACKs, one after the other",
-        "RFC 5681, 3.2; RFC 3042, 2",
-        "Each brings a new segment.",
-    ),
-    Case::new("idle-restart", idle_restart).about(
-        "After 200 KB, the server is idle for 1.3 seconds and then writes 100 KB",
-        "RFC 5681, 4.1",
-        "At most ten segments, 14,600 bytes, come before the first ACK.",
-    ),
-    Case::new("acks-with-data", acks_with_data).about(
-        "Five data segments with the same acknowledgement",
-        "RFC 5681, 2",
-        "They are no duplicate ACKs: nothing is sent again.",
-    ),
-    Case::new("window-updates", window_updates).about(
-        "Five ACKs with the same number, each with a larger window",
-        "RFC 5681, 2",
-        "They are no duplicate ACKs: nothing is sent again.",
-    ),
-    Case::new("ack-every-second", ack_every_second).about(
-        "Two full segments arrive, 40 times",
-        "RFC 5681, 4.2; RFC 9293, 3.8.6.3, SHLD-19",
-        "The second one is acknowledged at once. All take less than a second.",
-    ),
-    Case::new("timer-restarts", timer_restarts).about(
-        "On a path of 100 ms, four segments are acknowledged one after the other, each 150 ms after the last",
-        "RFC 6298, 5.3",
-        "Each ACK restarts the timer: nothing is sent again.",
-    ),
-    Case::new("karn", karn).about(
-        "A segment and its retransmission are lost, the second one is acknowledged at once, and then the same again",
-        "RFC 6298, 3 and 5.5",
-        "The ACK is no sample of the round-trip time, so the doubled timeout stays: the second time takes longer.",
-    ),
-    Case::new("rto-restored", rto_restored).about(
-        "The same with ten exchanges before the next loss",
-        "RFC 6298, 2 and 5",
-        "New samples bring the timeout back to its first value.",
-    ),
-    Case::new("ecn-not-asked", ecn_not_asked).about(
-        "A packet with the mark \"congestion experienced\" on a connection without ECN",
-        "RFC 3168, 6.1.1 and 6.1.3",
-        "The data is delivered. No ACK has ECE, and no packet says that it can be marked.",
-    ),
-    Case::new("ecn-echo", ecn_echo).about(
-        "The same on a connection with ECN; later the client says that it has slowed down",
-        "RFC 3168, 6.1.3",
-        "All ACKs have ECE until the segment with CWR comes, and none after it.",
-    ),
-    Case::new("ecn-reduces", ecn_reduces).about(
-        "The client's ACKs have ECE, on a connection with ECN",
-        "RFC 3168, 6.1.2",
-        "A segment with CWR comes, and the next flight is no longer than the last.",
-    ),
+    Case::new("initial-window", initial_window, "RFC 6928, 2")
+        .about("The server writes 100 KB at once to a new client with a window of 8 MB")
+        .expects("At most ten segments, 14,600 bytes, come before the first ACK."),
+    Case::new("initial-window-small-mss", initial_window_small_mss, "RFC 6928, 2")
+        .about("The same with an MSS of 500")
+        .expects("At most ten segments, 5,000 bytes, come before the first ACK."),
+    Case::new("slow-start", slow_start, "RFC 5681, 3.1")
+        .about("The client acknowledges its first segment in 20 parts")
+        .expects("The congestion window grows by the bytes, not by the ACKs: at most four new segments come."),
+    Case::new("one-segment-after-timeout", one_segment_after_timeout, "RFC 5681, 3.1")
+        .about("A whole flight is lost, and nothing is acknowledged")
+        .expects("The congestion window is one segment after the timeout: no other comes with the first one."),
+    Case::new("slow-start-after-timeout", slow_start_after_timeout, "RFC 5681, 3.1")
+        .about("The same; then the client acknowledges the one segment")
+        .expects("Two segments come, and no more."),
+    Case::new("halving", halving, "RFC 5681, 3.2; RFC 9438, 4.6")
+        .about("One segment of a flight is lost, and duplicate ACKs report it")
+        .expects(
+            "The next flight is smaller, at most three quarters as long: half of it is usual, and 70 % with CUBIC.",
+        ),
+    Case::new("limited-transmit", limited_transmit, "RFC 5681, 3.2; RFC 3042, 2")
+        .about("Two duplicate ACKs, one after the other")
+        .expects("Each brings a new segment."),
+    Case::new("idle-restart", idle_restart, "RFC 5681, 4.1")
+        .about("After 200 KB, the server is idle for 1.3 seconds and then writes 100 KB")
+        .expects("At most ten segments, 14,600 bytes, come before the first ACK."),
+    Case::new("acks-with-data", acks_with_data, "RFC 5681, 2")
+        .about("Five data segments with the same acknowledgement")
+        .expects("They are no duplicate ACKs: nothing is sent again."),
+    Case::new("window-updates", window_updates, "RFC 5681, 2")
+        .about("Five ACKs with the same number, each with a larger window")
+        .expects("They are no duplicate ACKs: nothing is sent again."),
+    Case::new("ack-every-second", ack_every_second, "RFC 5681, 4.2; RFC 9293, 3.8.6.3, SHLD-19")
+        .about("Two full segments arrive, 40 times")
+        .expects("The second one is acknowledged at once. All take less than a second."),
+    Case::new("timer-restarts", timer_restarts, "RFC 6298, 5.3")
+        .about("On a path of 100 ms, four segments are acknowledged one after the other, each 150 ms after the last")
+        .expects("Each ACK restarts the timer: nothing is sent again."),
+    Case::new("karn", karn, "RFC 6298, 3 and 5.5")
+        .about(
+            "A segment and its retransmission are lost, the second one is acknowledged at once, and then the same \
+             again",
+        )
+        .expects(
+            "The ACK is no sample of the round-trip time, so the doubled timeout stays: the second time takes longer.",
+        ),
+    Case::new("rto-restored", rto_restored, "RFC 6298, 2 and 5")
+        .about("The same with ten exchanges before the next loss")
+        .expects("New samples bring the timeout back to its first value."),
+    Case::new("ecn-not-asked", ecn_not_asked, "RFC 3168, 6.1.1 and 6.1.3")
+        .about("A packet with the mark \"congestion experienced\" on a connection without ECN")
+        .expects("The data is delivered. No ACK has ECE, and no packet says that it can be marked."),
+    Case::new("ecn-echo", ecn_echo, "RFC 3168, 6.1.3")
+        .about("The same on a connection with ECN; later the client says that it has slowed down")
+        .expects("All ACKs have ECE until the segment with CWR comes, and none after it."),
+    Case::new("ecn-reduces", ecn_reduces, "RFC 3168, 6.1.2")
+        .about("The client's ACKs have ECE, on a connection with ECN")
+        .expects("A segment with CWR comes, and the next flight is no longer than the last."),
 ];
 
 /// Takes in all segments until none comes for a moment, and acknowledges nothing. Returns those with a payload.

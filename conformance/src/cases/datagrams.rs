@@ -14,66 +14,43 @@ use crate::link::{peer_ip, stack_addresses};
 use crate::{Case, Lab, SOON, Setup, Step, applies, check, packets, patient, pattern, same};
 
 pub(super) const CASES: &[Case] = &[
-    Case::new("udp", echo).about(
-        "Datagrams of no byte up to the MTU, both ways: 1,472 bytes at 1500",
-        "RFC 768",
-        "Each is received with its addresses, and each answer arrives.",
-    ),
-    Case::new("udp-ipv6", echo)
-        .about(
-            "The same over IPv6: up to 1,452 bytes",
-            "RFC 768; RFC 8200, 8.1",
-            "Each is received with its addresses, and each answer arrives.",
-        )
+    Case::new("udp", echo, "RFC 768")
+        .about("Datagrams of no byte up to the MTU, both ways: 1,472 bytes at 1500")
+        .expects("Each is received with its addresses, and each answer arrives.")
+        .over_ipv6("udp-ipv6", "The same over IPv6: up to 1,452 bytes", "RFC 768; RFC 8200, 8.1"),
+    Case::new("udp-any-address", any_address, "RFC 768")
+        .about("Datagrams to several addresses and ports")
+        .expects("Each is received, and answered from the address that it was sent to."),
+    Case::new("udp-no-checksum", no_checksum, "RFC 768; RFC 1122, 4.1.3.4")
+        .about("A datagram without a checksum, over IPv4")
+        .expects("It is received."),
+    Case::new("udp-no-checksum-ipv6", no_checksum_ipv6, "RFC 8200, 8.1")
+        .about("The same over IPv6")
+        .expects("It is dropped.")
         .ipv6(),
-    Case::new("udp-any-address", any_address).about(
-        "Datagrams to several addresses and ports",
-        "RFC 768",
-        "Each is received, and answered from the address that it was sent to.",
-    ),
-    Case::new("udp-no-checksum", no_checksum).about(
-        "A datagram without a checksum, over IPv4",
-        "RFC 768; RFC 1122, 4.1.3.4",
-        "It is received.",
-    ),
-    Case::new("udp-no-checksum-ipv6", no_checksum_ipv6)
-        .about("The same over IPv6", "RFC 8200, 8.1", "It is dropped.")
-        .ipv6(),
-    Case::new("udp-wrong-checksum", wrong_checksum)
-        .about("A datagram with a wrong checksum", "RFC 1122, 4.1.3.4", "It is dropped.")
+    Case::new("udp-wrong-checksum", wrong_checksum, "RFC 1122, 4.1.3.4")
+        .about("A datagram with a wrong checksum")
+        .expects("It is dropped.")
         .plain(),
-    Case::new("udp-wrong-length", wrong_length).about(
-        "Datagrams whose length field is not the length of their packet",
-        "RFC 768; the promise of netstacks::Datagrams",
-        "They are dropped, and later ones are received.",
-    ),
-    Case::new("udp-fragments-received", fragments_received).about(
-        "A datagram of 4,000 bytes in IPv4 fragments",
-        "RFC 1122, 3.3.2 and 4.1.1",
-        "It is put together and received.",
-    ),
-    Case::new("udp-fragments-sent", fragments_sent).about(
-        "The server sends a datagram of 2,500 bytes more than the MTU over IPv4",
-        "RFC 791, 2.3; RFC 1122, 3.3.3",
-        "Fragments that together are this datagram.",
-    ),
-    Case::new("udp-too-large", too_large).about(
-        "The server sends a datagram that no IPv4 packet can hold",
-        "RFC 768; the promise of Datagrams::try_send",
-        "It is refused as invalid input, and later datagrams are sent.",
-    ),
-    Case::new("udp-too-large-ipv6", too_large_ipv6)
-        .about(
-            "The server sends a datagram longer than the MTU over IPv6",
-            "RFC 8200, 5; the promise of Datagrams::try_send",
-            "It is sent in fragments, or refused as invalid input.",
-        )
+    Case::new("udp-wrong-length", wrong_length, "RFC 768; the promise of netstacks::Datagrams")
+        .about("Datagrams whose length field is not the length of their packet")
+        .expects("They are dropped, and later ones are received."),
+    Case::new("udp-fragments-received", fragments_received, "RFC 1122, 3.3.2 and 4.1.1")
+        .about("A datagram of 4,000 bytes in IPv4 fragments")
+        .expects("It is put together and received."),
+    Case::new("udp-fragments-sent", fragments_sent, "RFC 791, 2.3; RFC 1122, 3.3.3")
+        .about("The server sends a datagram of 2,500 bytes more than the MTU over IPv4")
+        .expects("Fragments that together are this datagram."),
+    Case::new("udp-too-large", too_large, "RFC 768; the promise of Datagrams::try_send")
+        .about("The server sends a datagram that no IPv4 packet can hold")
+        .expects("It is refused as invalid input, and later datagrams are sent."),
+    Case::new("udp-too-large-ipv6", too_large_ipv6, "RFC 8200, 5; the promise of Datagrams::try_send")
+        .about("The server sends a datagram longer than the MTU over IPv6")
+        .expects("It is sent in fragments, or refused as invalid input.")
         .ipv6(),
-    Case::new("udp-flood", flood).about(
-        "3,000 datagrams that nobody reads, and then a connection",
-        "the promise of netstacks::Datagrams",
-        "Datagrams beyond the bound are dropped; the connection works.",
-    ),
+    Case::new("udp-flood", flood, "the promise of netstacks::Datagrams")
+        .about("3,000 datagrams that nobody reads, and then a connection")
+        .expects("Datagrams beyond the bound are dropped; the connection works."),
 ];
 
 const CLIENT_PORT: u16 = 50_000;

@@ -11,101 +11,63 @@ use crate::lab::{WINDOW, exchange};
 use crate::{Case, LATE, Offer, Out, SOON, Setup, Step, Then, check, distance, pattern, same};
 
 pub(super) const CASES: &[Case] = &[
-    Case::new("half-close", half_close).about(
-        "The client closes its half first, and still gets its answer",
-        "RFC 9293, 3.6, case 2",
-        "The server reads the end after all data. What it writes then arrives, and after it the stack's FIN.",
-    ),
-    Case::new("half-close-by-the-stack", half_close_by_the_stack).about(
-        "The server closes its half first, and still reads",
-        "RFC 9293, 3.6, case 1",
-        "A FIN after all data. The server reads what the client sends after it, and then the end.",
-    ),
-    Case::new("simultaneous-close", simultaneous_close).about(
-        "Both sides send a FIN at the same time",
-        "RFC 9293, 3.6, case 3",
-        "Each FIN is acknowledged, and no RST is sent.",
-    ),
-    Case::new("rst-to-reader", rst_to_reader).about(
-        "The client resets while the server waits to read",
-        "RFC 9293, 3.10.7.4",
-        "Reads fail with \"connection reset\".",
-    ),
-    Case::new("rst-with-data", rst_with_data).about(
-        "The client resets the connection with a RST that has a text",
-        "RFC 9293, 3.5.3; RFC 1122, 4.2.2.12",
-        "The read fails with \"connection reset\". The text is not data.",
-    ),
-    Case::new("rst-to-writer", rst_to_writer).about(
-        "The client resets while the server waits for room to write",
-        "RFC 9293, 3.10.7.4",
-        "Writes fail with \"connection reset\".",
-    ),
-    Case::new("rst-after-fin", rst_after_fin).about(
-        "The client resets after the stack's FIN",
-        "RFC 9293, 3.10.7.4",
-        "Reads fail with \"connection reset\".",
-    ),
-    Case::new("rst-by-the-stack", rst_by_the_stack).about(
-        "The server resets its connection",
-        "RFC 9293, 3.10.5",
-        "A RST with the number that the client expects next, and no FIN.",
-    ),
-    Case::new("rst-with-unread-data", rst_with_unread_data).about(
-        "The server drops its stream with unread data",
-        "RFC 9293, 3.6.1; RFC 2525, 2.17",
-        "A RST, so that the client knows that data was lost.",
-    ),
-    Case::new("data-after-close", data_after_close).about(
-        "The server has dropped its stream, and the client goes on sending",
-        "RFC 9293, 3.6.1",
-        "A RST for the data that nobody reads.",
-    ),
-    Case::new("close-with-data-queued", close_with_data_queued).about(
-        "The server drops its stream with written data that is not sent yet",
-        "RFC 9293, 3.10.4",
-        "All data arrives, and then the FIN.",
-    ),
-    Case::new("shutdown-with-data-queued", shutdown_with_data_queued).about(
-        "The server ends its half with more data queued than the client's window takes",
-        "RFC 9293, 3.10.4",
-        "All data arrives as the window allows, and then the FIN.",
-    ),
-    Case::new("fin-in-a-held-segment", fin_in_a_held_segment).about(
-        "A segment comes again, now with a FIN",
-        "RFC 9293, 3.10.7.4",
-        "The stack takes the FIN and acknowledges it; the server reads the end.",
-    ),
-    Case::new("fin-out-of-order", fin_out_of_order).about(
-        "The FIN comes before the data in front of it",
-        "RFC 9293, 3.10.7.4",
-        "The server reads all data, and then the end.",
-    ),
-    Case::new("fin-again", fin_again).about(
-        "The client sends its FIN again, as if the ACK was lost; the server has not closed yet",
-        "RFC 9293, 3.10.7.4",
-        "Each FIN is acknowledged.",
-    ),
-    Case::new("fin-again-in-time-wait", fin_again_in_time_wait).about(
-        "The same in TIME-WAIT, after the server has closed first",
-        "RFC 9293, 3.10.7.4",
-        "Each FIN is acknowledged.",
-    ),
-    Case::new("fin-lost", fin_lost).about(
-        "The stack's FIN is lost",
-        "RFC 9293, 3.4; RFC 6298, 5",
-        "The FIN comes again within 4 seconds.",
-    ),
-    Case::new("data-in-fin-wait", data_in_fin_wait).about(
-        "A window closes and opens after the stack's FIN",
-        "RFC 9293, 3.6, case 1; 3.8.6",
-        "The server reads slowly what the client sends after the stack's FIN; nothing is lost.",
-    ),
-    Case::new("peer-vanishes", peer_vanishes).about(
-        "The client vanishes while the server writes; the timeout is 1 second",
-        "RFC 9293, 3.8.3; the promise of StackConfig::user_timeout",
-        "Writes fail with \"timed out\".",
-    ),
+    Case::new("half-close", half_close, "RFC 9293, 3.6, case 2")
+        .about("The client closes its half first, and still gets its answer")
+        .expects("The server reads the end after all data. What it writes then arrives, and after it the stack's FIN."),
+    Case::new("half-close-by-the-stack", half_close_by_the_stack, "RFC 9293, 3.6, case 1")
+        .about("The server closes its half first, and still reads")
+        .expects("A FIN after all data. The server reads what the client sends after it, and then the end."),
+    Case::new("simultaneous-close", simultaneous_close, "RFC 9293, 3.6, case 3")
+        .about("Both sides send a FIN at the same time")
+        .expects("Each FIN is acknowledged, and no RST is sent."),
+    Case::new("rst-to-reader", rst_to_reader, "RFC 9293, 3.10.7.4")
+        .about("The client resets while the server waits to read")
+        .expects("Reads fail with \"connection reset\"."),
+    Case::new("rst-with-data", rst_with_data, "RFC 9293, 3.5.3; RFC 1122, 4.2.2.12")
+        .about("The client resets the connection with a RST that has a text")
+        .expects("The read fails with \"connection reset\". The text is not data."),
+    Case::new("rst-to-writer", rst_to_writer, "RFC 9293, 3.10.7.4")
+        .about("The client resets while the server waits for room to write")
+        .expects("Writes fail with \"connection reset\"."),
+    Case::new("rst-after-fin", rst_after_fin, "RFC 9293, 3.10.7.4")
+        .about("The client resets after the stack's FIN")
+        .expects("Reads fail with \"connection reset\"."),
+    Case::new("rst-by-the-stack", rst_by_the_stack, "RFC 9293, 3.10.5")
+        .about("The server resets its connection")
+        .expects("A RST with the number that the client expects next, and no FIN."),
+    Case::new("rst-with-unread-data", rst_with_unread_data, "RFC 9293, 3.6.1; RFC 2525, 2.17")
+        .about("The server drops its stream with unread data")
+        .expects("A RST, so that the client knows that data was lost."),
+    Case::new("data-after-close", data_after_close, "RFC 9293, 3.6.1")
+        .about("The server has dropped its stream, and the client goes on sending")
+        .expects("A RST for the data that nobody reads."),
+    Case::new("close-with-data-queued", close_with_data_queued, "RFC 9293, 3.10.4")
+        .about("The server drops its stream with written data that is not sent yet")
+        .expects("All data arrives, and then the FIN."),
+    Case::new("shutdown-with-data-queued", shutdown_with_data_queued, "RFC 9293, 3.10.4")
+        .about("The server ends its half with more data queued than the client's window takes")
+        .expects("All data arrives as the window allows, and then the FIN."),
+    Case::new("fin-in-a-held-segment", fin_in_a_held_segment, "RFC 9293, 3.10.7.4")
+        .about("A segment comes again, now with a FIN")
+        .expects("The stack takes the FIN and acknowledges it; the server reads the end."),
+    Case::new("fin-out-of-order", fin_out_of_order, "RFC 9293, 3.10.7.4")
+        .about("The FIN comes before the data in front of it")
+        .expects("The server reads all data, and then the end."),
+    Case::new("fin-again", fin_again, "RFC 9293, 3.10.7.4")
+        .about("The client sends its FIN again, as if the ACK was lost; the server has not closed yet")
+        .expects("Each FIN is acknowledged."),
+    Case::new("fin-again-in-time-wait", fin_again_in_time_wait, "RFC 9293, 3.10.7.4")
+        .about("The same in TIME-WAIT, after the server has closed first")
+        .expects("Each FIN is acknowledged."),
+    Case::new("fin-lost", fin_lost, "RFC 9293, 3.4; RFC 6298, 5")
+        .about("The stack's FIN is lost")
+        .expects("The FIN comes again within 4 seconds."),
+    Case::new("data-in-fin-wait", data_in_fin_wait, "RFC 9293, 3.6, case 1; 3.8.6")
+        .about("A window closes and opens after the stack's FIN")
+        .expects("The server reads slowly what the client sends after the stack's FIN; nothing is lost."),
+    Case::new("peer-vanishes", peer_vanishes, "RFC 9293, 3.8.3; the promise of StackConfig::user_timeout")
+        .about("The client vanishes while the server writes; the timeout is 1 second")
+        .expects("Writes fail with \"timed out\"."),
 ];
 
 fn half_close(setup: &Setup) -> Step {

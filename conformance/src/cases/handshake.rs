@@ -9,113 +9,83 @@ use crate::link::stack_addresses;
 use crate::{Case, Offer, Out, SOON, Setup, Step, Then, check, same};
 
 pub(super) const CASES: &[Case] = &[
-    Case::new("handshake", handshake).about(
-        "A connection opens and carries bytes both ways",
-        "RFC 9293, 3.5",
-        "SYN+ACK that acknowledges the SYN; the connection is accepted with both addresses, and carries bytes.",
-    ),
-    Case::new("handshake-ipv6", handshake)
-        .about(
-            "The same over IPv6",
-            "RFC 8200, 8; RFC 9293, 3.5",
+    Case::new("handshake", handshake, "RFC 9293, 3.5")
+        .about("A connection opens and carries bytes both ways")
+        .expects(
             "SYN+ACK that acknowledges the SYN; the connection is accepted with both addresses, and carries bytes.",
         )
-        .ipv6(),
-    Case::new("any-address", any_address).about(
-        "Connections to several addresses and ports",
-        "RFC 9293, 3.10.1",
-        "A listener for all addresses and ports accepts each, with the address that the client connected to.",
+        .over_ipv6("handshake-ipv6", "The same over IPv6", "RFC 8200, 8; RFC 9293, 3.5"),
+    Case::new("any-address", any_address, "RFC 9293, 3.10.1")
+        .about("Connections to several addresses and ports")
+        .expects("A listener for all addresses and ports accepts each, with the address that the client connected to."),
+    Case::new("lost-syn-ack", lost_syn_ack, "RFC 9293, 3.5; 3.10.7.4")
+        .about("The SYN+ACK is lost, and the client sends its SYN again")
+        .expects("The same SYN+ACK again, at once or when its timer expires, and one connection."),
+    Case::new("syn-ack-again", syn_ack_again, "RFC 6298, 2 and 5")
+        .about("The client does not answer the SYN+ACK")
+        .expects("The stack sends its SYN+ACK again, about one second later and at most 3."),
+    Case::new("lost-ack", lost_ack, "RFC 9293, 3.10.7.4")
+        .about("The ACK of the handshake is lost; the first data comes in its place")
+        .expects("The connection opens, and the data is delivered."),
+    Case::new("all-with-the-ack", all_with_the_ack, "RFC 9293, 3.10.7.4")
+        .about("The ACK of the handshake has data and a FIN")
+        .expects("The connection is accepted; the server reads the data and the end, and can still answer."),
+    Case::new("simultaneous-syns", simultaneous_syns, "RFC 9293, 3.10.7.4")
+        .about("A SYN twice at once, and one from another port between them")
+        .expects("Two connections, one for each port, and no RST."),
+    Case::new("syn-with-new-number", syn_with_new_number, "RFC 9293, 3.10.7.4; RFC 5961, 4")
+        .about("A client that has restarted sends a SYN with a new number before the handshake ends")
+        .expects(
+            "The stack forgets the old SYN, or asks by an ACK, which the client answers with RST. Then the new one \
+             connects.",
+        ),
+    Case::new("syn-in-time-wait", syn_in_time_wait, "RFC 9293, 3.6.1; RFC 1122, 4.2.2.13")
+        .about("A SYN with a higher number to a port in TIME-WAIT; the application has dropped the old stream")
+        .expects("A new connection, at the latest when the client repeats its SYN."),
+    Case::new("syn-in-time-wait-held", syn_in_time_wait_held, "RFC 9293, 3.6.1; RFC 1122, 4.2.2.13")
+        .about("The same while the application still holds the old stream")
+        .expects(
+            "A new connection, at the latest when the client repeats its SYN. The old stream still reads as ended.",
+        ),
+    Case::new("syn-with-data", syn_with_data, "RFC 9293, 3.4 and 3.10.7.2")
+        .about("The SYN carries data, and the client sends again what is not acknowledged")
+        .expects("The server reads the data once, after the handshake."),
+    Case::new("syn-with-ecn", syn_with_ecn, "RFC 3168, 6.1.1").about("The SYN asks for ECN").expects(
+        "The connection opens. The SYN+ACK does not have CWR: it agrees with ECE alone, or declines with neither \
+             flag.",
     ),
-    Case::new("lost-syn-ack", lost_syn_ack).about(
-        "The SYN+ACK is lost, and the client sends its SYN again",
-        "RFC 9293, 3.5; 3.10.7.4",
-        "The same SYN+ACK again, at once or when its timer expires, and one connection.",
-    ),
-    Case::new("syn-ack-again", syn_ack_again).about(
-        "The client does not answer the SYN+ACK",
-        "RFC 6298, 2 and 5",
-        "The stack sends its SYN+ACK again, about one second later and at most 3.",
-    ),
-    Case::new("lost-ack", lost_ack).about(
-        "The ACK of the handshake is lost; the first data comes in its place",
-        "RFC 9293, 3.10.7.4",
-        "The connection opens, and the data is delivered.",
-    ),
-    Case::new("all-with-the-ack", all_with_the_ack).about(
-        "The ACK of the handshake has data and a FIN",
-        "RFC 9293, 3.10.7.4",
-        "The connection is accepted; the server reads the data and the end, and can still answer.",
-    ),
-    Case::new("simultaneous-syns", simultaneous_syns).about(
-        "A SYN twice at once, and one from another port between them",
-        "RFC 9293, 3.10.7.4",
-        "Two connections, one for each port, and no RST.",
-    ),
-    Case::new("syn-with-new-number", syn_with_new_number).about(
-        "A client that has restarted sends a SYN with a new number before the handshake ends",
-        "RFC 9293, 3.10.7.4; RFC 5961, 4",
-        "The stack forgets the old SYN, or asks by an ACK, which the client answers with RST. Then the new one connects.",
-    ),
-    Case::new("syn-in-time-wait", syn_in_time_wait).about(
-        "A SYN with a higher number to a port in TIME-WAIT; the application has dropped the old stream",
-        "RFC 9293, 3.6.1; RFC 1122, 4.2.2.13",
-        "A new connection, at the latest when the client repeats its SYN.",
-    ),
-    Case::new("syn-in-time-wait-held", syn_in_time_wait_held).about(
-        "The same while the application still holds the old stream",
-        "RFC 9293, 3.6.1; RFC 1122, 4.2.2.13",
-        "A new connection, at the latest when the client repeats its SYN. The old stream still reads as ended.",
-    ),
-    Case::new("syn-with-data", syn_with_data).about(
-        "The SYN carries data, and the client sends again what is not acknowledged",
-        "RFC 9293, 3.4 and 3.10.7.2",
-        "The server reads the data once, after the handshake.",
-    ),
-    Case::new("syn-with-ecn", syn_with_ecn).about(
-        "The SYN asks for ECN",
-        "RFC 3168, 6.1.1",
-        "The connection opens. The SYN+ACK does not have CWR: it agrees with ECE alone, or declines with neither flag.",
-    ),
-    Case::new("backlog-full", backlog_full).about(
-        "More SYNs than the backlog of one takes",
-        "RFC 9293, 3.10.7.2; the promise of StackConfig::backlog",
-        "The second SYN is dropped, without a RST. When the first connection is accepted, a repeated SYN opens the second.",
-    ),
-    Case::new("ack-without-connection", ack_without_connection).about(
-        "An ACK to a port without a connection",
-        "RFC 9293, 3.10.7.1 and 3.10.7.2",
-        "A RST with the number that the ACK has acknowledged.",
-    ),
-    Case::new("syn-ack-without-connection", syn_ack_without_connection).about(
-        "A SYN+ACK to a port without a connection",
-        "RFC 9293, 3.10.7.1 and 3.10.7.2",
-        "A RST with the number that the SYN+ACK has acknowledged: the stack has sent no SYN.",
-    ),
-    Case::new("rst-without-connection", rst_without_connection).about(
-        "A RST to a port without a connection",
-        "RFC 9293, 3.10.7.1",
-        "Silence.",
-    ),
-    Case::new("wrong-ack", wrong_ack).about(
-        "The last segment of the handshake acknowledges what was never sent",
-        "RFC 9293, 3.10.7.4; 3.5.2",
-        "A RST with the number that was acknowledged; no connection is accepted. The right ACK still opens it.",
-    ),
-    Case::new("rst-in-handshake", rst_in_handshake).about(
-        "The client answers the SYN+ACK with RST",
-        "RFC 9293, 3.10.7.4",
-        "No connection is accepted, and the next SYN from the same port opens one.",
-    ),
-    Case::new("listener-dropped", listener_dropped).about(
-        "The application drops its listener; connections wait to be accepted",
-        "RFC 9293, 3.10.4",
-        "Each is closed or reset. None stays open.",
-    ),
-    Case::new("listener-dropped-half-open", listener_dropped_half_open).about(
-        "The application drops its listener with half-open connections",
-        "RFC 9293, 3.10.4",
-        "The ACK of the handshake is answered with RST or with silence. No connection is held that nobody can accept.",
-    ),
+    Case::new("backlog-full", backlog_full, "RFC 9293, 3.10.7.2; the promise of StackConfig::backlog")
+        .about("More SYNs than the backlog of one takes")
+        .expects(
+            "The second SYN is dropped, without a RST. When the first connection is accepted, a repeated SYN opens \
+             the second.",
+        ),
+    Case::new("ack-without-connection", ack_without_connection, "RFC 9293, 3.10.7.1 and 3.10.7.2")
+        .about("An ACK to a port without a connection")
+        .expects("A RST with the number that the ACK has acknowledged."),
+    Case::new("syn-ack-without-connection", syn_ack_without_connection, "RFC 9293, 3.10.7.1 and 3.10.7.2")
+        .about("A SYN+ACK to a port without a connection")
+        .expects("A RST with the number that the SYN+ACK has acknowledged: the stack has sent no SYN."),
+    Case::new("rst-without-connection", rst_without_connection, "RFC 9293, 3.10.7.1")
+        .about("A RST to a port without a connection")
+        .expects("Silence."),
+    Case::new("wrong-ack", wrong_ack, "RFC 9293, 3.10.7.4; 3.5.2")
+        .about("The last segment of the handshake acknowledges what was never sent")
+        .expects(
+            "A RST with the number that was acknowledged; no connection is accepted. The right ACK still opens it.",
+        ),
+    Case::new("rst-in-handshake", rst_in_handshake, "RFC 9293, 3.10.7.4")
+        .about("The client answers the SYN+ACK with RST")
+        .expects("No connection is accepted, and the next SYN from the same port opens one."),
+    Case::new("listener-dropped", listener_dropped, "RFC 9293, 3.10.4")
+        .about("The application drops its listener; connections wait to be accepted")
+        .expects("Each is closed or reset. None stays open."),
+    Case::new("listener-dropped-half-open", listener_dropped_half_open, "RFC 9293, 3.10.4")
+        .about("The application drops its listener with half-open connections")
+        .expects(
+            "The ACK of the handshake is answered with RST or with silence. No connection is held that nobody can \
+             accept.",
+        ),
 ];
 
 fn handshake(setup: &Setup) -> Step {

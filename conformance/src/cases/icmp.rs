@@ -11,90 +11,44 @@ use crate::wire::Segment;
 use crate::{Case, Client, LATE, Lab, Offer, SOON, Served, Setup, Step, Then, applies, check, packets, pattern, same};
 
 pub(super) const CASES: &[Case] = &[
-    Case::new("icmp-hard-wrong-number", hard_wrong_number).about(
-        "ICMP \"protocol unreachable\" and \"port unreachable\" about segments that are not in flight",
-        "RFC 5927, 4.1 and 5.2",
-        "They are forged, and ignored: the connection stays open.",
-    ),
-    Case::new("icmp-hard-wrong-number-ipv6", hard_wrong_number)
+    Case::new("icmp-hard-wrong-number", hard_wrong_number, "RFC 5927, 4.1 and 5.2")
+        .about("ICMP \"protocol unreachable\" and \"port unreachable\" about segments that are not in flight")
+        .expects("They are forged, and ignored: the connection stays open.")
+        .over_ipv6("icmp-hard-wrong-number-ipv6", "The same over IPv6, and \"unrecognized next header\"", "RFC 5927, 4.1 and 5.2; RFC 9293, 3.9.2.2"),
+    Case::new("icmp-handshake-wrong-number", handshake_wrong_number, "RFC 5927, 4.1 and 5.2")
+        .about("The same during the handshake, about a SYN+ACK with another number")
+        .expects("They are ignored, and the connection opens."),
+    Case::new("icmp-soft-errors", soft_errors, "RFC 9293, 3.9.2.2, MUST-56; RFC 5461, 2.2")
         .about(
-            "The same over IPv6, and \"unrecognized next header\"",
-            "RFC 5927, 4.1 and 5.2; RFC 9293, 3.9.2.2",
-            "They are forged, and ignored: the connection stays open.",
+            "ICMP \"network unreachable\", \"source route failed\", \"time exceeded\" and \"parameter problem\" about \
+             a segment in flight",
         )
-        .ipv6(),
-    Case::new("icmp-handshake-wrong-number", handshake_wrong_number).about(
-        "The same during the handshake, about a SYN+ACK with another number",
-        "RFC 5927, 4.1 and 5.2",
-        "They are ignored, and the connection opens.",
-    ),
-    Case::new("icmp-soft-errors", soft_errors).about(
-        "ICMP \"network unreachable\", \"source route failed\", \"time exceeded\" and \"parameter problem\" about a \
-         segment in flight",
-        "RFC 9293, 3.9.2.2, MUST-56; RFC 5461, 2.2",
-        "Soft errors: the connection stays open.",
-    ),
-    Case::new("icmp-soft-errors-ipv6", soft_errors)
-        .about(
-            "ICMPv6 \"no route\", \"address unreachable\", \"time exceeded\" and \"parameter problem\" about a segment \
-             in flight",
-            "RFC 9293, 3.9.2.2, MUST-56",
-            "Soft errors: the connection stays open.",
-        )
-        .ipv6(),
-    Case::new("icmp-source-quench", source_quench).about(
-        "ICMP \"source quench\" for every segment of 100 KB",
-        "RFC 6633, 4; RFC 9293, 3.9.2.2, MUST-55",
-        "It is ignored: the data arrives as fast as without it.",
-    ),
-    Case::new("icmp-too-big-wrong-number", too_big_wrong_number).about(
-        "ICMP \"fragmentation needed\" with an MTU of 600 about segments that are not in flight",
-        "RFC 5927, 4.1 and 7.2",
-        "It is forged, and ignored: the packets stay large.",
-    ),
-    Case::new("icmp-too-big-wrong-number-ipv6", too_big_wrong_number)
-        .about(
-            "The same over IPv6, with an MTU of 1280",
-            "RFC 5927, 4.1 and 7.2",
-            "It is forged, and ignored: the packets stay large.",
-        )
-        .ipv6(),
-    Case::new("icmp-too-big-below-minimum", too_big_below_minimum)
-        .about(
-            "ICMPv6 \"packet too big\" with MTUs of 0, 68, 600 and 1279",
-            "RFC 8201, 4",
+        .expects("Soft errors: the connection stays open.")
+        .over_ipv6("icmp-soft-errors-ipv6", "ICMPv6 \"no route\", \"address unreachable\", \"time exceeded\" and \"parameter problem\" about a segment in flight", "RFC 9293, 3.9.2.2, MUST-56"),
+    Case::new("icmp-source-quench", source_quench, "RFC 6633, 4; RFC 9293, 3.9.2.2, MUST-55")
+        .about("ICMP \"source quench\" for every segment of 100 KB")
+        .expects("It is ignored: the data arrives as fast as without it."),
+    Case::new("icmp-too-big-wrong-number", too_big_wrong_number, "RFC 5927, 4.1 and 7.2")
+        .about("ICMP \"fragmentation needed\" with an MTU of 600 about segments that are not in flight")
+        .expects("It is forged, and ignored: the packets stay large.")
+        .over_ipv6("icmp-too-big-wrong-number-ipv6", "The same over IPv6, with an MTU of 1280", "RFC 5927, 4.1 and 7.2"),
+    Case::new("icmp-too-big-below-minimum", too_big_below_minimum, "RFC 8201, 4")
+        .about("ICMPv6 \"packet too big\" with MTUs of 0, 68, 600 and 1279")
+        .expects(
             "They are dropped: no packet becomes shorter than 1280 bytes by them, and none has a fragment header.",
         )
         .ipv6(),
-    Case::new("icmp-too-big-larger", too_big_larger).about(
-        "ICMP \"fragmentation needed\" with MTUs of 1501, 9000 and 65,535",
-        "RFC 1191, 3; RFC 8201, 4",
-        "No packet becomes longer than the MTU of the link, and all data arrives.",
-    ),
-    Case::new("icmp-too-big-larger-ipv6", too_big_larger)
-        .about(
-            "The same over IPv6",
-            "RFC 8201, 4",
-            "No packet becomes longer than the MTU of the link, and all data arrives.",
-        )
-        .ipv6(),
-    Case::new("icmp-wrong-checksum", wrong_checksum).about(
-        "ICMP \"fragmentation needed\" with an MTU of 600 and a wrong checksum",
-        "RFC 792",
-        "It is dropped: the packets stay large.",
-    ),
-    Case::new("icmp-nonsense", nonsense).about(
-        "ICMP messages of every type, cut after 0 to 60 bytes, with right and wrong checksums",
-        "RFC 1122, 3.2.2",
-        "The stack does not crash or hang: the connection goes on, and new ones open.",
-    ),
-    Case::new("icmp-nonsense-ipv6", nonsense)
-        .about(
-            "The same over IPv6",
-            "RFC 4443, 2.4",
-            "The stack does not crash or hang: the connection goes on, and new ones open.",
-        )
-        .ipv6(),
+    Case::new("icmp-too-big-larger", too_big_larger, "RFC 1191, 3; RFC 8201, 4")
+        .about("ICMP \"fragmentation needed\" with MTUs of 1501, 9000 and 65,535")
+        .expects("No packet becomes longer than the MTU of the link, and all data arrives.")
+        .over_ipv6("icmp-too-big-larger-ipv6", "The same over IPv6", "RFC 8201, 4"),
+    Case::new("icmp-wrong-checksum", wrong_checksum, "RFC 792")
+        .about("ICMP \"fragmentation needed\" with an MTU of 600 and a wrong checksum")
+        .expects("It is dropped: the packets stay large."),
+    Case::new("icmp-nonsense", nonsense, "RFC 1122, 3.2.2")
+        .about("ICMP messages of every type, cut after 0 to 60 bytes, with right and wrong checksums")
+        .expects("The stack does not crash or hang: the connection goes on, and new ones open.")
+        .over_ipv6("icmp-nonsense-ipv6", "The same over IPv6", "RFC 4443, 2.4"),
 ];
 
 /// Types and codes of errors that may end a connection (RFC 9293, 3.9.2.2).

@@ -14,89 +14,50 @@ use crate::link::{ip, peer_ip};
 use crate::{Case, Client, Lab, Offer, SOON, Setup, Step, check, packets};
 
 pub(super) const CASES: &[Case] = &[
-    Case::new("hop-limit-sent", hop_limit_sent).about(
-        "The time to live of SYN+ACK, data, FIN, RST and a datagram",
-        "RFC 1122, 3.2.1.7",
-        "At least 32: more than any path has.",
-    ),
-    Case::new("hop-limit-sent-ipv6", hop_limit_sent)
-        .about("The same over IPv6", "RFC 8200, 3 and 8.2", "At least 32: more than any path has.")
-        .ipv6(),
-    Case::new("hop-limit-received", hop_limit_received).about(
-        "Segments and a datagram that arrive with a time to live of 1",
-        "RFC 1122, 3.2.1.7",
-        "They are at their destination, and are taken.",
-    ),
-    Case::new("hop-limit-received-ipv6", hop_limit_received)
-        .about("The same over IPv6", "RFC 8200, 3", "They are at their destination, and are taken.")
-        .ipv6(),
-    Case::new("traffic-class", traffic_class).about(
-        "Segments with every bit of the type of service",
-        "RFC 2474, 3; RFC 3168, 5",
-        "The connection opens and carries bytes.",
-    ),
-    Case::new("traffic-class-ipv6", traffic_class)
-        .about(
+    Case::new("hop-limit-sent", hop_limit_sent, "RFC 1122, 3.2.1.7")
+        .about("The time to live of SYN+ACK, data, FIN, RST and a datagram")
+        .expects("At least 32: more than any path has.")
+        .over_ipv6("hop-limit-sent-ipv6", "The same over IPv6", "RFC 8200, 3 and 8.2"),
+    Case::new("hop-limit-received", hop_limit_received, "RFC 1122, 3.2.1.7")
+        .about("Segments and a datagram that arrive with a time to live of 1")
+        .expects("They are at their destination, and are taken.")
+        .over_ipv6("hop-limit-received-ipv6", "The same over IPv6", "RFC 8200, 3"),
+    Case::new("traffic-class", traffic_class, "RFC 2474, 3; RFC 3168, 5")
+        .about("Segments with every bit of the type of service")
+        .expects("The connection opens and carries bytes.")
+        .over_ipv6(
+            "traffic-class-ipv6",
             "Segments with every bit of the traffic class and of the flow label",
             "RFC 8200, 6 and 7; RFC 6437, 2",
-            "The connection opens and carries bytes.",
-        )
+        ),
+    Case::new("ipv6-routing-header", routing_header, "RFC 5095, 3; RFC 8200, 4.4")
+        .about("Segments behind routing headers of type 0 and of an unknown type, with another host to visit")
+        .expects("They are dropped, and not forwarded. An error, if one comes, points to the type.")
         .ipv6(),
-    Case::new("ipv6-routing-header", routing_header)
-        .about(
-            "Segments behind routing headers of type 0 and of an unknown type, with another host to visit",
-            "RFC 5095, 3; RFC 8200, 4.4",
-            "They are dropped, and not forwarded. An error, if one comes, points to the type.",
-        )
+    Case::new("ipv6-routing-header-done", routing_header_done, "RFC 5095, 3; RFC 8200, 4.4")
+        .about("Every segment is behind a routing header of type 0 with no host left to visit")
+        .expects("The header is ignored; the connection opens and carries bytes.")
         .ipv6(),
-    Case::new("ipv6-routing-header-done", routing_header_done)
-        .about(
-            "Every segment is behind a routing header of type 0 with no host left to visit",
-            "RFC 5095, 3; RFC 8200, 4.4",
-            "The header is ignored; the connection opens and carries bytes.",
-        )
+    Case::new("ipv6-option-skipped", option_skipped, "RFC 8200, 4.2")
+        .about("Every segment has an unknown destination option with the action bits 00")
+        .expects("The option is skipped; the connection opens and carries bytes.")
         .ipv6(),
-    Case::new("ipv6-option-skipped", option_skipped)
-        .about(
-            "Every segment has an unknown destination option with the action bits 00",
-            "RFC 8200, 4.2",
-            "The option is skipped; the connection opens and carries bytes.",
-        )
+    Case::new("ipv6-option-refused", option_refused, "RFC 8200, 4.2")
+        .about("Segments with unknown destination options with the action bits 01, 10 and 11")
+        .expects("They are dropped: silently for 01. An error for the others, if one comes, points to the option.")
         .ipv6(),
-    Case::new("ipv6-option-refused", option_refused)
-        .about(
-            "Segments with unknown destination options with the action bits 01, 10 and 11",
-            "RFC 8200, 4.2",
-            "They are dropped: silently for 01. An error for the others, if one comes, points to the option.",
-        )
+    Case::new("ipv6-no-next-header", no_next_header, "RFC 8200, 4.7")
+        .about("Segments behind \"no next header\"")
+        .expects("Nothing follows such a header: they are ignored, silently.")
         .ipv6(),
-    Case::new("ipv6-no-next-header", no_next_header)
-        .about(
-            "Segments behind \"no next header\"",
-            "RFC 8200, 4.7",
-            "Nothing follows such a header: they are ignored, silently.",
-        )
-        .ipv6(),
-    Case::new("loopback-addresses", loopback).about(
-        "SYNs and datagrams from 127.0.0.1, and to 127.0.0.1",
-        "RFC 1122, 3.2.1.3 (g)",
-        "Silence. Nothing is accepted or received; new connections open.",
-    ),
-    Case::new("loopback-addresses-ipv6", loopback)
-        .about(
-            "The same with ::1",
-            "RFC 4291, 2.5.3",
-            "Silence. Nothing is accepted or received; new connections open.",
-        )
-        .ipv6(),
-    Case::new("syn-to-a-group", syn_to_group).about(
-        "SYNs to multicast and broadcast addresses",
-        "RFC 9293, 3.9.2.3, MUST-57; RFC 1122, 4.2.3.10",
-        "Silence, and no connection.",
-    ),
-    Case::new("syn-to-a-group-ipv6", syn_to_group)
-        .about("SYNs to multicast addresses", "RFC 9293, 3.9.2.3, MUST-57", "Silence, and no connection.")
-        .ipv6(),
+    Case::new("loopback-addresses", loopback, "RFC 1122, 3.2.1.3 (g)")
+        .about("SYNs and datagrams from 127.0.0.1, and to 127.0.0.1")
+        .expects("Silence. Nothing is accepted or received; new connections open.")
+        .over_ipv6("loopback-addresses-ipv6", "The same with ::1", "RFC 4291, 2.5.3"),
+    Case::new("syn-to-a-group", syn_to_group, "RFC 9293, 3.9.2.3, MUST-57; RFC 1122, 4.2.3.10")
+        .about("SYNs to multicast and broadcast addresses")
+        .expects("Silence, and no connection.")
+        .over_ipv6("syn-to-a-group-ipv6", "SYNs to multicast addresses", "RFC 9293, 3.9.2.3, MUST-57"),
 ];
 
 fn hop_limit_sent(setup: &Setup) -> Step {

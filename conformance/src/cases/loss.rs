@@ -13,94 +13,64 @@ use crate::{Case, Client, LATE, Offer, Out, SOON, Setup, Step, Then, applies, ch
 const PROBE: Duration = Duration::from_millis(150);
 
 pub(super) const CASES: &[Case] = &[
-    Case::new("one-lost", one_lost).about(
-        "One segment of many is lost; the client's window is constant",
-        "RFC 5681, 3.2",
-        "Duplicate ACKs bring it again, and all data arrives. No pause is as long as one second.",
-    ),
-    Case::new("one-lost-growing-window", one_lost_growing_window).about(
-        "One segment is lost; the client's window grows with every ACK",
-        "RFC 5681, 2 and 3.2; RFC 6298, 5",
-        "None of the ACKs is a duplicate as the RFC defines it, so the loss may last until the timeout. No pause \
-         is as long as three seconds.",
-    ),
-    Case::new("two-lost", two_lost).about(
-        "Two segments in a row are lost",
-        "RFC 6582, 3.2",
-        "Both come again, and all data arrives. No pause is as long as two seconds.",
-    ),
-    Case::new("four-lost-of-a-window", four_lost_of_a_window).about(
-        "Four segments of one window, apart from each other, are lost",
-        "RFC 6582, 3.2; RFC 6675, 5",
-        "Each partial acknowledgment makes the stack send the next lost segment again, without a timeout.",
-    ),
-    Case::new("tail-lost", tail_lost).about(
-        "The last segment is lost, so there are no duplicate ACKs",
-        "RFC 6298, 5",
-        "The retransmission timer brings it within 4 seconds.",
-    ),
-    Case::new("retransmission-lost", retransmission_lost).about(
-        "A segment is lost, and then its retransmission",
-        "RFC 6298, 5",
-        "The timer brings it once more, within 5 seconds.",
-    ),
-    Case::new("many-lost", many_lost).about(
-        "Every tenth segment of 200 KB is lost once",
-        "RFC 5681, 3; RFC 6582, 3.2",
-        "All data arrives. No pause is as long as three seconds.",
-    ),
-    Case::new("super-packet-lost", super_packet_lost)
-        .about(
-            "A whole super-packet is lost",
-            "RFC 6298, 5; RFC 5681, 3.2",
-            "All of its segments come again, and all data arrives.",
-        )
+    Case::new("one-lost", one_lost, "RFC 5681, 3.2")
+        .about("One segment of many is lost; the client's window is constant")
+        .expects("Duplicate ACKs bring it again, and all data arrives. No pause is as long as one second."),
+    Case::new("one-lost-growing-window", one_lost_growing_window, "RFC 5681, 2 and 3.2; RFC 6298, 5")
+        .about("One segment is lost; the client's window grows with every ACK")
+        .expects(
+            "None of the ACKs is a duplicate as the RFC defines it, so the loss may last until the timeout. No pause \
+             is as long as three seconds.",
+        ),
+    Case::new("two-lost", two_lost, "RFC 6582, 3.2")
+        .about("Two segments in a row are lost")
+        .expects("Both come again, and all data arrives. No pause is as long as two seconds."),
+    Case::new("four-lost-of-a-window", four_lost_of_a_window, "RFC 6582, 3.2; RFC 6675, 5")
+        .about("Four segments of one window, apart from each other, are lost")
+        .expects("Each partial acknowledgment makes the stack send the next lost segment again, without a timeout."),
+    Case::new("tail-lost", tail_lost, "RFC 6298, 5")
+        .about("The last segment is lost, so there are no duplicate ACKs")
+        .expects("The retransmission timer brings it within 4 seconds."),
+    Case::new("retransmission-lost", retransmission_lost, "RFC 6298, 5")
+        .about("A segment is lost, and then its retransmission")
+        .expects("The timer brings it once more, within 5 seconds."),
+    Case::new("many-lost", many_lost, "RFC 5681, 3; RFC 6582, 3.2")
+        .about("Every tenth segment of 200 KB is lost once")
+        .expects("All data arrives. No pause is as long as three seconds."),
+    Case::new("super-packet-lost", super_packet_lost, "RFC 6298, 5; RFC 5681, 3.2")
+        .about("A whole super-packet is lost")
+        .expects("All of its segments come again, and all data arrives.")
         .offloading(),
-    Case::new("acks-lost", acks_lost).about(
-        "Three of four ACKs are lost",
-        "RFC 9293, 3.4",
-        "An ACK covers all before it: nothing is sent again.",
-    ),
-    Case::new("flight-ack-lost", flight_ack_lost).about(
-        "The only ACK of the last segments is lost",
-        "RFC 8985, 7",
-        "A segment comes again as a probe, within 150 ms. The RFC is optional: a stack that waits for its timeout is right, too.",
-    ),
-    Case::new("fast-retransmit", fast_retransmit).about(
-        "Three duplicate ACKs",
-        "RFC 5681, 3.2",
-        "The missing segment comes at once, without its timer.",
-    ),
-    Case::new("two-duplicate-acks", two_duplicate_acks).about(
-        "Two duplicate ACKs, as reordering makes them",
-        "RFC 5681, 3.2",
-        "Nothing is sent again.",
-    ),
-    Case::new("backoff", backoff).about(
-        "The client acknowledges nothing any more",
-        "RFC 6298, 5.5",
-        "Each retransmission waits about twice as long as the one before.",
-    ),
-    Case::new("patient-timer", patient_timer).about(
-        "An ACK takes 150 ms, after others that came at once",
-        "RFC 6298, 2.4; RFC 9293, 3.8.6.3",
-        "A receiver may delay an ACK: nothing is sent again before it.",
-    ),
-    Case::new("duplicate-acks-sent", duplicate_acks_sent).about(
-        "A segment to the stack is lost, and three come after it",
-        "RFC 5681, 4.2",
-        "A duplicate ACK for each, at once. The missing one is acknowledged with all after it.",
-    ),
-    Case::new("lost-towards-the-stack", lost_towards_the_stack).about(
-        "Segments to the stack are lost, one, two in a row, and the last",
-        "RFC 9293, 3.4",
-        "The server reads all bytes once and in order when they have come again.",
-    ),
-    Case::new("recovery-time", recovery_time).about(
-        "One segment in the middle of 400 KB is lost",
-        "RFC 5681, 3.2; RFC 6298, 2.4",
-        "The missing bytes arrive within a second of the loss.",
-    ),
+    Case::new("acks-lost", acks_lost, "RFC 9293, 3.4")
+        .about("Three of four ACKs are lost")
+        .expects("An ACK covers all before it: nothing is sent again."),
+    Case::new("flight-ack-lost", flight_ack_lost, "RFC 8985, 7")
+        .about("The only ACK of the last segments is lost")
+        .expects(
+            "A segment comes again as a probe, within 150 ms. The RFC is optional: a stack that waits for its timeout \
+             is right, too.",
+        ),
+    Case::new("fast-retransmit", fast_retransmit, "RFC 5681, 3.2")
+        .about("Three duplicate ACKs")
+        .expects("The missing segment comes at once, without its timer."),
+    Case::new("two-duplicate-acks", two_duplicate_acks, "RFC 5681, 3.2")
+        .about("Two duplicate ACKs, as reordering makes them")
+        .expects("Nothing is sent again."),
+    Case::new("backoff", backoff, "RFC 6298, 5.5")
+        .about("The client acknowledges nothing any more")
+        .expects("Each retransmission waits about twice as long as the one before."),
+    Case::new("patient-timer", patient_timer, "RFC 6298, 2.4; RFC 9293, 3.8.6.3")
+        .about("An ACK takes 150 ms, after others that came at once")
+        .expects("A receiver may delay an ACK: nothing is sent again before it."),
+    Case::new("duplicate-acks-sent", duplicate_acks_sent, "RFC 5681, 4.2")
+        .about("A segment to the stack is lost, and three come after it")
+        .expects("A duplicate ACK for each, at once. The missing one is acknowledged with all after it."),
+    Case::new("lost-towards-the-stack", lost_towards_the_stack, "RFC 9293, 3.4")
+        .about("Segments to the stack are lost, one, two in a row, and the last")
+        .expects("The server reads all bytes once and in order when they have come again."),
+    Case::new("recovery-time", recovery_time, "RFC 5681, 3.2; RFC 6298, 2.4")
+        .about("One segment in the middle of 400 KB is lost")
+        .expects("The missing bytes arrive within a second of the loss."),
 ];
 
 /// Sends `len` bytes from the server over a link that loses the segments for which `lost` is true. Returns the longest

@@ -8,46 +8,30 @@ use platform::packet::flags::{FIN, RST};
 use crate::{Case, Client, LATE, Lab, Offer, SOON, Served, Setup, Step, Then, check, patient, pattern, same};
 
 pub(super) const CASES: &[Case] = &[
-    Case::new("thousand-connections", thousand_connections).about(
-        "1,000 connections are open at once, and each carries 1,000 bytes each way",
-        "RFC 9293, 3.10.7.4",
-        "All open, and all bytes arrive.",
-    ),
-    Case::new("syns-at-once", syns_at_once).about(
-        "1,024 SYNs at once, as many as the backlog, with the default window",
-        "RFC 9293, 3.5; the promise of StackConfig::backlog",
-        "Each is answered with SYN+ACK, and all connections are accepted.",
-    ),
-    Case::new("slow-reader", slow_reader).about(
-        "One server reads nothing, and ten others exchange data",
-        "RFC 9293, 3.8.6",
-        "The full connection delays no other. Its data is read later.",
-    ),
-    Case::new("slow-client", slow_client).about(
-        "One client takes nothing, and ten others receive 100 KB each",
-        "RFC 9293, 3.8.6",
-        "The client that waits delays no other, and gets its data later.",
-    ),
-    Case::new("many-resets", many_resets).about(
-        "The server resets 100 connections at once",
-        "RFC 9293, 3.10.5",
-        "A RST on each.",
-    ),
-    Case::new("many-drops-with-unread-data", many_drops).about(
-        "The server drops 100 streams with unread data at once",
-        "RFC 9293, 3.6.1; RFC 2525, 2.17",
-        "A RST on each.",
-    ),
-    Case::new("many-in-time-wait", many_in_time_wait).about(
-        "500 connections one after another, each closed by the stack first",
-        "RFC 9293, 3.6.1",
-        "All open and close; those in TIME-WAIT do not stop new ones.",
-    ),
-    Case::new("one-resets-among-many", one_resets).about(
-        "Every second of 20 connections is reset by its client",
-        "RFC 9293, 3.10.7.4",
-        "The others go on.",
-    ),
+    Case::new("thousand-connections", thousand_connections, "RFC 9293, 3.10.7.4")
+        .about("1,000 connections are open at once, and each carries 1,000 bytes each way")
+        .expects("All open, and all bytes arrive."),
+    Case::new("syns-at-once", syns_at_once, "RFC 9293, 3.5; the promise of StackConfig::backlog")
+        .about("1,024 SYNs at once, as many as the backlog, with the default window")
+        .expects("Each is answered with SYN+ACK, and all connections are accepted."),
+    Case::new("slow-reader", slow_reader, "RFC 9293, 3.8.6")
+        .about("One server reads nothing, and ten others exchange data")
+        .expects("The full connection delays no other. Its data is read later."),
+    Case::new("slow-client", slow_client, "RFC 9293, 3.8.6")
+        .about("One client takes nothing, and ten others receive 100 KB each")
+        .expects("The client that waits delays no other, and gets its data later."),
+    Case::new("many-resets", many_resets, "RFC 9293, 3.10.5")
+        .about("The server resets 100 connections at once")
+        .expects("A RST on each."),
+    Case::new("many-drops-with-unread-data", many_drops, "RFC 9293, 3.6.1; RFC 2525, 2.17")
+        .about("The server drops 100 streams with unread data at once")
+        .expects("A RST on each."),
+    Case::new("many-in-time-wait", many_in_time_wait, "RFC 9293, 3.6.1")
+        .about("500 connections one after another, each closed by the stack first")
+        .expects("All open and close; those in TIME-WAIT do not stop new ones."),
+    Case::new("one-resets-among-many", one_resets, "RFC 9293, 3.10.7.4")
+        .about("Every second of 20 connections is reset by its client")
+        .expects("The others go on."),
 ];
 
 /// Opens `count` connections at once: sends all SYNs first, then takes each SYN+ACK and sends the ACK.

@@ -18,92 +18,69 @@ use crate::{
 };
 
 pub(super) const CASES: &[Case] = &[
-    Case::new("timestamps-not-offered", timestamps_not_offered).about(
-        "The SYN has no timestamp",
-        "RFC 7323, 3.2",
-        "The SYN+ACK and all later segments have none.",
-    ),
-    Case::new("timestamps-in-every-segment", timestamps_in_every_segment).about(
-        "A connection with timestamps carries data both ways and ends",
-        "RFC 7323, 3.2",
-        "Every segment has a timestamp, and none is before the last one.",
-    ),
-    Case::new("timestamps-echoed", timestamps_echoed).about(
-        "Two segments with different timestamps arrive together",
-        "RFC 7323, 4.3",
-        "An ACK has the timestamp of the first segment that it acknowledges.",
-    ),
-    Case::new("timestamps-echoed-at-a-hole", timestamps_echoed_at_a_hole).about(
-        "A segment arrives out of order, and later the one before it",
-        "RFC 7323, 4.3",
-        "The first ACK has the timestamp of the last segment in order, the second one of the segment that fills the hole.",
-    ),
-    Case::new("paws", paws).about(
-        "A data segment within the window has a timestamp from before the last one",
-        "RFC 7323, 5.3, R1",
-        "It is dropped and answered with an ACK. The right one is delivered.",
-    ),
-    Case::new("paws-rst", paws_rst).about(
-        "A RST with the right number has an old timestamp",
-        "RFC 7323, 5.2 and 5.3",
-        "A RST is never dropped for its timestamp: reads fail with \"connection reset\".",
-    ),
-    Case::new("timestamp-missing", timestamp_missing).about(
-        "A segment has no timestamp although the connection has them, and comes again with one",
-        "RFC 7323, 3.2",
-        "It is dropped or taken, but the connection is not aborted. The server reads the data once.",
-    ),
-    Case::new("timestamps-wrap", timestamps_wrap).about(
-        "The client's timestamps pass 2³²",
-        "RFC 7323, 5.3",
-        "All segments are delivered.",
-    ),
-    Case::new("tsecr-nonsense", tsecr_nonsense).about(
-        "The client's ACKs echo timestamps that the stack never sent; the last segment is lost",
-        "RFC 7323, 3.2 and 4.1",
-        "The timeout does not grow without bound: the segment comes again within 4 seconds.",
-    ),
-    Case::new("mss-less-timestamps", mss_less_timestamps).about(
-        "The client takes segments of 1,000 bytes, and the connection has timestamps",
-        "RFC 6691, 2; RFC 9293, 3.7.1, MUST-16",
-        "Options count: no segment has more than 988 bytes.",
-    ),
-    Case::new("mss-less-sack", mss_less_sack).about(
-        "The client takes segments of 1,000 bytes, and the stack has a hole to report by SACK while it sends",
-        "RFC 6691, 2; RFC 9293, 3.7.1, MUST-16",
-        "No packet has more than 1,040 bytes.",
-    ),
-    Case::new("scale-in-data", scale_in_data).about(
-        "A segment without SYN has a window scale option",
-        "RFC 7323, 2.2",
-        "It is ignored: the client's window is taken as it is.",
-    ),
-    Case::new("options-after-the-end", options_after_the_end).about(
-        "The SYN has an MSS of 300, the end of the options, and then an MSS of 1460",
-        "RFC 9293, 3.1",
-        "The second one is padding: no segment has more than 300 bytes.",
-    ),
-    Case::new("syn-ack-window", syn_ack_window).about(
-        "The stack scales its windows, and the client fills the window of the SYN+ACK at once",
-        "RFC 7323, 2.2",
-        "The window of a SYN+ACK is never scaled: it has room for a segment, all that fits is taken, and the next \
-         window does not take it back.",
-    ),
-    Case::new("handshake-ack-scaled", handshake_ack_scaled).about(
-        "The client's SYN has a window of 20,000 and a shift count of 7; the ACK of the handshake has a window of 40",
-        "RFC 7323, 2.2 and 2.3",
-        "The window is 5,120 bytes: the stack sends more than 40 bytes and at most 5,120.",
-    ),
-    Case::new("syn-again-without-options", syn_again_without_options).about(
-        "The client's first SYN has options, and the second one has none",
-        "RFC 9293, 3.7.1; RFC 7323, 2.2",
-        "One connection. Its windows are scaled if the last SYN+ACK says so, and only then. It carries bytes both ways.",
-    ),
-    Case::new("syn-ack-again-options", syn_ack_again_options).about(
-        "The client's SYN comes twice",
-        "RFC 9293, 3.7.1; RFC 7323, 2.2",
-        "Both SYN+ACKs have the same MSS, the same shift count, and the same permission of SACK.",
-    ),
+    Case::new("timestamps-not-offered", timestamps_not_offered, "RFC 7323, 3.2")
+        .about("The SYN has no timestamp")
+        .expects("The SYN+ACK and all later segments have none."),
+    Case::new("timestamps-in-every-segment", timestamps_in_every_segment, "RFC 7323, 3.2")
+        .about("A connection with timestamps carries data both ways and ends")
+        .expects("Every segment has a timestamp, and none is before the last one."),
+    Case::new("timestamps-echoed", timestamps_echoed, "RFC 7323, 4.3")
+        .about("Two segments with different timestamps arrive together")
+        .expects("An ACK has the timestamp of the first segment that it acknowledges."),
+    Case::new("timestamps-echoed-at-a-hole", timestamps_echoed_at_a_hole, "RFC 7323, 4.3")
+        .about("A segment arrives out of order, and later the one before it")
+        .expects(
+            "The first ACK has the timestamp of the last segment in order, the second one of the segment that fills \
+             the hole.",
+        ),
+    Case::new("paws", paws, "RFC 7323, 5.3, R1")
+        .about("A data segment within the window has a timestamp from before the last one")
+        .expects("It is dropped and answered with an ACK. The right one is delivered."),
+    Case::new("paws-rst", paws_rst, "RFC 7323, 5.2 and 5.3")
+        .about("A RST with the right number has an old timestamp")
+        .expects("A RST is never dropped for its timestamp: reads fail with \"connection reset\"."),
+    Case::new("timestamp-missing", timestamp_missing, "RFC 7323, 3.2")
+        .about("A segment has no timestamp although the connection has them, and comes again with one")
+        .expects("It is dropped or taken, but the connection is not aborted. The server reads the data once."),
+    Case::new("timestamps-wrap", timestamps_wrap, "RFC 7323, 5.3")
+        .about("The client's timestamps pass 2³²")
+        .expects("All segments are delivered."),
+    Case::new("tsecr-nonsense", tsecr_nonsense, "RFC 7323, 3.2 and 4.1")
+        .about("The client's ACKs echo timestamps that the stack never sent; the last segment is lost")
+        .expects("The timeout does not grow without bound: the segment comes again within 4 seconds."),
+    Case::new("mss-less-timestamps", mss_less_timestamps, "RFC 6691, 2; RFC 9293, 3.7.1, MUST-16")
+        .about("The client takes segments of 1,000 bytes, and the connection has timestamps")
+        .expects("Options count: no segment has more than 988 bytes."),
+    Case::new("mss-less-sack", mss_less_sack, "RFC 6691, 2; RFC 9293, 3.7.1, MUST-16")
+        .about("The client takes segments of 1,000 bytes, and the stack has a hole to report by SACK while it sends")
+        .expects("No packet has more than 1,040 bytes."),
+    Case::new("scale-in-data", scale_in_data, "RFC 7323, 2.2")
+        .about("A segment without SYN has a window scale option")
+        .expects("It is ignored: the client's window is taken as it is."),
+    Case::new("options-after-the-end", options_after_the_end, "RFC 9293, 3.1")
+        .about("The SYN has an MSS of 300, the end of the options, and then an MSS of 1460")
+        .expects("The second one is padding: no segment has more than 300 bytes."),
+    Case::new("syn-ack-window", syn_ack_window, "RFC 7323, 2.2")
+        .about("The stack scales its windows, and the client fills the window of the SYN+ACK at once")
+        .expects(
+            "The window of a SYN+ACK is never scaled: it has room for a segment, all that fits is taken, and the next \
+             window does not take it back.",
+        ),
+    Case::new("handshake-ack-scaled", handshake_ack_scaled, "RFC 7323, 2.2 and 2.3")
+        .about(
+            "The client's SYN has a window of 20,000 and a shift count of 7; the ACK of the handshake has a window of \
+             40",
+        )
+        .expects("The window is 5,120 bytes: the stack sends more than 40 bytes and at most 5,120."),
+    Case::new("syn-again-without-options", syn_again_without_options, "RFC 9293, 3.7.1; RFC 7323, 2.2")
+        .about("The client's first SYN has options, and the second one has none")
+        .expects(
+            "One connection. Its windows are scaled if the last SYN+ACK says so, and only then. It carries bytes both \
+             ways.",
+        ),
+    Case::new("syn-ack-again-options", syn_ack_again_options, "RFC 9293, 3.7.1; RFC 7323, 2.2")
+        .about("The client's SYN comes twice")
+        .expects("Both SYN+ACKs have the same MSS, the same shift count, and the same permission of SACK."),
 ];
 
 fn mss_less_sack(setup: &Setup) -> Step {

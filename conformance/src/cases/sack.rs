@@ -13,36 +13,29 @@ use crate::wire::Segment;
 use crate::{Case, Client, LATE, Lab, Offer, SOON, Served, Setup, Step, applies, check, patient, pattern, same};
 
 pub(super) const CASES: &[Case] = &[
-    Case::new("sack-not-offered", sack_not_offered).about(
-        "A segment is lost on a connection whose SYN did not permit SACK",
-        "RFC 2018, 4",
-        "No ACK has SACK blocks.",
-    ),
-    Case::new("sack-blocks", sack_blocks).about(
-        "One segment arrives out of order, and then the one before it",
-        "RFC 2018, 3 and 4",
-        "The ACK reports exactly the first one. When the hole is filled, the ACK covers all and reports nothing.",
-    ),
-    Case::new("sack-latest-first", sack_latest_first).about(
-        "Segments arrive with two holes between them; then one of the holes is filled",
-        "RFC 2018, 4",
-        "The first block is always the one with the segment that has just come, and the others follow it.",
-    ),
-    Case::new("sack-duplicate", sack_duplicate).about(
-        "A segment comes again after it has been acknowledged",
-        "RFC 2883, 4.1",
-        "If the ACK has SACK blocks, the first one is this segment. The RFC is optional: an ACK without is right, too.",
-    ),
-    Case::new("sack-with-timestamps", sack_with_timestamps).about(
-        "Five holes on a connection with timestamps",
-        "RFC 2018, 3; RFC 7323, 3.2",
-        "Every ACK has a timestamp and up to three blocks, the latest first.",
-    ),
-    Case::new("sack-holes-resent", sack_holes_resent).about(
-        "Two segments of a flight are lost, and the client reports all others by SACK",
-        "RFC 6675, 5; RFC 2018, 5",
-        "Both come again without a timeout. At most two of the others come again, as probes.",
-    ),
+    Case::new("sack-not-offered", sack_not_offered, "RFC 2018, 4")
+        .about("A segment is lost on a connection whose SYN did not permit SACK")
+        .expects("No ACK has SACK blocks."),
+    Case::new("sack-blocks", sack_blocks, "RFC 2018, 3 and 4")
+        .about("One segment arrives out of order, and then the one before it")
+        .expects(
+            "The ACK reports exactly the first one. When the hole is filled, the ACK covers all and reports nothing.",
+        ),
+    Case::new("sack-latest-first", sack_latest_first, "RFC 2018, 4")
+        .about("Segments arrive with two holes between them; then one of the holes is filled")
+        .expects("The first block is always the one with the segment that has just come, and the others follow it."),
+    Case::new("sack-duplicate", sack_duplicate, "RFC 2883, 4.1")
+        .about("A segment comes again after it has been acknowledged")
+        .expects(
+            "If the ACK has SACK blocks, the first one is this segment. The RFC is optional: an ACK without is right, \
+             too.",
+        ),
+    Case::new("sack-with-timestamps", sack_with_timestamps, "RFC 2018, 3; RFC 7323, 3.2")
+        .about("Five holes on a connection with timestamps")
+        .expects("Every ACK has a timestamp and up to three blocks, the latest first."),
+    Case::new("sack-holes-resent", sack_holes_resent, "RFC 6675, 5; RFC 2018, 5")
+        .about("Two segments of a flight are lost, and the client reports all others by SACK")
+        .expects("Both come again without a timeout. At most two of the others come again, as probes."),
 ];
 
 /// Connects with SACK, or ends the case if the stack does not permit it. `stamps` offers timestamps, too.

@@ -25,206 +25,133 @@ use crate::lab::{deliver, exchange};
 use crate::{Case, Client, LATE, Offer, Out, SOON, Setup, Step, check, pattern, same};
 
 pub(super) const CASES: &[Case] = &[
-    Case::new("reordered", reordered).about(
-        "Segments arrive in the reverse order",
-        "RFC 9293, 3.10.7.4",
-        "The server reads all bytes in order, at the latest when they are sent again.",
-    ),
-    Case::new("duplicated", duplicated).about(
-        "Every segment arrives twice",
-        "RFC 9293, 3.10.7.4",
-        "The server reads each byte once.",
-    ),
-    Case::new("overlap", overlap).about(
-        "Each segment repeats half of the one before it",
-        "RFC 9293, 3.10.7.4",
-        "The server reads each byte once.",
-    ),
-    Case::new("overlap-out-of-order", overlap_out_of_order).about(
-        "Overlapping segments arrive out of order",
-        "RFC 9293, 3.10.7.4",
-        "The server reads each byte once, at the latest when all is sent again.",
-    ),
-    Case::new("super-packet", super_packet)
-        .about(
-            "The client's segments arrive joined into a super-packet",
-            "RFC 9293, 3.10.7.4; virtio 1.2, 5.1.6",
-            "The server reads all bytes.",
-        )
+    Case::new("reordered", reordered, "RFC 9293, 3.10.7.4")
+        .about("Segments arrive in the reverse order")
+        .expects("The server reads all bytes in order, at the latest when they are sent again."),
+    Case::new("duplicated", duplicated, "RFC 9293, 3.10.7.4")
+        .about("Every segment arrives twice")
+        .expects("The server reads each byte once."),
+    Case::new("overlap", overlap, "RFC 9293, 3.10.7.4")
+        .about("Each segment repeats half of the one before it")
+        .expects("The server reads each byte once."),
+    Case::new("overlap-out-of-order", overlap_out_of_order, "RFC 9293, 3.10.7.4")
+        .about("Overlapping segments arrive out of order")
+        .expects("The server reads each byte once, at the latest when all is sent again."),
+    Case::new("super-packet", super_packet, "RFC 9293, 3.10.7.4; virtio 1.2, 5.1.6")
+        .about("The client's segments arrive joined into a super-packet")
+        .expects("The server reads all bytes.")
         .offloading(),
-    Case::new("super-packets-sent", super_packets_sent)
-        .about(
-            "The server writes 1 MB to a link that cuts super-packets",
-            "virtio 1.2, 5.1.6",
-            "The stack sends super-packets, and all data arrives.",
-        )
+    Case::new("super-packets-sent", super_packets_sent, "virtio 1.2, 5.1.6")
+        .about("The server writes 1 MB to a link that cuts super-packets")
+        .expects("The stack sends super-packets, and all data arrives.")
         .offloading(),
-    Case::new("wrong-tcp-checksum", wrong_tcp_checksum)
-        .about(
-            "A segment with a wrong checksum",
-            "RFC 9293, 3.1",
-            "It is dropped without an answer. The right one is delivered.",
-        )
+    Case::new("wrong-tcp-checksum", wrong_tcp_checksum, "RFC 9293, 3.1")
+        .about("A segment with a wrong checksum")
+        .expects("It is dropped without an answer. The right one is delivered.")
         .plain(),
-    Case::new("wrong-ip-checksum", wrong_ip_checksum)
-        .about(
-            "A segment with a wrong checksum of the IPv4 header",
-            "RFC 1122, 3.2.1.2",
-            "It is dropped without an answer. The right one is delivered.",
-        )
+    Case::new("wrong-ip-checksum", wrong_ip_checksum, "RFC 1122, 3.2.1.2")
+        .about("A segment with a wrong checksum of the IPv4 header")
+        .expects("It is dropped without an answer. The right one is delivered.")
         .plain(),
-    Case::new("number-wraps", number_wraps).about(
-        "The client's sequence numbers pass 2³²",
-        "RFC 9293, 3.4",
-        "The server reads 30 KB around the end of the numbers.",
-    ),
-    Case::new("number-wraps-at-the-syn", number_wraps_at_the_syn).about(
-        "The SYN has the last sequence number that there is",
-        "RFC 9293, 3.4",
-        "The SYN+ACK acknowledges 0, and the connection carries bytes.",
-    ),
-    Case::new("mss-announced", mss_announced).about(
-        "The MSS of the stack's SYN+ACK",
-        "RFC 9293, 3.7.1",
-        "The MTU without an IPv4 and a TCP header: 1460 of 1500.",
-    ),
-    Case::new("mss-announced-ipv6", mss_announced)
-        .about("The same over IPv6", "RFC 8200, 8.3", "The MTU without an IPv6 and a TCP header: 1440 of 1500.")
+    Case::new("number-wraps", number_wraps, "RFC 9293, 3.4")
+        .about("The client's sequence numbers pass 2³²")
+        .expects("The server reads 30 KB around the end of the numbers."),
+    Case::new("number-wraps-at-the-syn", number_wraps_at_the_syn, "RFC 9293, 3.4")
+        .about("The SYN has the last sequence number that there is")
+        .expects("The SYN+ACK acknowledges 0, and the connection carries bytes."),
+    Case::new("mss-announced", mss_announced, "RFC 9293, 3.7.1")
+        .about("The MSS of the stack's SYN+ACK")
+        .expects("The MTU without an IPv4 and a TCP header: 1460 of 1500."),
+    Case::new("mss-announced-ipv6", mss_announced, "RFC 8200, 8.3")
+        .about("The same over IPv6")
+        .expects("The MTU without an IPv6 and a TCP header: 1440 of 1500.")
         .ipv6(),
-    Case::new("mss-small", mss_small).about(
-        "The client takes segments of 300 bytes",
-        "RFC 9293, 3.7.1",
-        "No segment has more.",
-    ),
-    Case::new("mss-missing", mss_missing).about(
-        "The SYN has no MSS option",
-        "RFC 9293, 3.7.1",
-        "No segment has more than 536 bytes.",
-    ),
-    Case::new("mss-missing-ipv6", mss_missing)
-        .about("The same over IPv6", "RFC 9293, 3.7.1", "No segment has more than 1220 bytes.")
+    Case::new("mss-small", mss_small, "RFC 9293, 3.7.1")
+        .about("The client takes segments of 300 bytes")
+        .expects("No segment has more."),
+    Case::new("mss-missing", mss_missing, "RFC 9293, 3.7.1")
+        .about("The SYN has no MSS option")
+        .expects("No segment has more than 536 bytes."),
+    Case::new("mss-missing-ipv6", mss_missing, "RFC 9293, 3.7.1")
+        .about("The same over IPv6")
+        .expects("No segment has more than 1220 bytes.")
         .ipv6(),
-    Case::new("mss-large", mss_large).about(
-        "The client takes segments of 7,500 bytes more than the MTU",
-        "RFC 9293, 3.7.1; RFC 1122, 4.2.2.6",
-        "No packet is longer than the MTU.",
-    ),
-    Case::new("mss-zero", mss_zero).about(
-        "The SYN has an MSS of 0",
-        "RFC 9293, 3.7.1",
-        "The stack does not crash or hang: other connections work.",
-    ),
-    Case::new("options-unknown", options_unknown).about(
-        "Unknown options in the SYN and in a data segment",
-        "RFC 9293, 3.1, MUST-6",
-        "They are skipped by their length fields, and the known ones are used.",
-    ),
-    Case::new("options-malformed", options_malformed).about(
-        "Options with a length of 0, 1, and beyond the header",
-        "RFC 9293, 3.1, MUST-7",
-        "The stack does not crash or hang: other connections work.",
-    ),
-    Case::new("header-length-wrong", header_length_wrong).about(
-        "TCP headers whose length is too small, or more than the packet has",
-        "RFC 9293, 3.1",
-        "They are dropped, and other segments are delivered.",
-    ),
-    Case::new("keep-alive", keep_alive).about(
-        "Keep-alive probes, without data and with one old byte",
-        "RFC 9293, 3.8.4",
-        "Each is answered with an ACK, and the server reads nothing.",
-    ),
-    Case::new("old-segment", old_segment).about(
-        "A segment comes again, as if its ACK was lost",
-        "RFC 9293, 3.10.7.4",
-        "It is answered with an ACK of what is expected, and the server reads nothing of it.",
-    ),
-    Case::new("no-ack-flag", no_ack_flag).about(
-        "A data segment without the ACK flag",
-        "RFC 9293, 3.10.7.4",
-        "It is dropped.",
-    ),
-    Case::new("urgent", urgent).about(
-        "A segment with urgent data",
-        "RFC 9293, 3.8.5",
-        "The bytes are part of the stream.",
-    ),
-    Case::new("blind-rst", blind_rst).about(
-        "A RST within the window whose number is not the expected one",
-        "RFC 5961, 3.2; RFC 9293, 3.10.7.4",
-        "A challenge ACK. The connection stays open.",
-    ),
-    Case::new("rst-outside-window", rst_outside_window).about(
-        "A RST outside the window",
-        "RFC 9293, 3.10.7.4",
-        "It is dropped. The connection stays open.",
-    ),
-    Case::new("blind-syn", blind_syn).about(
-        "A SYN within the window of an open connection",
-        "RFC 5961, 4.2; RFC 9293, 3.10.7.4",
-        "A challenge ACK. The connection stays open.",
-    ),
-    Case::new("blind-syn-ack", blind_syn_ack).about(
-        "A SYN+ACK within the window of an open connection",
-        "RFC 5961, 4.2; RFC 9293, 3.10.7.4",
-        "A challenge ACK. The connection stays open.",
-    ),
-    Case::new("blind-fin", blind_fin).about(
-        "A FIN with the expected number that acknowledges what was never sent",
-        "RFC 9293, 3.10.7.4; RFC 5961, 5.2",
-        "It is dropped and answered with an ACK. The stream does not end.",
-    ),
-    Case::new("ack-of-the-future", ack_of_the_future).about(
-        "A data segment that acknowledges what was never sent",
-        "RFC 9293, 3.10.7.4; RFC 5961, 5.2",
-        "It is dropped and answered with an ACK.",
-    ),
-    Case::new("icmp-unreachable", icmp_unreachable).about(
-        "ICMP \"host unreachable\" for a connection",
-        "RFC 9293, 3.9.2.2; RFC 5461",
-        "A soft error: the connection stays open.",
-    ),
-    Case::new("icmp-too-big", icmp_too_big).about(
-        "ICMP \"fragmentation needed\" with an MTU of 600",
-        "RFC 1191, 3 and 6; RFC 9293, 3.7.2",
-        "The data comes again in smaller packets, or in packets that routers may fragment.",
-    ),
-    Case::new("icmp-too-big-ipv6", icmp_too_big)
-        .about(
-            "ICMPv6 \"packet too big\" with an MTU of 1280",
-            "RFC 8201, 4; RFC 9293, 3.7.2",
-            "The data comes again in packets of at most 1280 bytes.",
-        )
+    Case::new("mss-large", mss_large, "RFC 9293, 3.7.1; RFC 1122, 4.2.2.6")
+        .about("The client takes segments of 7,500 bytes more than the MTU")
+        .expects("No packet is longer than the MTU."),
+    Case::new("mss-zero", mss_zero, "RFC 9293, 3.7.1")
+        .about("The SYN has an MSS of 0")
+        .expects("The stack does not crash or hang: other connections work."),
+    Case::new("options-unknown", options_unknown, "RFC 9293, 3.1, MUST-6")
+        .about("Unknown options in the SYN and in a data segment")
+        .expects("They are skipped by their length fields, and the known ones are used."),
+    Case::new("options-malformed", options_malformed, "RFC 9293, 3.1, MUST-7")
+        .about("Options with a length of 0, 1, and beyond the header")
+        .expects("The stack does not crash or hang: other connections work."),
+    Case::new("header-length-wrong", header_length_wrong, "RFC 9293, 3.1")
+        .about("TCP headers whose length is too small, or more than the packet has")
+        .expects("They are dropped, and other segments are delivered."),
+    Case::new("keep-alive", keep_alive, "RFC 9293, 3.8.4")
+        .about("Keep-alive probes, without data and with one old byte")
+        .expects("Each is answered with an ACK, and the server reads nothing."),
+    Case::new("old-segment", old_segment, "RFC 9293, 3.10.7.4")
+        .about("A segment comes again, as if its ACK was lost")
+        .expects("It is answered with an ACK of what is expected, and the server reads nothing of it."),
+    Case::new("no-ack-flag", no_ack_flag, "RFC 9293, 3.10.7.4")
+        .about("A data segment without the ACK flag")
+        .expects("It is dropped."),
+    Case::new("urgent", urgent, "RFC 9293, 3.8.5")
+        .about("A segment with urgent data")
+        .expects("The bytes are part of the stream."),
+    Case::new("blind-rst", blind_rst, "RFC 5961, 3.2; RFC 9293, 3.10.7.4")
+        .about("A RST within the window whose number is not the expected one")
+        .expects("A challenge ACK. The connection stays open."),
+    Case::new("rst-outside-window", rst_outside_window, "RFC 9293, 3.10.7.4")
+        .about("A RST outside the window")
+        .expects("It is dropped. The connection stays open."),
+    Case::new("blind-syn", blind_syn, "RFC 5961, 4.2; RFC 9293, 3.10.7.4")
+        .about("A SYN within the window of an open connection")
+        .expects("A challenge ACK. The connection stays open."),
+    Case::new("blind-syn-ack", blind_syn_ack, "RFC 5961, 4.2; RFC 9293, 3.10.7.4")
+        .about("A SYN+ACK within the window of an open connection")
+        .expects("A challenge ACK. The connection stays open."),
+    Case::new("blind-fin", blind_fin, "RFC 9293, 3.10.7.4; RFC 5961, 5.2")
+        .about("A FIN with the expected number that acknowledges what was never sent")
+        .expects("It is dropped and answered with an ACK. The stream does not end."),
+    Case::new("ack-of-the-future", ack_of_the_future, "RFC 9293, 3.10.7.4; RFC 5961, 5.2")
+        .about("A data segment that acknowledges what was never sent")
+        .expects("It is dropped and answered with an ACK."),
+    Case::new("icmp-unreachable", icmp_unreachable, "RFC 9293, 3.9.2.2; RFC 5461")
+        .about("ICMP \"host unreachable\" for a connection")
+        .expects("A soft error: the connection stays open."),
+    Case::new("icmp-too-big", icmp_too_big, "RFC 1191, 3 and 6; RFC 9293, 3.7.2")
+        .about("ICMP \"fragmentation needed\" with an MTU of 600")
+        .expects("The data comes again in smaller packets, or in packets that routers may fragment."),
+    Case::new("icmp-too-big-ipv6", icmp_too_big, "RFC 8201, 4; RFC 9293, 3.7.2")
+        .about("ICMPv6 \"packet too big\" with an MTU of 1280")
+        .expects("The data comes again in packets of at most 1280 bytes.")
         .ipv6(),
-    Case::new("ipv4-options", ipv4_options).about(
-        "IPv4 headers with options",
-        "RFC 1122, 3.2.1.8",
-        "The options are ignored; the connection opens and carries bytes.",
-    ),
-    Case::new("ipv4-fragments", ipv4_fragments).about(
-        "A segment arrives in three IPv4 fragments",
-        "RFC 1122, 3.3.2",
-        "It is put together and delivered.",
-    ),
-    Case::new("ipv6-fragments", ipv6_fragments)
-        .about("A segment arrives in three IPv6 fragments", "RFC 8200, 4.5", "It is put together and delivered.")
+    Case::new("ipv4-options", ipv4_options, "RFC 1122, 3.2.1.8")
+        .about("IPv4 headers with options")
+        .expects("The options are ignored; the connection opens and carries bytes."),
+    Case::new("ipv4-fragments", ipv4_fragments, "RFC 1122, 3.3.2")
+        .about("A segment arrives in three IPv4 fragments")
+        .expects("It is put together and delivered."),
+    Case::new("ipv6-fragments", ipv6_fragments, "RFC 8200, 4.5")
+        .about("A segment arrives in three IPv6 fragments")
+        .expects("It is put together and delivered.")
         .ipv6(),
-    Case::new("ipv6-atomic-fragments", ipv6_atomic_fragments)
-        .about(
-            "Every segment has a fragment header, but is not fragmented",
-            "RFC 6946, 4",
-            "Each is taken as if it had no such header.",
-        )
+    Case::new("ipv6-atomic-fragments", ipv6_atomic_fragments, "RFC 6946, 4")
+        .about("Every segment has a fragment header, but is not fragmented")
+        .expects("Each is taken as if it had no such header.")
         .ipv6(),
-    Case::new("ipv6-hop-by-hop", ipv6_hop_by_hop)
-        .about("Every segment is behind hop-by-hop options", "RFC 8200, 4.3", "The connection opens and carries bytes.")
+    Case::new("ipv6-hop-by-hop", ipv6_hop_by_hop, "RFC 8200, 4.3")
+        .about("Every segment is behind hop-by-hop options")
+        .expects("The connection opens and carries bytes.")
         .ipv6(),
-    Case::new("ipv6-destination-options", ipv6_destination_options)
-        .about(
-            "Every segment is behind destination options",
-            "RFC 8200, 4.6",
-            "The connection opens and carries bytes.",
-        )
+    Case::new("ipv6-destination-options", ipv6_destination_options, "RFC 8200, 4.6")
+        .about("Every segment is behind destination options")
+        .expects("The connection opens and carries bytes.")
         .ipv6(),
 ];
 

@@ -17,92 +17,68 @@ use crate::{
 };
 
 pub(super) const CASES: &[Case] = &[
-    Case::new("scale-offered", scale_offered).about(
-        "The client offers a window scale",
-        "RFC 7323, 2.2",
-        "The SYN+ACK has the option too, and later windows are more than 64 KiB.",
-    ),
-    Case::new("scale-not-offered", scale_not_offered).about(
-        "The client offers no window scale",
-        "RFC 7323, 2.2",
-        "The SYN+ACK has none, and the stack takes the client's windows as they are.",
-    ),
-    Case::new("scale-applied", scale_applied).about(
-        "The client's window is 100, and its shift count is 7",
-        "RFC 7323, 2.3",
-        "The stack sends 12,800 bytes and no more.",
-    ),
-    Case::new("scale-too-large", scale_too_large).about(
-        "The client offers a shift count of 15; its window is 1",
-        "RFC 7323, 2.3",
-        "The stack uses 14: it sends 16,384 bytes and no more.",
-    ),
-    Case::new("window-closes", window_closes).about(
-        "The server does not read, and the client fills the window",
-        "RFC 9293, 3.8.6",
-        "The window closes and never moves to the left. All that fits is acknowledged, and the server reads it later.",
-    ),
-    Case::new("window-edge-stays", window_edge_stays).about(
-        "The client fills a scaled window with segments of 1,401 bytes, and nobody reads; then it resets the connection",
-        "RFC 9293, 3.8.6, SHLD-14; RFC 7323, 2.4",
-        "All bytes up to the furthest edge that was ever announced are acknowledged, although windows are rounded. The edge \
-         moves to the left by the rounding at most. A RST at it ends the connection.",
-    ),
-    Case::new("window-reopens", window_reopens).about(
-        "The server reads again after the window has closed",
-        "RFC 9293, 3.8.6; RFC 1122, 4.2.3.3",
-        "The stack sends an update of its own accord.",
-    ),
-    Case::new("probe-answered", probe_answered).about(
-        "The client probes the closed window with one byte",
-        "RFC 9293, 3.8.6.1",
-        "An ACK with the window and the number that is expected.",
-    ),
-    Case::new("window-probed", window_probed).about(
-        "The client closes its window while the server has more to send",
-        "RFC 9293, 3.8.6.1",
-        "The stack probes the window within 4 seconds.",
-    ),
-    Case::new("update-lost", update_lost).about(
-        "The client's window update is lost",
-        "RFC 9293, 3.8.6.1",
-        "The stack's probe is answered with the open window, and all data arrives.",
-    ),
-    Case::new("window-shrinks", window_shrinks).about(
-        "The client moves the right edge of its window to the left",
-        "RFC 9293, 3.8.6",
-        "The stack sends nothing new beyond the new edge, and all data arrives after the window has opened again.",
-    ),
-    Case::new("window-reduced", window_reduced).about(
-        "An ACK with the same numbers has a smaller window, while nothing is in flight",
-        "RFC 9293, 3.10.7.4",
-        "The stack sends no more than the smaller window.",
-    ),
-    Case::new("stale-window", stale_window).about(
-        "An old segment with a closed window comes late",
-        "RFC 9293, 3.10.7.4",
-        "The stack keeps the newer window and goes on sending.",
-    ),
-    Case::new("beyond-the-window", beyond_the_window).about(
-        "The client sends data that begins beyond the window",
-        "RFC 9293, 3.10.7.4",
-        "The data is dropped and answered with an ACK of what is expected.",
-    ),
-    Case::new("silly-window-sender", silly_window_sender).about(
-        "The client opens its window by 10 bytes at a time",
-        "RFC 9293, 3.8.6.2.1",
-        "The stack waits for more room, and does not send a segment for each 10 bytes.",
-    ),
-    Case::new("silly-window-receiver", silly_window_receiver).about(
-        "The server reads one byte at a time from a full buffer",
-        "RFC 9293, 3.8.6.2.2",
-        "The stack does not open its window by less than a segment.",
-    ),
-    Case::new("ack-in-time", ack_in_time).about(
-        "One small segment arrives, and nothing else",
-        "RFC 9293, 3.8.6.3",
-        "It is acknowledged within half a second.",
-    ),
+    Case::new("scale-offered", scale_offered, "RFC 7323, 2.2")
+        .about("The client offers a window scale")
+        .expects("The SYN+ACK has the option too, and later windows are more than 64 KiB."),
+    Case::new("scale-not-offered", scale_not_offered, "RFC 7323, 2.2")
+        .about("The client offers no window scale")
+        .expects("The SYN+ACK has none, and the stack takes the client's windows as they are."),
+    Case::new("scale-applied", scale_applied, "RFC 7323, 2.3")
+        .about("The client's window is 100, and its shift count is 7")
+        .expects("The stack sends 12,800 bytes and no more."),
+    Case::new("scale-too-large", scale_too_large, "RFC 7323, 2.3")
+        .about("The client offers a shift count of 15; its window is 1")
+        .expects("The stack uses 14: it sends 16,384 bytes and no more."),
+    Case::new("window-closes", window_closes, "RFC 9293, 3.8.6")
+        .about("The server does not read, and the client fills the window")
+        .expects(
+            "The window closes and never moves to the left. All that fits is acknowledged, and the server reads it \
+             later.",
+        ),
+    Case::new("window-edge-stays", window_edge_stays, "RFC 9293, 3.8.6, SHLD-14; RFC 7323, 2.4")
+        .about(
+            "The client fills a scaled window with segments of 1,401 bytes, and nobody reads; then it resets the \
+             connection",
+        )
+        .expects(
+            "All bytes up to the furthest edge that was ever announced are acknowledged, although windows are \
+             rounded. The edge moves to the left by the rounding at most. A RST at it ends the connection.",
+        ),
+    Case::new("window-reopens", window_reopens, "RFC 9293, 3.8.6; RFC 1122, 4.2.3.3")
+        .about("The server reads again after the window has closed")
+        .expects("The stack sends an update of its own accord."),
+    Case::new("probe-answered", probe_answered, "RFC 9293, 3.8.6.1")
+        .about("The client probes the closed window with one byte")
+        .expects("An ACK with the window and the number that is expected."),
+    Case::new("window-probed", window_probed, "RFC 9293, 3.8.6.1")
+        .about("The client closes its window while the server has more to send")
+        .expects("The stack probes the window within 4 seconds."),
+    Case::new("update-lost", update_lost, "RFC 9293, 3.8.6.1")
+        .about("The client's window update is lost")
+        .expects("The stack's probe is answered with the open window, and all data arrives."),
+    Case::new("window-shrinks", window_shrinks, "RFC 9293, 3.8.6")
+        .about("The client moves the right edge of its window to the left")
+        .expects(
+            "The stack sends nothing new beyond the new edge, and all data arrives after the window has opened again.",
+        ),
+    Case::new("window-reduced", window_reduced, "RFC 9293, 3.10.7.4")
+        .about("An ACK with the same numbers has a smaller window, while nothing is in flight")
+        .expects("The stack sends no more than the smaller window."),
+    Case::new("stale-window", stale_window, "RFC 9293, 3.10.7.4")
+        .about("An old segment with a closed window comes late")
+        .expects("The stack keeps the newer window and goes on sending."),
+    Case::new("beyond-the-window", beyond_the_window, "RFC 9293, 3.10.7.4")
+        .about("The client sends data that begins beyond the window")
+        .expects("The data is dropped and answered with an ACK of what is expected."),
+    Case::new("silly-window-sender", silly_window_sender, "RFC 9293, 3.8.6.2.1")
+        .about("The client opens its window by 10 bytes at a time")
+        .expects("The stack waits for more room, and does not send a segment for each 10 bytes."),
+    Case::new("silly-window-receiver", silly_window_receiver, "RFC 9293, 3.8.6.2.2")
+        .about("The server reads one byte at a time from a full buffer")
+        .expects("The stack does not open its window by less than a segment."),
+    Case::new("ack-in-time", ack_in_time, "RFC 9293, 3.8.6.3")
+        .about("One small segment arrives, and nothing else")
+        .expects("It is acknowledged within half a second."),
 ];
 
 /// Sends until the window has room for `left` bytes, or up to a limit, while the server does not read. Returns the bytes

@@ -4,32 +4,19 @@ use super::{arrives, client, comes, receives};
 use crate::{Case, Setup, Step, check, packets, pattern};
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("udp-partial-checksum", partial_checksum)
-        .about("Datagrams with a partial checksum, of 0 to 1,472 bytes", "virtio 1.2, 5.1.6.4", "Each is received.")
+    Case::new("udp-partial-checksum", partial_checksum, "virtio 1.2, 5.1.6.4")
+        .about("Datagrams with a partial checksum, of 0 to 1,472 bytes")
+        .expects("Each is received.")
         .offloading(),
-    Case::new("udp-super-packets-received", received)
-        .about(
-            "Five datagrams joined into a super-packet; the last is as long as the others, shorter, or one byte",
-            "virtio 1.2, 5.1.6",
-            "Each datagram is received on its own, whole and in order.",
-        )
-        .offloading(),
-    Case::new("udp-super-packets-received-ipv6", received)
-        .about("The same over IPv6", "virtio 1.2, 5.1.6", "Each datagram is received on its own, whole and in order.")
+    Case::new("udp-super-packets-received", received, "virtio 1.2, 5.1.6")
+        .about("Five datagrams joined into a super-packet; the last is as long as the others, shorter, or one byte")
+        .expects("Each datagram is received on its own, whole and in order.")
         .offloading()
-        .ipv6(),
-    Case::new("udp-batches-sent", sent).about(
-        "The server sends batches of five datagrams; the last is as long as the others, shorter, or one byte",
-        "RFC 768; the promise of Datagrams::try_send_batch",
-        "Each datagram arrives on its own, whole.",
-    ),
-    Case::new("udp-batches-sent-ipv6", sent)
-        .about(
-            "The same over IPv6",
-            "RFC 768; the promise of Datagrams::try_send_batch",
-            "Each datagram arrives on its own, whole.",
-        )
-        .ipv6(),
+        .over_ipv6("udp-super-packets-received-ipv6", "The same over IPv6", "virtio 1.2, 5.1.6"),
+    Case::new("udp-batches-sent", sent, "RFC 768; the promise of Datagrams::try_send_batch")
+        .about("The server sends batches of five datagrams; the last is as long as the others, shorter, or one byte")
+        .expects("Each datagram arrives on its own, whole.")
+        .over_ipv6("udp-batches-sent-ipv6", "The same over IPv6", "RFC 768; the promise of Datagrams::try_send_batch"),
 ];
 
 /// Payload of each datagram of a batch but the last.

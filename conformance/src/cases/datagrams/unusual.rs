@@ -8,52 +8,35 @@ use crate::link::peer_ip;
 use crate::{Case, SOON, Setup, Step, check, packets};
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("udp-sum-of-zero", sum_of_zero)
-        .about(
-            "Datagrams whose checksum is computed as zero, both ways",
-            "RFC 768",
-            "It is sent as all ones. Zero would mean that there is none.",
-        )
+    Case::new("udp-sum-of-zero", sum_of_zero, "RFC 768")
+        .about("Datagrams whose checksum is computed as zero, both ways")
+        .expects("It is sent as all ones. Zero would mean that there is none.")
         .plain(),
-    Case::new("udp-sum-of-zero-ipv6", sum_of_zero)
-        .about("The same over IPv6", "RFC 8200, 8.1", "It is sent as all ones.")
+    Case::new("udp-sum-of-zero-ipv6", sum_of_zero, "RFC 8200, 8.1")
+        .about("The same over IPv6")
+        .expects("It is sent as all ones.")
         .plain()
         .ipv6(),
-    Case::new("udp-port-zero", port_zero).about(
-        "Datagrams from port 0 and to port 0; the server sends to port 0",
-        "RFC 768; RFC 6335, 6",
-        "Nothing is sent to port 0. Later datagrams are received and answered.",
-    ),
-    Case::new("udp-closed-port", closed_port).about(
-        "A datagram to a port that no program has open",
-        "RFC 1122, 4.1.3.1",
-        "ICMP \"port unreachable\" about this datagram, or silence. A connection opens.",
-    ),
-    Case::new("udp-closed-port-ipv6", closed_port)
-        .about(
-            "The same over IPv6",
-            "RFC 4443, 3.1",
-            "ICMPv6 \"port unreachable\" about this datagram, or silence. A connection opens.",
-        )
+    Case::new("udp-port-zero", port_zero, "RFC 768; RFC 6335, 6")
+        .about("Datagrams from port 0 and to port 0; the server sends to port 0")
+        .expects("Nothing is sent to port 0. Later datagrams are received and answered."),
+    Case::new("udp-closed-port", closed_port, "RFC 1122, 4.1.3.1")
+        .about("A datagram to a port that no program has open")
+        .expects("ICMP \"port unreachable\" about this datagram, or silence. A connection opens."),
+    Case::new("udp-closed-port-ipv6", closed_port, "RFC 4443, 3.1")
+        .about("The same over IPv6")
+        .expects("ICMPv6 \"port unreachable\" about this datagram, or silence. A connection opens.")
         .ipv6(),
-    Case::new("udp-unreachable", unreachable).about(
-        "ICMP \"port unreachable\" and \"host unreachable\" about datagrams of the server",
-        "RFC 1122, 4.1.3.3",
-        "The server goes on: its next datagram is sent, and others are received.",
-    ),
-    Case::new("udp-from-itself", from_itself).about(
-        "Ten datagrams from the server's own address and port",
-        "RFC 1122, 3.2.1.3; CERT CA-1996-01",
-        "At most ten are received, and nothing comes for them. Later datagrams are received and answered.",
-    ),
-    Case::new("udp-strange-sources", strange_sources).about(
-        "Datagrams from multicast and broadcast addresses, and from 0.0.0.0",
-        "RFC 1122, 3.2.1.3 and 4.1.3.6",
-        "They are dropped. Later datagrams are received.",
-    ),
-    Case::new("udp-strange-sources-ipv6", strange_sources)
-        .about("Datagrams from multicast addresses", "RFC 4291, 2.7", "They are dropped. Later datagrams are received.")
-        .ipv6(),
+    Case::new("udp-unreachable", unreachable, "RFC 1122, 4.1.3.3")
+        .about("ICMP \"port unreachable\" and \"host unreachable\" about datagrams of the server")
+        .expects("The server goes on: its next datagram is sent, and others are received."),
+    Case::new("udp-from-itself", from_itself, "RFC 1122, 3.2.1.3; CERT CA-1996-01")
+        .about("Ten datagrams from the server's own address and port")
+        .expects("At most ten are received, and nothing comes for them. Later datagrams are received and answered."),
+    Case::new("udp-strange-sources", strange_sources, "RFC 1122, 3.2.1.3 and 4.1.3.6")
+        .about("Datagrams from multicast and broadcast addresses, and from 0.0.0.0")
+        .expects("They are dropped. Later datagrams are received.")
+        .over_ipv6("udp-strange-sources-ipv6", "Datagrams from multicast addresses", "RFC 4291, 2.7"),
 ];
 
 fn sum_of_zero(setup: &Setup) -> Step {

@@ -10,31 +10,28 @@ use crate::lab::WINDOW;
 use crate::{Case, Client, LATE, Lab, Offer, SOON, Served, Setup, Step, Then, check, pattern, same};
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("close-at-window-zero", close_at_window_zero).about(
-        "The server drops its stream while the client's window is closed; the client answers two probes, and then opens it",
-        "RFC 9293, 3.10.4; 3.8.6.1",
-        "No RST. All data arrives, and then the FIN.",
-    ),
-    Case::new("shutdown-at-window-zero", shutdown_at_window_zero).about(
-        "The same with a server that ends only its half",
-        "RFC 9293, 3.10.4; 3.6, case 1",
-        "All data arrives, and then the FIN. The server reads what the client sends after it.",
-    ),
-    Case::new("fin-at-window-zero", fin_at_window_zero).about(
-        "The server's data fills the client's window, and then the server ends its half",
-        "RFC 9293, 3.8.6; 3.10.4",
-        "The FIN arrives, at the latest when the window opens.",
-    ),
-    Case::new("half-close-at-window-zero", half_close_at_window_zero).about(
-        "The client sends its FIN while its window is closed and the server has more to send",
-        "RFC 9293, 3.6, case 2; 3.8.6",
-        "The FIN is acknowledged, and the server reads the end. All data arrives when the window opens.",
-    ),
-    Case::new("peer-vanishes-at-window-zero", peer_vanishes_at_window_zero).about(
-        "The client closes its window and vanishes; the timeout is 1 second",
+    Case::new("close-at-window-zero", close_at_window_zero, "RFC 9293, 3.10.4; 3.8.6.1")
+        .about(
+            "The server drops its stream while the client's window is closed; the client answers two probes, and then \
+             opens it",
+        )
+        .expects("No RST. All data arrives, and then the FIN."),
+    Case::new("shutdown-at-window-zero", shutdown_at_window_zero, "RFC 9293, 3.10.4; 3.6, case 1")
+        .about("The same with a server that ends only its half")
+        .expects("All data arrives, and then the FIN. The server reads what the client sends after it."),
+    Case::new("fin-at-window-zero", fin_at_window_zero, "RFC 9293, 3.8.6; 3.10.4")
+        .about("The server's data fills the client's window, and then the server ends its half")
+        .expects("The FIN arrives, at the latest when the window opens."),
+    Case::new("half-close-at-window-zero", half_close_at_window_zero, "RFC 9293, 3.6, case 2; 3.8.6")
+        .about("The client sends its FIN while its window is closed and the server has more to send")
+        .expects("The FIN is acknowledged, and the server reads the end. All data arrives when the window opens."),
+    Case::new(
+        "peer-vanishes-at-window-zero",
+        peer_vanishes_at_window_zero,
         "RFC 9293, 3.8.3; the promise of StackConfig::user_timeout",
-        "Writes fail with \"timed out\".",
-    ),
+    )
+    .about("The client closes its window and vanishes; the timeout is 1 second")
+    .expects("Writes fail with \"timed out\"."),
 ];
 
 /// Ends the server's side while the client's window is closed, and opens the window after two probes. All data and a FIN

@@ -13,55 +13,35 @@ use crate::{
 };
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("ack-beyond-sent", ack_beyond_sent).about(
-        "ACKs of bytes that were never sent, while a segment is lost",
-        "RFC 9293, 3.10.7.4; RFC 5961, 5.2",
-        "They acknowledge nothing: the missing segment comes again, and all data arrives.",
-    ),
-    Case::new("ack-damaged", ack_damaged)
-        .about(
-            "ACKs of everything with wrong checksums, while a segment is lost",
-            "RFC 9293, 3.1",
-            "They acknowledge nothing: the missing segment comes again, and all data arrives.",
-        )
+    Case::new("ack-beyond-sent", ack_beyond_sent, "RFC 9293, 3.10.7.4; RFC 5961, 5.2")
+        .about("ACKs of bytes that were never sent, while a segment is lost")
+        .expects("They acknowledge nothing: the missing segment comes again, and all data arrives."),
+    Case::new("ack-damaged", ack_damaged, "RFC 9293, 3.1")
+        .about("ACKs of everything with wrong checksums, while a segment is lost")
+        .expects("They acknowledge nothing: the missing segment comes again, and all data arrives.")
         .plain(),
-    Case::new("ack-outside-window", ack_outside_window).about(
-        "ACKs of everything whose own numbers are outside the window, while a segment is lost",
-        "RFC 9293, 3.10.7.4",
-        "They acknowledge nothing: the missing segment comes again, and all data arrives.",
-    ),
-    Case::new("ack-too-old", ack_too_old).about(
-        "A data segment that acknowledges a number far before everything in flight",
-        "RFC 5961, 5.2",
-        "It is dropped and answered with an ACK.",
-    ),
-    Case::new("sack-of-the-future", sack_of_the_future).about(
-        "SACK blocks of bytes that were never sent, before the acknowledged ones, and upside down",
-        "RFC 2018, 4; RFC 9293, 3.10.7.4",
-        "They change nothing: the missing segment comes again, and all data arrives.",
-    ),
-    Case::new("sack-reneged", sack_reneged).about(
-        "The client reports by SACK all segments after the first, and then forgets them",
-        "RFC 2018, 8",
-        "Only the acknowledgement number frees bytes: all of them come again.",
-    ),
-    Case::new("damaged-copies", damaged_copies)
-        .about(
-            "Each ACK is followed by three copies with a flipped bit; every 20th segment is lost",
-            "RFC 9293, 3.1; RFC 5681, 3.2",
-            "No number of a damaged packet is used: all data arrives. No pause is as long as three seconds.",
-        )
+    Case::new("ack-outside-window", ack_outside_window, "RFC 9293, 3.10.7.4")
+        .about("ACKs of everything whose own numbers are outside the window, while a segment is lost")
+        .expects("They acknowledge nothing: the missing segment comes again, and all data arrives."),
+    Case::new("ack-too-old", ack_too_old, "RFC 5961, 5.2")
+        .about("A data segment that acknowledges a number far before everything in flight")
+        .expects("It is dropped and answered with an ACK."),
+    Case::new("sack-of-the-future", sack_of_the_future, "RFC 2018, 4; RFC 9293, 3.10.7.4")
+        .about("SACK blocks of bytes that were never sent, before the acknowledged ones, and upside down")
+        .expects("They change nothing: the missing segment comes again, and all data arrives."),
+    Case::new("sack-reneged", sack_reneged, "RFC 2018, 8")
+        .about("The client reports by SACK all segments after the first, and then forgets them")
+        .expects("Only the acknowledgement number frees bytes: all of them come again."),
+    Case::new("damaged-copies", damaged_copies, "RFC 9293, 3.1; RFC 5681, 3.2")
+        .about("Each ACK is followed by three copies with a flipped bit; every 20th segment is lost")
+        .expects("No number of a damaged packet is used: all data arrives. No pause is as long as three seconds.")
         .plain(),
-    Case::new("window-flaps", window_flaps).about(
-        "The client's ACKs open and close its window in turns",
-        "RFC 9293, 3.8.6",
-        "All data arrives, and the stack does not hang or crash.",
-    ),
-    Case::new("icmp-tiny-mtu", icmp_tiny_mtu).about(
-        "ICMP \"fragmentation needed\" with MTUs of 0, 1 and 40",
-        "RFC 1191, 3 and 7.1; RFC 5927, 7",
-        "No packet for every few bytes: 30,000 bytes arrive in at most 600 packets.",
-    ),
+    Case::new("window-flaps", window_flaps, "RFC 9293, 3.8.6")
+        .about("The client's ACKs open and close its window in turns")
+        .expects("All data arrives, and the stack does not hang or crash."),
+    Case::new("icmp-tiny-mtu", icmp_tiny_mtu, "RFC 1191, 3 and 7.1; RFC 5927, 7")
+        .about("ICMP \"fragmentation needed\" with MTUs of 0, 1 and 40")
+        .expects("No packet for every few bytes: 30,000 bytes arrive in at most 600 packets."),
 ];
 
 /// Receives `LEN` bytes of the server. Once, all segments in flight are lost but the last. Then this sends 20 packets that

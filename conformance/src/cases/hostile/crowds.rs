@@ -11,33 +11,19 @@ use crate::link::ip;
 use crate::{Case, Lab, Offer, SOON, Setup, Step, Then, check, packets, pattern, same};
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("closed-windows", closed_windows).about(
-        "200 clients open connections with a window of 0, and the server writes to each; another client works",
-        "RFC 9293, 3.8.6.1",
-        "The other client's requests are answered within a second each.",
-    ),
-    Case::new("vanished-crowd", vanished_crowd).about(
-        "100 clients vanish while the server writes to them; the timeout is 1 second",
-        "RFC 9293, 3.8.3; the promise of StackConfig::user_timeout",
-        "All writes fail with \"timed out\" within five seconds. Another client works meanwhile.",
-    ),
-    Case::new("udp-senders", udp_senders).about(
-        "5,000 addresses send a datagram each; nobody answers them. Then one more sends, and is answered",
-        "the promise of netstacks::Datagrams",
-        "The last one is received, and gets its answer.",
-    ),
-    Case::new("fragments-incomplete", fragments_incomplete).about(
-        "1,000 first fragments of datagrams whose rest never comes",
-        "RFC 791, 3.2; RFC 1122, 3.3.2; CVE-2018-5391",
-        "A whole datagram is received after them, and a connection opens.",
-    ),
-    Case::new("fragments-incomplete-ipv6", fragments_incomplete)
-        .about(
-            "The same over IPv6",
-            "RFC 8200, 4.5; CVE-2018-5391",
-            "A whole datagram is received after them, and a connection opens.",
-        )
-        .ipv6(),
+    Case::new("closed-windows", closed_windows, "RFC 9293, 3.8.6.1")
+        .about("200 clients open connections with a window of 0, and the server writes to each; another client works")
+        .expects("The other client's requests are answered within a second each."),
+    Case::new("vanished-crowd", vanished_crowd, "RFC 9293, 3.8.3; the promise of StackConfig::user_timeout")
+        .about("100 clients vanish while the server writes to them; the timeout is 1 second")
+        .expects("All writes fail with \"timed out\" within five seconds. Another client works meanwhile."),
+    Case::new("udp-senders", udp_senders, "the promise of netstacks::Datagrams")
+        .about("5,000 addresses send a datagram each; nobody answers them. Then one more sends, and is answered")
+        .expects("The last one is received, and gets its answer."),
+    Case::new("fragments-incomplete", fragments_incomplete, "RFC 791, 3.2; RFC 1122, 3.3.2; CVE-2018-5391")
+        .about("1,000 first fragments of datagrams whose rest never comes")
+        .expects("A whole datagram is received after them, and a connection opens.")
+        .over_ipv6("fragments-incomplete-ipv6", "The same over IPv6", "RFC 8200, 4.5; CVE-2018-5391"),
 ];
 
 fn closed_windows(setup: &Setup) -> Step {

@@ -10,26 +10,21 @@ use crate::lab::exchange;
 use crate::{Case, Out, Setup, Step, Stop, check, distance};
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("challenge-ack-limit", challenge_ack_limit).about(
-        "1,000 forged RSTs within the window of a connection, and 1,000 forged SYNs",
-        "RFC 5961, 7",
-        "Challenge ACKs are limited: at most 100 for each flood. The connection goes on.",
-    ),
-    Case::new("challenge-ack-not-shared", challenge_ack_not_shared).about(
-        "300 forged RSTs on a connection, and one on another",
-        "RFC 5961, 3.2 and 7; CVE-2016-5696",
-        "The other connection answers with its challenge ACK: a limit that all share would tell an attacker of it.",
-    ),
-    Case::new("isn-spread", isn_spread).about(
-        "The initial sequence numbers of 32 connections from different ports",
-        "RFC 6528, 3; RFC 9293, 3.4.1",
-        "None follows from the one before: neither a constant step nor a small one.",
-    ),
-    Case::new("isn-of-one-port", isn_of_one_port).about(
-        "The initial sequence numbers of five connections from the same port, one after another",
-        "RFC 9293, 3.4.1, MUST-8; RFC 6528, 3",
-        "They follow a clock: each is a little ahead of the one before.",
-    ),
+    Case::new("challenge-ack-limit", challenge_ack_limit, "RFC 5961, 7")
+        .about("1,000 forged RSTs within the window of a connection, and 1,000 forged SYNs")
+        .expects("Challenge ACKs are limited: at most 100 for each flood. The connection goes on."),
+    Case::new("challenge-ack-not-shared", challenge_ack_not_shared, "RFC 5961, 3.2 and 7; CVE-2016-5696")
+        .about("300 forged RSTs on a connection, and one on another")
+        .expects(
+            "The other connection answers with its challenge ACK: a limit that all share would tell an attacker of \
+             it.",
+        ),
+    Case::new("isn-spread", isn_spread, "RFC 6528, 3; RFC 9293, 3.4.1")
+        .about("The initial sequence numbers of 32 connections from different ports")
+        .expects("None follows from the one before: neither a constant step nor a small one."),
+    Case::new("isn-of-one-port", isn_of_one_port, "RFC 9293, 3.4.1, MUST-8; RFC 6528, 3")
+        .about("The initial sequence numbers of five connections from the same port, one after another")
+        .expects("They follow a clock: each is a little ahead of the one before."),
 ];
 
 fn none_comes() -> Step {

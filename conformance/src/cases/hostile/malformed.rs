@@ -8,58 +8,33 @@ use crate::lab::exchange;
 use crate::{Case, Client, Out, SOON, Setup, Step, packets, pattern, same};
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("options-nonsense", options_nonsense).about(
-        "SYNs and segments with every length of every usual option, in and beyond the header",
-        "RFC 9293, 3.1, MUST-7",
-        "The stack does not crash or hang: another connection goes on, and new ones open.",
-    ),
-    Case::new("packets-cut", packets_cut).about(
-        "A segment and a SYN, cut after each of their bytes",
-        "RFC 1122, 3.2.1; RFC 9293, 3.1",
-        "They are dropped: the connection goes on, and new ones open.",
-    ),
-    Case::new("packets-cut-ipv6", packets_cut)
-        .about(
-            "The same over IPv6",
-            "RFC 8200, 3; RFC 9293, 3.1",
-            "They are dropped: the connection goes on, and new ones open.",
-        )
+    Case::new("options-nonsense", options_nonsense, "RFC 9293, 3.1, MUST-7")
+        .about("SYNs and segments with every length of every usual option, in and beyond the header")
+        .expects("The stack does not crash or hang: another connection goes on, and new ones open."),
+    Case::new("packets-cut", packets_cut, "RFC 1122, 3.2.1; RFC 9293, 3.1")
+        .about("A segment and a SYN, cut after each of their bytes")
+        .expects("They are dropped: the connection goes on, and new ones open.")
+        .over_ipv6("packets-cut-ipv6", "The same over IPv6", "RFC 8200, 3; RFC 9293, 3.1"),
+    Case::new("ip-length-wrong", ip_length_wrong, "RFC 791, 3.1; RFC 1122, 3.2.1")
+        .about("IPv4 packets whose lengths are too small, or more than the packet has")
+        .expects("They are dropped: the connection goes on, and new ones open."),
+    Case::new("ip-length-wrong-ipv6", ip_length_wrong_ipv6, "RFC 8200, 3")
+        .about("IPv6 packets whose payload length is too small, or more than the packet has")
+        .expects("They are dropped: the connection goes on, and new ones open.")
         .ipv6(),
-    Case::new("ip-length-wrong", ip_length_wrong).about(
-        "IPv4 packets whose lengths are too small, or more than the packet has",
-        "RFC 791, 3.1; RFC 1122, 3.2.1",
-        "They are dropped: the connection goes on, and new ones open.",
-    ),
-    Case::new("ip-length-wrong-ipv6", ip_length_wrong_ipv6)
-        .about(
-            "IPv6 packets whose payload length is too small, or more than the packet has",
-            "RFC 8200, 3",
-            "They are dropped: the connection goes on, and new ones open.",
-        )
+    Case::new("ipv4-options-nonsense", ipv4_options_nonsense, "RFC 791, 3.1; RFC 1122, 3.2.1.8")
+        .about("IPv4 options of every usual type with wrong lengths and pointers")
+        .expects("The stack does not crash or hang: the connection goes on, and new ones open."),
+    Case::new("fragments-nonsense", fragments_nonsense, "RFC 1858, 2 and 3; RFC 3128")
+        .about("Fragments that overlap, lie within each other, end beyond 65,535 bytes, or have no payload")
+        .expects("The stack does not crash or hang: the connection goes on, and new ones open."),
+    Case::new("fragments-nonsense-ipv6", fragments_nonsense_ipv6, "RFC 5722, 4; RFC 8200, 4.5")
+        .about("The same over IPv6")
+        .expects("The stack does not crash or hang: the connection goes on, and new ones open.")
         .ipv6(),
-    Case::new("ipv4-options-nonsense", ipv4_options_nonsense).about(
-        "IPv4 options of every usual type with wrong lengths and pointers",
-        "RFC 791, 3.1; RFC 1122, 3.2.1.8",
-        "The stack does not crash or hang: the connection goes on, and new ones open.",
-    ),
-    Case::new("fragments-nonsense", fragments_nonsense).about(
-        "Fragments that overlap, lie within each other, end beyond 65,535 bytes, or have no payload",
-        "RFC 1858, 2 and 3; RFC 3128",
-        "The stack does not crash or hang: the connection goes on, and new ones open.",
-    ),
-    Case::new("fragments-nonsense-ipv6", fragments_nonsense_ipv6)
-        .about(
-            "The same over IPv6",
-            "RFC 5722, 4; RFC 8200, 4.5",
-            "The stack does not crash or hang: the connection goes on, and new ones open.",
-        )
-        .ipv6(),
-    Case::new("ipv6-header-chains", ipv6_header_chains)
-        .about(
-            "170 extension headers in a packet, and headers that are too long, cut, or in the wrong order",
-            "RFC 8200, 4",
-            "The stack does not crash or hang: the connection goes on, and new ones open.",
-        )
+    Case::new("ipv6-header-chains", ipv6_header_chains, "RFC 8200, 4")
+        .about("170 extension headers in a packet, and headers that are too long, cut, or in the wrong order")
+        .expects("The stack does not crash or hang: the connection goes on, and new ones open.")
         .ipv6(),
 ];
 

@@ -10,56 +10,48 @@ use crate::lab::exchange;
 use crate::{Case, Client, LATE, Lab, Out, SOON, Served, Setup, Step, check, packets, pattern, same};
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("edge-out-of-order", edge_out_of_order).about(
-        "A segment ends beyond the window; then all before it but the first byte, and last the first byte",
-        "RFC 9293, 3.10.7.4",
-        "The segment is cut at the edge, or dropped. The server reads all bytes once and in order.",
-    ),
-    Case::new("edge-out-of-order-fin", edge_out_of_order_fin).about(
-        "The same with a FIN in the segment",
-        "RFC 9293, 3.10.7.4",
-        "The server reads all bytes once and in order. The FIN is beyond the window: it is dropped, or \
-         taken after all bytes.",
-    ),
-    Case::new("edge-in-order", edge_in_order).about(
-        "60,000 bytes in order into a window of 16 KiB, while nobody reads",
-        "RFC 9293, 3.10.7.4",
-        "At most 32 KiB are acknowledged before the server reads. The server reads all bytes once and in order.",
-    ),
-    Case::new("edge-super-packet", edge_super_packet)
-        .about(
-            "A super-packet of 40,000 bytes into a window of 16 KiB",
-            "RFC 9293, 3.10.7.4; virtio 1.2, 5.1.6",
-            "It is cut at the edge, or dropped. The server reads all bytes once and in order.",
-        )
+    Case::new("edge-out-of-order", edge_out_of_order, "RFC 9293, 3.10.7.4")
+        .about("A segment ends beyond the window; then all before it but the first byte, and last the first byte")
+        .expects("The segment is cut at the edge, or dropped. The server reads all bytes once and in order."),
+    Case::new("edge-out-of-order-fin", edge_out_of_order_fin, "RFC 9293, 3.10.7.4")
+        .about("The same with a FIN in the segment")
+        .expects(
+            "The server reads all bytes once and in order. The FIN is beyond the window: it is dropped, or taken \
+             after all bytes.",
+        ),
+    Case::new("edge-in-order", edge_in_order, "RFC 9293, 3.10.7.4")
+        .about("60,000 bytes in order into a window of 16 KiB, while nobody reads")
+        .expects(
+            "At most 32 KiB are acknowledged before the server reads. The server reads all bytes once and in order.",
+        ),
+    Case::new("edge-super-packet", edge_super_packet, "RFC 9293, 3.10.7.4; virtio 1.2, 5.1.6")
+        .about("A super-packet of 40,000 bytes into a window of 16 KiB")
+        .expects("It is cut at the edge, or dropped. The server reads all bytes once and in order.")
         .offloading(),
-    Case::new("tiny-segments", tiny_segments).about(
-        "8,000 segments with one byte each, every second byte of the window; another client makes requests between them",
-        "RFC 9293, 3.10.7.4; CVE-2018-5390",
-        "Each request of the other client is answered within a second. When all bytes have come again, the server reads \
-         them once and in order.",
-    ),
-    Case::new("overlap-contradicts", overlap_contradicts).about(
-        "Overlapping segments, out of order, with different bytes for the same numbers",
-        "RFC 9293, 3.10.7.4",
-        "The server reads every number once, each with one of its bytes, and the connection goes on.",
-    ),
-    Case::new("urgent-nonsense", urgent_nonsense).about(
-        "Urgent pointers of 0, beyond the segment, and without data",
-        "RFC 9293, 3.8.5; RFC 6093, 6",
-        "The bytes are part of the stream, and the connection goes on.",
-    ),
-    Case::new("timestamps-unasked", timestamps_unasked).about(
-        "Segments with timestamps that go back, on a connection that did not agree on them",
-        "RFC 7323, 3.2",
-        "The timestamps are ignored, and the data is delivered.",
-    ),
-    Case::new("ack-answers", ack_answers).about(
-        "200 duplicate ACKs and 200 ACKs from outside the window, on a connection at rest",
-        "RFC 9293, 3.10.7.4; RFC 5961, 7",
-        "No answer to an ACK within the window, and at most one to each from outside: two sides cannot answer each \
-         other for ever.",
-    ),
+    Case::new("tiny-segments", tiny_segments, "RFC 9293, 3.10.7.4; CVE-2018-5390")
+        .about(
+            "8,000 segments with one byte each, every second byte of the window; another client makes requests \
+             between them",
+        )
+        .expects(
+            "Each request of the other client is answered within a second. When all bytes have come again, the server \
+             reads them once and in order.",
+        ),
+    Case::new("overlap-contradicts", overlap_contradicts, "RFC 9293, 3.10.7.4")
+        .about("Overlapping segments, out of order, with different bytes for the same numbers")
+        .expects("The server reads every number once, each with one of its bytes, and the connection goes on."),
+    Case::new("urgent-nonsense", urgent_nonsense, "RFC 9293, 3.8.5; RFC 6093, 6")
+        .about("Urgent pointers of 0, beyond the segment, and without data")
+        .expects("The bytes are part of the stream, and the connection goes on."),
+    Case::new("timestamps-unasked", timestamps_unasked, "RFC 7323, 3.2")
+        .about("Segments with timestamps that go back, on a connection that did not agree on them")
+        .expects("The timestamps are ignored, and the data is delivered."),
+    Case::new("ack-answers", ack_answers, "RFC 9293, 3.10.7.4; RFC 5961, 7")
+        .about("200 duplicate ACKs and 200 ACKs from outside the window, on a connection at rest")
+        .expects(
+            "No answer to an ACK within the window, and at most one to each from outside: two sides cannot answer \
+             each other for ever.",
+        ),
 ];
 
 /// Sends a segment with these flags that begins 535 bytes before the edge of a window of 65,535 bytes and ends beyond

@@ -10,60 +10,63 @@ use crate::lab::{WINDOW, exchange};
 use crate::{Case, Client, Offer, Out, SOON, Served, Setup, Step, Then, check, pattern, same};
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("same-port-after-rst", same_port_after_rst).about(
-        "A client resets its connection and sends the SYN of the next, 60 times without a pause; the application still \
-         holds the old streams",
-        "RFC 9293, 3.10.7.4 and 3.10.7.2",
-        "Each SYN opens a new connection. The old streams end, and the new ones carry bytes.",
-    ),
-    Case::new("same-port-after-rst-queued", same_port_after_rst_queued).about(
-        "The same before the application has accepted the first connection",
-        "RFC 9293, 3.10.7.4 and 3.10.7.2",
-        "The last connection is accepted and carries bytes. Those before it are not accepted, or their streams fail.",
-    ),
-    Case::new("same-port-after-fin", same_port_after_fin).about(
-        "The client closes first, then the server; the client connects again at once, 20 times. The application still \
-         holds the old streams",
-        "RFC 9293, 3.6 and 3.10.7.2",
-        "Each SYN opens a new connection. The old streams read as ended.",
-    ),
-    Case::new("same-port-after-timeout", same_port_after_timeout).about(
-        "The client vanishes while the server writes; after the timeout of 1 second it connects from the same port",
-        "RFC 9293, 3.8.3 and 3.10.7.2; the promise of StackConfig::user_timeout",
-        "The write fails with \"timed out\", and the SYN opens a new connection.",
-    ),
-    Case::new("restarted-client", restarted_client).about(
-        "A client that has restarted sends a SYN for its old connection, which is idle",
-        "RFC 5961, 4.2; RFC 9293, 3.5.1 and 3.10.7.4",
-        "A challenge ACK. The RST that answers it ends the old connection, and the next SYN opens a new one.",
-    ),
-    Case::new("restarted-client-lower", restarted_client_lower).about(
-        "The same with a number below the window",
-        "RFC 5961, 4.2",
-        "A challenge ACK: the number of the SYN does not matter. The RST that answers it ends the old connection.",
-    ),
-    Case::new("restarted-client-in-flight", restarted_client_in_flight).about(
-        "The same while the server's data is not acknowledged, and is sent again",
-        "RFC 5961, 4.2; RFC 9293, 3.5.1 and 3.10.7.4",
-        "An ACK without data. The RST that answers it ends the old connection, and the next SYN opens a new one.",
-    ),
-    Case::new("time-wait-old-syn", time_wait_old_syn).about(
-        "A SYN with a lower number to a port in TIME-WAIT",
-        "RFC 9293, 3.6.1; RFC 1122, 4.2.2.13; RFC 6191, 2",
-        "No new connection: an old duplicate must not end TIME-WAIT. The FIN that comes again is still acknowledged.",
-    ),
-    Case::new("time-wait-damaged-syn", time_wait_damaged_syn)
+    Case::new("same-port-after-rst", same_port_after_rst, "RFC 9293, 3.10.7.4 and 3.10.7.2")
         .about(
-            "A SYN with a higher number and a wrong checksum to a port in TIME-WAIT",
-            "RFC 9293, 3.1",
-            "It is dropped. The FIN that comes again is still acknowledged.",
+            "A client resets its connection and sends the SYN of the next, 60 times without a pause; the application \
+             still holds the old streams",
         )
+        .expects("Each SYN opens a new connection. The old streams end, and the new ones carry bytes."),
+    Case::new("same-port-after-rst-queued", same_port_after_rst_queued, "RFC 9293, 3.10.7.4 and 3.10.7.2")
+        .about("The same before the application has accepted the first connection")
+        .expects(
+            "The last connection is accepted and carries bytes. Those before it are not accepted, or their streams \
+             fail.",
+        ),
+    Case::new("same-port-after-fin", same_port_after_fin, "RFC 9293, 3.6 and 3.10.7.2")
+        .about(
+            "The client closes first, then the server; the client connects again at once, 20 times. The application \
+             still holds the old streams",
+        )
+        .expects("Each SYN opens a new connection. The old streams read as ended."),
+    Case::new(
+        "same-port-after-timeout",
+        same_port_after_timeout,
+        "RFC 9293, 3.8.3 and 3.10.7.2; the promise of StackConfig::user_timeout",
+    )
+    .about(
+        "The client vanishes while the server writes; after the timeout of 1 second it connects from the same \
+             port",
+    )
+    .expects("The write fails with \"timed out\", and the SYN opens a new connection."),
+    Case::new("restarted-client", restarted_client, "RFC 5961, 4.2; RFC 9293, 3.5.1 and 3.10.7.4")
+        .about("A client that has restarted sends a SYN for its old connection, which is idle")
+        .expects("A challenge ACK. The RST that answers it ends the old connection, and the next SYN opens a new one."),
+    Case::new("restarted-client-lower", restarted_client_lower, "RFC 5961, 4.2")
+        .about("The same with a number below the window")
+        .expects(
+            "A challenge ACK: the number of the SYN does not matter. The RST that answers it ends the old connection.",
+        ),
+    Case::new("restarted-client-in-flight", restarted_client_in_flight, "RFC 5961, 4.2; RFC 9293, 3.5.1 and 3.10.7.4")
+        .about("The same while the server's data is not acknowledged, and is sent again")
+        .expects(
+            "An ACK without data. The RST that answers it ends the old connection, and the next SYN opens a new one.",
+        ),
+    Case::new("time-wait-old-syn", time_wait_old_syn, "RFC 9293, 3.6.1; RFC 1122, 4.2.2.13; RFC 6191, 2")
+        .about("A SYN with a lower number to a port in TIME-WAIT")
+        .expects(
+            "No new connection: an old duplicate must not end TIME-WAIT. The FIN that comes again is still \
+             acknowledged.",
+        ),
+    Case::new("time-wait-damaged-syn", time_wait_damaged_syn, "RFC 9293, 3.1")
+        .about("A SYN with a higher number and a wrong checksum to a port in TIME-WAIT")
+        .expects("It is dropped. The FIN that comes again is still acknowledged.")
         .plain(),
-    Case::new("time-wait-rst", time_wait_rst).about(
-        "A RST to a port in TIME-WAIT",
-        "RFC 9293, 3.10.7.4; RFC 1337, 3 and 4",
-        "It ends TIME-WAIT, or is ignored: the FIN that comes again gets a RST or an acknowledgement, and new connections open.",
-    ),
+    Case::new("time-wait-rst", time_wait_rst, "RFC 9293, 3.10.7.4; RFC 1337, 3 and 4")
+        .about("A RST to a port in TIME-WAIT")
+        .expects(
+            "It ends TIME-WAIT, or is ignored: the FIN that comes again gets a RST or an acknowledgement, and new \
+             connections open.",
+        ),
 ];
 
 /// Checks that a stream has ended. Other cases check how it ends.

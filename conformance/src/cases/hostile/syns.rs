@@ -10,73 +10,52 @@ use crate::lab::{deliver, exchange};
 use crate::{Case, Client, Offer, Out, SOON, Setup, Step, Then, check, pattern, same};
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("syn-flood", syn_flood).about(
-        "3,000 SYNs from addresses that never answer; a client connects after each 300",
-        "RFC 4987, 3",
-        "Each of the client's SYNs is answered within a second, and its connections carry bytes.",
-    ),
-    Case::new("syn-flood-at-once", syn_flood_at_once).about(
-        "5,000 SYNs at once from addresses that never answer, with the default window; one connection is open before",
-        "RFC 4987, 3",
-        "The open connection goes on, and a new one opens.",
-    ),
-    Case::new("syn-flood-newest", syn_flood_newest).about(
-        "5,000 half-open connections; the newest 64 of their clients answer the SYN+ACK",
-        "RFC 4987, 3.4",
-        "Old ones give way: the newest are accepted, and carry bytes.",
-    ),
-    Case::new("syn-flood-with-data", syn_flood_with_data).about(
-        "2,000 SYNs with 1,000 bytes of data each, from addresses that never answer",
-        "RFC 4987, 3; RFC 9293, 3.10.7.2",
-        "A new connection opens and carries bytes.",
-    ),
-    Case::new("half-open-scan", half_open_scan).about(
-        "100 clients answer the SYN+ACK with RST; the backlog is 16",
-        "RFC 9293, 3.10.7.4",
-        "Each RST frees its place: every SYN is answered, and the next connection is accepted.",
-    ),
-    Case::new("accept-queue-overflows", accept_queue_overflows).about(
-        "Three clients complete their handshakes at once; the backlog is one",
-        "the promise of StackConfig::backlog",
-        "No RST. Those that do not fit are accepted later, when the client repeats its last packet.",
-    ),
-    Case::new("flags-nonsense", flags_nonsense).about(
-        "SYN+FIN, SYN+RST, all flags, no flags and FIN without ACK, to an open connection and to none",
-        "RFC 9293, 3.10.7.2 and 3.10.7.4",
-        "The open connection goes on, and new ones open.",
-    ),
-    Case::new("land", land).about(
-        "SYNs from the server's own address and port",
-        "RFC 1122, 3.2.1.3; CERT CA-1997-28",
-        "At most a few packets come for them, and new connections open.",
-    ),
-    Case::new("strange-sources", strange_sources).about(
-        "SYNs from multicast and broadcast addresses, and from 0.0.0.0",
-        "RFC 1122, 3.2.1.3 and 4.2.3.10",
-        "Silence. New connections open.",
-    ),
-    Case::new("strange-sources-ipv6", strange_sources)
+    Case::new("syn-flood", syn_flood, "RFC 4987, 3")
+        .about("3,000 SYNs from addresses that never answer; a client connects after each 300")
+        .expects("Each of the client's SYNs is answered within a second, and its connections carry bytes."),
+    Case::new("syn-flood-at-once", syn_flood_at_once, "RFC 4987, 3")
         .about(
+            "5,000 SYNs at once from addresses that never answer, with the default window; one connection is open \
+             before",
+        )
+        .expects("The open connection goes on, and a new one opens."),
+    Case::new("syn-flood-newest", syn_flood_newest, "RFC 4987, 3.4")
+        .about("5,000 half-open connections; the newest 64 of their clients answer the SYN+ACK")
+        .expects("Old ones give way: the newest are accepted, and carry bytes."),
+    Case::new("syn-flood-with-data", syn_flood_with_data, "RFC 4987, 3; RFC 9293, 3.10.7.2")
+        .about("2,000 SYNs with 1,000 bytes of data each, from addresses that never answer")
+        .expects("A new connection opens and carries bytes."),
+    Case::new("half-open-scan", half_open_scan, "RFC 9293, 3.10.7.4")
+        .about("100 clients answer the SYN+ACK with RST; the backlog is 16")
+        .expects("Each RST frees its place: every SYN is answered, and the next connection is accepted."),
+    Case::new("accept-queue-overflows", accept_queue_overflows, "the promise of StackConfig::backlog")
+        .about("Three clients complete their handshakes at once; the backlog is one")
+        .expects("No RST. Those that do not fit are accepted later, when the client repeats its last packet."),
+    Case::new("flags-nonsense", flags_nonsense, "RFC 9293, 3.10.7.2 and 3.10.7.4")
+        .about("SYN+FIN, SYN+RST, all flags, no flags and FIN without ACK, to an open connection and to none")
+        .expects("The open connection goes on, and new ones open."),
+    Case::new("land", land, "RFC 1122, 3.2.1.3; CERT CA-1997-28")
+        .about("SYNs from the server's own address and port")
+        .expects("At most a few packets come for them, and new connections open."),
+    Case::new("strange-sources", strange_sources, "RFC 1122, 3.2.1.3 and 4.2.3.10")
+        .about("SYNs from multicast and broadcast addresses, and from 0.0.0.0")
+        .expects("Silence. New connections open.")
+        .over_ipv6(
+            "strange-sources-ipv6",
             "SYNs from multicast addresses and from ::",
             "RFC 4291, 2.5.2 and 2.7; RFC 9293, 3.9.2.3",
-            "Silence. New connections open.",
-        )
-        .ipv6(),
-    Case::new("port-zero", port_zero).about(
-        "SYNs from port 0 and to port 0",
-        "RFC 6335, 6",
-        "The stack does not crash or hang: new connections open.",
-    ),
-    Case::new("mss-tiny", mss_tiny).about(
-        "The SYN has an MSS of 1; the server writes 4,000 bytes",
-        "RFC 9293, 3.7.1; CVE-2019-11479",
-        "At most 500 packets, 8 bytes each: a client cannot make a packet of every byte. Other connections work.",
-    ),
-    Case::new("scale-nonsense", scale_nonsense).about(
-        "The SYN has a shift count of 255",
-        "RFC 7323, 2.3",
-        "It counts as 14: the connection carries bytes both ways.",
-    ),
+        ),
+    Case::new("port-zero", port_zero, "RFC 6335, 6")
+        .about("SYNs from port 0 and to port 0")
+        .expects("The stack does not crash or hang: new connections open."),
+    Case::new("mss-tiny", mss_tiny, "RFC 9293, 3.7.1; CVE-2019-11479")
+        .about("The SYN has an MSS of 1; the server writes 4,000 bytes")
+        .expects(
+            "At most 500 packets, 8 bytes each: a client cannot make a packet of every byte. Other connections work.",
+        ),
+    Case::new("scale-nonsense", scale_nonsense, "RFC 7323, 2.3")
+        .about("The SYN has a shift count of 255")
+        .expects("It counts as 14: the connection carries bytes both ways."),
 ];
 
 /// Returns the SYN of a stranger.

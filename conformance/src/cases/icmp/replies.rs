@@ -12,99 +12,58 @@ use crate::wire::Message;
 use crate::{Case, Lab, SOON, Setup, Step, Stop, check, packets, pattern, same};
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("echo", echo).about(
-        "Echo requests with 0 to 1,472 bytes",
-        "RFC 1122, 3.2.2.6",
-        "Each reply has the number and the bytes of its request, and comes from the address that was asked.",
-    ),
-    Case::new("echo-ipv6", echo)
-        .about(
-            "The same over IPv6, up to 1,452 bytes",
-            "RFC 4443, 4.2",
-            "Each reply has the number and the bytes of its request, and comes from the address that was asked.",
+    Case::new("echo", echo, "RFC 1122, 3.2.2.6")
+        .about("Echo requests with 0 to 1,472 bytes")
+        .expects("Each reply has the number and the bytes of its request, and comes from the address that was asked.")
+        .over_ipv6("echo-ipv6", "The same over IPv6, up to 1,452 bytes", "RFC 4443, 4.2"),
+    Case::new("echo-fragments", echo_fragments, "RFC 1122, 3.2.2.6 and 3.3.2")
+        .about("An echo request with 1,400 bytes in three fragments")
+        .expects("It is put together, and the reply has all its bytes.")
+        .over_ipv6("echo-fragments-ipv6", "The same over IPv6", "RFC 4443, 4.2; RFC 8200, 4.5 and 5"),
+    Case::new("echo-wrong-checksum", echo_wrong_checksum, "RFC 792")
+        .about("An echo request with a wrong checksum")
+        .expects("Silence.")
+        .over_ipv6("echo-wrong-checksum-ipv6", "The same over IPv6", "RFC 4443, 2.3"),
+    Case::new("icmp-error-quotes", error_quotes, "RFC 1122, 3.2.2 and 3.2.2.1")
+        .about("A packet of an unknown protocol")
+        .expects("ICMP \"protocol unreachable\", which quotes at least the IP header and 8 bytes of it unchanged."),
+    Case::new("icmp-error-quotes-ipv6", error_quotes, "RFC 4443, 2.4 and 3.4; RFC 8200, 4")
+        .about("The same over IPv6")
+        .expects(
+            "ICMPv6 \"unrecognized next header\", which points to its place and quotes the packet, as far as 1280 \
+             bytes hold it.",
         )
         .ipv6(),
-    Case::new("echo-fragments", echo_fragments).about(
-        "An echo request with 1,400 bytes in three fragments",
-        "RFC 1122, 3.2.2.6 and 3.3.2",
-        "It is put together, and the reply has all its bytes.",
-    ),
-    Case::new("echo-fragments-ipv6", echo_fragments)
-        .about(
-            "The same over IPv6",
-            "RFC 4443, 4.2; RFC 8200, 4.5 and 5",
-            "It is put together, and the reply has all its bytes.",
-        )
+    Case::new("icmp-error-rate-ipv6", error_rate, "RFC 4443, 2.4 (f)")
+        .about("1,000 IPv6 packets of an unknown protocol")
+        .expects("The rate of errors is limited: at most 200 come.")
         .ipv6(),
-    Case::new("echo-wrong-checksum", echo_wrong_checksum).about(
-        "An echo request with a wrong checksum",
-        "RFC 792",
-        "Silence.",
-    ),
-    Case::new("echo-wrong-checksum-ipv6", echo_wrong_checksum)
-        .about("The same over IPv6", "RFC 4443, 2.3", "Silence.")
+    Case::new("icmp-error-about-error", about_error, "RFC 1122, 3.2.2")
+        .about("ICMP errors of every type and of unknown codes, about packets that nobody has sent")
+        .expects("No ICMP message comes for them."),
+    Case::new("icmp-error-about-error-ipv6", about_error_ipv6, "RFC 4443, 2.4 (e.1); RFC 8200, 4.2")
+        .about("ICMPv6 errors of known and unknown types, also behind an option that nobody knows")
+        .expects("No ICMP message comes for them.")
         .ipv6(),
-    Case::new("icmp-error-quotes", error_quotes).about(
-        "A packet of an unknown protocol",
-        "RFC 1122, 3.2.2 and 3.2.2.1",
-        "ICMP \"protocol unreachable\", which quotes at least the IP header and 8 bytes of it unchanged.",
-    ),
-    Case::new("icmp-error-quotes-ipv6", error_quotes)
-        .about(
-            "The same over IPv6",
-            "RFC 4443, 2.4 and 3.4; RFC 8200, 4",
-            "ICMPv6 \"unrecognized next header\", which points to its place and quotes the packet, as far as 1280 bytes \
-             hold it.",
-        )
-        .ipv6(),
-    Case::new("icmp-error-rate-ipv6", error_rate)
-        .about(
-            "1,000 IPv6 packets of an unknown protocol",
-            "RFC 4443, 2.4 (f)",
-            "The rate of errors is limited: at most 200 come.",
-        )
-        .ipv6(),
-    Case::new("icmp-error-about-error", about_error).about(
-        "ICMP errors of every type and of unknown codes, about packets that nobody has sent",
-        "RFC 1122, 3.2.2",
-        "No ICMP message comes for them.",
-    ),
-    Case::new("icmp-error-about-error-ipv6", about_error_ipv6)
-        .about(
-            "ICMPv6 errors of known and unknown types, also behind an option that nobody knows",
-            "RFC 4443, 2.4 (e.1); RFC 8200, 4.2",
-            "No ICMP message comes for them.",
-        )
-        .ipv6(),
-    Case::new("icmp-error-about-multicast", about_multicast).about(
-        "Datagrams and packets of an unknown protocol to multicast and broadcast addresses",
-        "RFC 1122, 3.2.2",
-        "No ICMP message comes for them.",
-    ),
-    Case::new("icmp-error-about-multicast-ipv6", about_multicast)
-        .about(
+    Case::new("icmp-error-about-multicast", about_multicast, "RFC 1122, 3.2.2")
+        .about("Datagrams and packets of an unknown protocol to multicast and broadcast addresses")
+        .expects("No ICMP message comes for them.")
+        .over_ipv6(
+            "icmp-error-about-multicast-ipv6",
             "The same to multicast addresses over IPv6",
             "RFC 4443, 2.4 (e.3)",
-            "No ICMP message comes for them.",
-        )
-        .ipv6(),
-    Case::new("icmp-error-about-fragment", about_fragment).about(
-        "Later fragments of datagrams, and of packets of an unknown protocol",
-        "RFC 1122, 3.2.2",
-        "No ICMP message comes for them.",
-    ),
-    Case::new("icmp-strange-sources", strange_sources).about(
-        "Echo requests, and packets of an unknown protocol, from multicast, broadcast and unspecified addresses",
-        "RFC 1122, 3.2.1.3 and 3.2.2",
-        "Silence.",
-    ),
-    Case::new("icmp-strange-sources-ipv6", strange_sources)
-        .about(
+        ),
+    Case::new("icmp-error-about-fragment", about_fragment, "RFC 1122, 3.2.2")
+        .about("Later fragments of datagrams, and of packets of an unknown protocol")
+        .expects("No ICMP message comes for them."),
+    Case::new("icmp-strange-sources", strange_sources, "RFC 1122, 3.2.1.3 and 3.2.2")
+        .about("Echo requests, and packets of an unknown protocol, from multicast, broadcast and unspecified addresses")
+        .expects("Silence.")
+        .over_ipv6(
+            "icmp-strange-sources-ipv6",
             "The same from multicast addresses over IPv6",
             "RFC 4291, 2.7; RFC 4443, 2.4 (e.6)",
-            "Silence.",
-        )
-        .ipv6(),
+        ),
 ];
 
 /// The number of a protocol for experiments (RFC 3692), which no stack knows.

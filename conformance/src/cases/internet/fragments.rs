@@ -9,54 +9,35 @@ use crate::link::ip;
 use crate::{Case, Lab, SOON, Setup, Step, Stop, applies, check, packets, pattern, same};
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("fragments-in-any-order", any_order).about(
-        "Datagrams in three fragments, in each of the six orders",
-        "RFC 791, 3.2; RFC 1122, 3.3.2",
-        "Each is put together and received.",
-    ),
-    Case::new("fragments-in-any-order-ipv6", any_order)
-        .about("The same over IPv6", "RFC 8200, 4.5 and 5", "Each is put together and received.")
+    Case::new("fragments-in-any-order", any_order, "RFC 791, 3.2; RFC 1122, 3.3.2")
+        .about("Datagrams in three fragments, in each of the six orders")
+        .expects("Each is put together and received.")
+        .over_ipv6("fragments-in-any-order-ipv6", "The same over IPv6", "RFC 8200, 4.5 and 5"),
+    Case::new("fragments-duplicated", duplicated, "RFC 791, 3.2")
+        .about("A datagram in three fragments, of which the first two come twice")
+        .expects("It is received once."),
+    Case::new("fragments-overlap", overlap, "RFC 791, 3.2; RFC 1858, 4")
+        .about("A fragment with other bytes overlaps those of a datagram")
+        .expects("The datagram is received as its checksum says, or dropped. The next one is received."),
+    Case::new("fragments-overlap-ipv6", overlap, "RFC 5722, 4; RFC 8200, 4.5")
+        .about("The same over IPv6")
+        .expects("The whole datagram is dropped, silently. The next one is received.")
         .ipv6(),
-    Case::new("fragments-duplicated", duplicated).about(
-        "A datagram in three fragments, of which the first two come twice",
-        "RFC 791, 3.2",
-        "It is received once.",
-    ),
-    Case::new("fragments-overlap", overlap).about(
-        "A fragment with other bytes overlaps those of a datagram",
-        "RFC 791, 3.2; RFC 1858, 4",
-        "The datagram is received as its checksum says, or dropped. The next one is received.",
-    ),
-    Case::new("fragments-overlap-ipv6", overlap)
-        .about(
-            "The same over IPv6",
-            "RFC 5722, 4; RFC 8200, 4.5",
-            "The whole datagram is dropped, silently. The next one is received.",
-        )
-        .ipv6(),
-    Case::new("fragments-of-two-senders", two_senders).about(
-        "Fragments of two senders with the same identification, in turns",
-        "RFC 791, 3.2",
-        "Both datagrams are received.",
-    ),
-    Case::new("fragments-of-two-senders-ipv6", two_senders)
-        .about("The same over IPv6", "RFC 8200, 4.5", "Both datagrams are received.")
-        .ipv6(),
-    Case::new("fragments-left-over", left_over).about(
-        "The first fragment of a datagram, and then another datagram with the same identification",
-        "RFC 4963, 3; RFC 791, 3.2",
-        "The second is received or dropped, and never mixed with the first. The next one is received.",
-    ),
-    Case::new("fragments-tiny", tiny).about(
-        "A datagram of 1,000 bytes in fragments of 8 bytes; then 8,000 such fragments of one that never ends",
-        "RFC 791, 3.2; CVE-2018-5391",
-        "The first is received. After the flood a datagram in one packet is received, and a connection opens.",
-    ),
-    Case::new("fragments-sent-numbers", sent_numbers).about(
-        "The server sends three datagrams of 4,000 bytes over IPv4",
-        "RFC 6864, 4.2; RFC 791, 3.2",
-        "The fragments of each have an identification of their own.",
-    ),
+    Case::new("fragments-of-two-senders", two_senders, "RFC 791, 3.2")
+        .about("Fragments of two senders with the same identification, in turns")
+        .expects("Both datagrams are received.")
+        .over_ipv6("fragments-of-two-senders-ipv6", "The same over IPv6", "RFC 8200, 4.5"),
+    Case::new("fragments-left-over", left_over, "RFC 4963, 3; RFC 791, 3.2")
+        .about("The first fragment of a datagram, and then another datagram with the same identification")
+        .expects("The second is received or dropped, and never mixed with the first. The next one is received."),
+    Case::new("fragments-tiny", tiny, "RFC 791, 3.2; CVE-2018-5391")
+        .about("A datagram of 1,000 bytes in fragments of 8 bytes; then 8,000 such fragments of one that never ends")
+        .expects(
+            "The first is received. After the flood a datagram in one packet is received, and a connection opens.",
+        ),
+    Case::new("fragments-sent-numbers", sent_numbers, "RFC 6864, 4.2; RFC 791, 3.2")
+        .about("The server sends three datagrams of 4,000 bytes over IPv4")
+        .expects("The fragments of each have an identification of their own."),
 ];
 
 /// Length of the payload of each fragment but the last.

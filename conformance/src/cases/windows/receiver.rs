@@ -11,44 +11,39 @@ use crate::lab::{deliver, exchange};
 use crate::{Case, LATE, Out, SOON, Setup, Step, check, pattern, same};
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("edge-while-ack-delayed", edge_while_ack_delayed).about(
-        "The window has room for 1,000 bytes, the server reads 500, and one segment of 1,001 bytes comes",
-        "RFC 9293, 3.10.7.4",
-        "The stack does not crash, whatever edge it takes. The server reads all bytes once and in order, at the latest \
-         when they have come again.",
-    ),
-    Case::new("spans-the-window", spans_the_window).about(
-        "A segment begins before the window and ends beyond it",
-        "RFC 9293, 3.10.7.4",
-        "It is cut to the window, or dropped. The server reads all bytes once and in order, at the latest when they have \
-         come again.",
-    ),
-    Case::new("hole-before-full-window", hole_before_full_window).about(
-        "The first segment of a full window is lost, and comes last",
-        "RFC 9293, 3.10.7.4, SHLD-31",
-        "The segments after it are kept: when it comes, one ACK covers the whole window.",
-    ),
-    Case::new("fin-into-full-window", fin_into_full_window).about(
-        "The client sends its FIN while the window is closed, and again when it is open",
-        "RFC 9293, 3.10.7.4",
-        "Each is answered with an ACK, the last one with an ACK of the FIN. The server reads all data, and then the end.",
-    ),
-    Case::new("fin-at-the-edge", fin_at_the_edge).about(
-        "The last data fills the window, and its FIN is the first number beyond",
-        "RFC 9293, 3.10.7.4",
-        "An ACK. When the window is open, the client sends again what was not acknowledged. The server reads all data, \
-         and then the end.",
-    ),
-    Case::new("rst-at-window-zero", rst_at_window_zero).about(
-        "The client resets while the stack's window is closed",
-        "RFC 9293, 3.4, MUST-66",
-        "Reads fail with \"connection reset\".",
-    ),
-    Case::new("acks-at-window-zero", acks_at_window_zero).about(
-        "The server sends 100 KB while the stack's window is closed",
-        "RFC 9293, 3.10.7.4",
-        "The client's ACKs are accepted: all data arrives.",
-    ),
+    Case::new("edge-while-ack-delayed", edge_while_ack_delayed, "RFC 9293, 3.10.7.4")
+        .about("The window has room for 1,000 bytes, the server reads 500, and one segment of 1,001 bytes comes")
+        .expects(
+            "The stack does not crash, whatever edge it takes. The server reads all bytes once and in order, at the \
+             latest when they have come again.",
+        ),
+    Case::new("spans-the-window", spans_the_window, "RFC 9293, 3.10.7.4")
+        .about("A segment begins before the window and ends beyond it")
+        .expects(
+            "It is cut to the window, or dropped. The server reads all bytes once and in order, at the latest when \
+             they have come again.",
+        ),
+    Case::new("hole-before-full-window", hole_before_full_window, "RFC 9293, 3.10.7.4, SHLD-31")
+        .about("The first segment of a full window is lost, and comes last")
+        .expects("The segments after it are kept: when it comes, one ACK covers the whole window."),
+    Case::new("fin-into-full-window", fin_into_full_window, "RFC 9293, 3.10.7.4")
+        .about("The client sends its FIN while the window is closed, and again when it is open")
+        .expects(
+            "Each is answered with an ACK, the last one with an ACK of the FIN. The server reads all data, and then \
+             the end.",
+        ),
+    Case::new("fin-at-the-edge", fin_at_the_edge, "RFC 9293, 3.10.7.4")
+        .about("The last data fills the window, and its FIN is the first number beyond")
+        .expects(
+            "An ACK. When the window is open, the client sends again what was not acknowledged. The server reads all \
+             data, and then the end.",
+        ),
+    Case::new("rst-at-window-zero", rst_at_window_zero, "RFC 9293, 3.4, MUST-66")
+        .about("The client resets while the stack's window is closed")
+        .expects("Reads fail with \"connection reset\"."),
+    Case::new("acks-at-window-zero", acks_at_window_zero, "RFC 9293, 3.10.7.4")
+        .about("The server sends 100 KB while the stack's window is closed")
+        .expects("The client's ACKs are accepted: all data arrives."),
 ];
 
 fn edge_while_ack_delayed(setup: &Setup) -> Step {

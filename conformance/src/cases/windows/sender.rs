@@ -9,31 +9,23 @@ use crate::{Case, LATE, Offer, Setup, Step, Then, applies, check, distance, pati
 const PROBE: Duration = Duration::from_secs(4);
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("probes-answered", probes_answered).about(
-        "The client's window is closed for 3 seconds, and each probe is answered; the timeout is 1.2 seconds",
-        "RFC 9293, 3.8.6.1, MUST-37",
-        "The connection stays open, and all data arrives when the window opens.",
-    ),
-    Case::new("probe-backoff", probe_backoff).about(
-        "The client answers each probe of its closed window",
-        "RFC 9293, 3.8.6.1, SHLD-30",
-        "The second probe waits longer than the first.",
-    ),
-    Case::new("probe-taken", probe_taken).about(
-        "The client takes the bytes of two probes, and its window stays closed",
-        "RFC 9293, 3.8.6.1",
-        "The next byte is the next one to be sent: all data arrives once and in order.",
-    ),
-    Case::new("tiny-window", tiny_window).about(
-        "The client's window is never more than 100 bytes",
-        "RFC 9293, 3.8.6.2.1",
-        "No segment is beyond the window, and 2,000 bytes arrive within 5 seconds.",
-    ),
-    Case::new("odd-window", odd_window).about(
-        "The client's window has room for 3.7 segments",
-        "RFC 9293, 3.8.6.2.1",
-        "The last 700 bytes of the window are used too, at the latest after the override timeout of a second.",
-    ),
+    Case::new("probes-answered", probes_answered, "RFC 9293, 3.8.6.1, MUST-37")
+        .about("The client's window is closed for 3 seconds, and each probe is answered; the timeout is 1.2 seconds")
+        .expects("The connection stays open, and all data arrives when the window opens."),
+    Case::new("probe-backoff", probe_backoff, "RFC 9293, 3.8.6.1, SHLD-30")
+        .about("The client answers each probe of its closed window")
+        .expects("The second probe waits longer than the first."),
+    Case::new("probe-taken", probe_taken, "RFC 9293, 3.8.6.1")
+        .about("The client takes the bytes of two probes, and its window stays closed")
+        .expects("The next byte is the next one to be sent: all data arrives once and in order."),
+    Case::new("tiny-window", tiny_window, "RFC 9293, 3.8.6.2.1")
+        .about("The client's window is never more than 100 bytes")
+        .expects("No segment is beyond the window, and 2,000 bytes arrive within 5 seconds."),
+    Case::new("odd-window", odd_window, "RFC 9293, 3.8.6.2.1")
+        .about("The client's window has room for 3.7 segments")
+        .expects(
+            "The last 700 bytes of the window are used too, at the latest after the override timeout of a second.",
+        ),
 ];
 
 fn probes_answered(setup: &Setup) -> Step {
