@@ -19,14 +19,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use netstacks::StackKind;
+use netstacks::{StackConfig, StackKind};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngSeed, TestRunner};
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Runtime};
 
 use self::play::{Play, plays};
 use crate::known::without_numbers;
-use crate::{Case, Layer, Outcome, Ran, Run, Setup, Step, Stop, lab};
+use crate::{Case, Lab, Layer, Outcome, Ran, Run, Step, Stop, lab};
 
 /// The most bytes of each direction of a play.
 const LONGEST: usize = 64 << 10;
@@ -257,7 +257,7 @@ fn shrunk<T>(seed: u64, breaks: impl Fn(&Play) -> Option<T>) -> Option<(Play, T)
 fn try_start(run: Run) -> Step {
     let mut runtime = Builder::new_multi_thread();
     runtime.worker_threads(1);
-    lab::perform("start", runtime, false, run, |setup| setup.start().map(drop)).0
+    lab::perform("start", runtime, false, run, |_| (), |_, _| Ok(())).0
 }
 
 /// Performs a play on a stack of its own.
@@ -272,13 +272,11 @@ fn perform(play: &Play, run: Run) -> Played {
         runtime.worker_threads(1);
         (runtime, HURRIED)
     };
-    let (play, ipv6) = (play.clone(), play.ipv6);
-    let script = move |setup: &Setup| {
-        let mut lab = setup.start_with(|config| {
-            (config.window, config.user_timeout) = (play.buffers, pace.user_timeout);
-        })?;
-        let played = setup.runtime.block_on(stage::perform(&play, &mut lab, pace));
+    let (play, ipv6, buffers) = (play.clone(), play.ipv6, play.buffers);
+    let configure = move |config: &mut StackConfig| (config.window, config.user_timeout) = (buffers, pace.user_timeout);
+    let script = move |lab: &mut Lab, runtime: &Runtime| {
+        let played = runtime.block_on(stage::perform(&play, lab, pace));
         Ok(played.and_then(|()| Ok(lab.finish()?)))
     };
-    lab::perform("play", runtime, ipv6, run, script).0?
+    lab::perform("play", runtime, ipv6, run, configure, script).0?
 }

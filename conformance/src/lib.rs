@@ -5,6 +5,23 @@
 //! an [`Outcome`]: pass, fail with what was seen, or not applicable. [`known`] has the failures that are expected of
 //! each stack, with their reasons.
 
+/// Fails with this text of what was seen.
+macro_rules! fail {
+    ($($seen:tt)+) => { Err($crate::Stop::Fail(format!($($seen)+))) };
+}
+
+/// Fails with this text of what was seen, unless the condition holds.
+macro_rules! check {
+    ($holds:expr, $($seen:tt)+) => { if $holds { Ok(()) } else { fail!($($seen)+) } };
+}
+
+/// Ends the case as not applicable with this text of why, unless the condition holds.
+macro_rules! applies {
+    ($holds:expr, $($why:tt)+) => {
+        if $holds { Ok(()) } else { Err($crate::Stop::NotApplicable(format!($($why)+))) }
+    };
+}
+
 mod cases;
 mod client;
 mod explore;
@@ -14,19 +31,22 @@ pub mod known;
 mod lab;
 mod link;
 mod packets;
+mod prelude;
 mod process;
 mod protocol;
 mod recording;
 mod server;
 mod wire;
 
-use netstacks::{Repairs, StackKind};
+use std::time::Duration;
+
+use netstacks::{Repairs, StackConfig, StackKind};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::client::{Client, Offer, Out};
 pub use self::explore::{Exploration, explore, invariants};
 pub use self::harm::Harm;
-pub(crate) use self::lab::{LATE, Lab, SOON, Setup, patient};
+pub(crate) use self::lab::{LATE, Lab, SOON, patient};
 pub use self::lab::{patience, run};
 pub(crate) use self::link::AnyLink;
 pub use self::link::{MTU, try_device};
@@ -35,7 +55,6 @@ pub use self::process::Program;
 pub use self::process::read_output;
 pub use self::protocol::{Device, PROTOCOL, Ready, START, Task, line};
 pub use self::recording::Recording;
-pub(crate) use self::server::{Served, Then};
 
 /// A test of one behaviour of a stack.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +74,9 @@ pub struct Case {
     links: Links,
     /// The same case over IPv6: its name, title and RFC.
     twin: Option<[&'static str; 3]>,
-    run: fn(&Setup) -> Step,
+    /// Changes the configuration of the stack.
+    configure: fn(&mut StackConfig),
+    run: fn(&mut Lab) -> Step,
 }
 
 /// The links that a case can be run over.
@@ -67,8 +88,19 @@ enum Links {
 }
 
 impl Case {
-    const fn new(id: &'static str, run: fn(&Setup) -> Step, rfc: &'static str) -> Self {
-        Self { id, title: "", rfc, expects: "", subject: "", links: Links::Any, ipv6: false, twin: None, run }
+    const fn new(id: &'static str, run: fn(&mut Lab) -> Step, rfc: &'static str) -> Self {
+        Self {
+            id,
+            title: "",
+            rfc,
+            expects: "",
+            subject: "",
+            ipv6: false,
+            links: Links::Any,
+            twin: None,
+            configure: |_| (),
+            run,
+        }
     }
 
     const fn about(self, title: &'static str) -> Self {
@@ -91,6 +123,11 @@ impl Case {
 
     const fn ipv6(self) -> Self {
         Self { ipv6: true, ..self }
+    }
+
+    /// Starts the stack with another configuration.
+    const fn with(self, configure: fn(&mut StackConfig)) -> Self {
+        Self { configure, ..self }
     }
 
     /// Adds the same case over IPv6.
@@ -206,21 +243,25 @@ impl Stop {
     }
 }
 
-/// Fails with the text of `seen`, unless `ok`.
-fn check(ok: bool, seen: impl FnOnce() -> String) -> Step {
-    if ok { Ok(()) } else { Err(Stop::Fail(seen())) }
+const fn ms(count: u64) -> Duration {
+    Duration::from_millis(count)
 }
 
-/// Ends the case as not applicable with the text of `why`, unless `ok`.
-fn applies(ok: bool, why: impl FnOnce() -> String) -> Step {
-    if ok { Ok(()) } else { Err(Stop::NotApplicable(why())) }
+const fn secs(count: u64) -> Duration {
+    Duration::from_secs(count)
 }
 
 /// Fails unless the bytes are the expected ones.
 fn same(got: &[u8], expected: &[u8]) -> Step {
-    check(got == expected, || {
-        let at = got.iter().zip(expected).position(|(a, b)| a != b).unwrap_or(got.len().min(expected.len()));
-        format!("{} bytes came of {}, and byte {at} differs", got.len(), expected.len())
+    let at = got.iter().zip(expected).position(|(a, b)| a != b).unwrap_or(got.len().min(expected.len()));
+    check!(got == expected, "{} bytes came of {}, and byte {at} differs", got.len(), expected.len())
+}
+
+/// Says in the failure of a step which step it was.
+fn named<T>(step: Step<T>, name: impl FnOnce() -> String) -> Step<T> {
+    step.map_err(|stop| match stop {
+        Stop::Fail(seen) => Stop::Fail(format!("{}: {seen}", name())),
+        other => other,
     })
 }
 

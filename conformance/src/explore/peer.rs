@@ -128,7 +128,7 @@ impl Peer {
     }
 
     pub(super) fn syn(&mut self) -> Played {
-        Ok(self.client.syn(&self.play.offer())?)
+        Ok(self.client.syn_with(&self.play.offer())?)
     }
 
     /// Begins a new connection from the same port, which the stack has to tell from the old one.

@@ -61,6 +61,11 @@ impl Link for Breaking {
     }
 }
 
+fn run(stack: StackKind) -> Run {
+    let (layer, repairs) = (Layer::Stack, netstacks::Repairs::ALL);
+    Run { stack, program: None, layer, shards: 1, offload: false, mtu: link::MTU, repairs, trace: None }
+}
+
 /// Performs moves on smoltcp behind a link that changes packets.
 fn broken_by(moves: &[Move], to_stack: Change, to_client: Change) -> Option<Invariant> {
     let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
@@ -69,7 +74,7 @@ fn broken_by(moves: &[Move], to_stack: Change, to_client: Change) -> Option<Inva
     let config = StackConfig { user_timeout: UNHURRIED.user_timeout, ..StackConfig::default() };
     let running = StackKind::Smoltcp.visit(Start { links, config }).unwrap().unwrap();
     let client = AnyLink::new(Breaking { link, to_stack, to_client });
-    let mut lab = Lab::new(client, running, StackKind::Smoltcp, runtime.handle(), false);
+    let mut lab = Lab::new(client, running, &run(StackKind::Smoltcp), runtime.handle(), false);
     let play = Play {
         ipv6: false,
         buffers: 256 << 10,
@@ -167,17 +172,7 @@ fn a_play_shrinks_to_the_moves_that_matter() {
 #[test]
 fn lwip_and_smoltcp_keep_the_invariants() {
     for stack in [StackKind::Lwip, StackKind::Smoltcp] {
-        let run = Run {
-            stack,
-            program: None,
-            layer: Layer::Stack,
-            shards: 1,
-            offload: false,
-            mtu: link::MTU,
-            repairs: netstacks::Repairs::ALL,
-            trace: None,
-        };
-        for (case, ran) in explore(Exploration { plays: 20, seed: 1 }, &run) {
+        for (case, ran) in explore(Exploration { plays: 20, seed: 1 }, &run(stack)) {
             assert_eq!(ran.outcome, Outcome::Pass, "{stack} {}", case.id);
         }
     }
