@@ -26,7 +26,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use self::play::{Play, plays};
 use crate::known::without_numbers;
-use crate::{Case, Lab, Layer, Outcome, Ran, Run, Step, Stop, lab};
+use crate::{Case, Harm, Lab, Layer, Outcome, Ran, Run, Step, Stop, lab};
 
 /// The most bytes of each direction of a play.
 const LONGEST: usize = 64 << 10;
@@ -95,6 +95,19 @@ const INVARIANTS: [Case; 9] = [
         .expects("The stack runs on, and sends valid packets."),
 ];
 
+/// The harm of each, if it is broken.
+const HARMS: [Harm; 9] = [
+    Harm::Data,
+    Harm::Data,
+    Harm::Manners,
+    Harm::Manners,
+    Harm::Manners,
+    Harm::Hang,
+    Harm::Hang,
+    Harm::Hang,
+    Harm::Hang,
+];
+
 const fn invariant(id: &'static str, rfc: &'static str) -> Case {
     Case { subject: "random play", ..Case::new(id, |_| Ok(()), rfc) }
 }
@@ -132,7 +145,7 @@ impl Broken {
 /// The link has failed, or a packet is invalid.
 impl From<Stop> for Broken {
     fn from(stop: Stop) -> Self {
-        let (Stop::Fail(seen) | Stop::NotApplicable(seen) | Stop::Unavailable(seen)) = stop;
+        let (Stop::Fail { seen, .. } | Stop::NotApplicable(seen) | Stop::Unavailable(seen)) = stop;
         Self::new(Invariant::Lives, seen)
     }
 }
@@ -180,7 +193,7 @@ pub fn explore(exploration: Exploration, run: &Run) -> Vec<(Case, Ran)> {
     if run.program.is_some()
         && let Err(Stop::Unavailable(why)) = try_start(run.clone())
     {
-        let unavailable = |case| (case, Ran::of(Outcome::Unavailable(why.clone()), None));
+        let unavailable = |case| (case, Ran::of(Outcome::Unavailable { seen: why.clone() }, None));
         return invariants().map(unavailable).collect();
     }
     let is_alone = layer == Layer::Path || matches!(stack, StackKind::Lwip | StackKind::LwipPublished);
@@ -218,7 +231,8 @@ pub fn explore(exploration: Exploration, run: &Run) -> Vec<(Case, Ran)> {
     let outcome = |index: usize| {
         let of_it = texts.iter().filter(|((invariant, _), _)| *invariant as usize == index);
         let texts: Vec<_> = of_it.map(|(_, text)| text.as_str()).collect();
-        if texts.is_empty() { Outcome::Pass } else { Outcome::Fail(texts.join(";\n")) }
+        let harm = HARMS[index];
+        if texts.is_empty() { Outcome::Pass } else { Outcome::Fail { seen: texts.join(";\n"), harm } }
     };
     let ran = |(index, case)| (case, Ran::of(outcome(index), None));
     invariants().enumerate().map(ran).collect()

@@ -70,7 +70,7 @@ const AT_ONCE: usize = 64;
 pub fn run(case: &Case, run: Run) -> Ran {
     if let Some(needed) = case.offload().filter(|needed| *needed != run.offload) {
         let why = if needed { "needs a link that offloads" } else { "makes no sense with offload" };
-        return Ran::of(Outcome::NotApplicable(why.to_owned()), None);
+        return Ran::of(Outcome::NotApplicable { seen: why.to_owned() }, None);
     }
     let mut runtime = Builder::new_multi_thread();
     runtime.worker_threads(1);
@@ -79,9 +79,9 @@ pub fn run(case: &Case, run: Run) -> Ran {
     let (result, effective) = perform(case.id, runtime, ipv6, run, configure, script);
     let outcome = match result {
         Ok(()) => Outcome::Pass,
-        Err(Stop::Fail(seen)) => Outcome::Fail(seen),
-        Err(Stop::NotApplicable(why)) => Outcome::NotApplicable(why),
-        Err(Stop::Unavailable(why)) => Outcome::Unavailable(why),
+        Err(Stop::Fail { seen, harm }) => Outcome::Fail { seen, harm },
+        Err(Stop::NotApplicable(seen)) => Outcome::NotApplicable { seen },
+        Err(Stop::Unavailable(seen)) => Outcome::Unavailable { seen },
     };
     Ran::of(outcome, effective)
 }
@@ -100,7 +100,7 @@ pub(crate) fn perform<T: Send + 'static>(
     let spawned = thread::Builder::new().name(name.to_owned()).spawn(move || {
         let _nobody_waits = done.send(within_deadline(runtime, ipv6, run, configure, script));
     });
-    let failed = |seen: &str| (Err(Stop::fail(seen)), None);
+    let failed = |seen: &str| (Err(Stop::hang(seen)), None);
     let Ok(thread) = spawned else { return failed("there is no thread for the case") };
     match result.recv_timeout(patient(DEADLINE)) {
         Ok(ran) => {
@@ -121,7 +121,7 @@ fn within_deadline<T>(
 ) -> (Step<T>, Option<Effective>) {
     let runtime = match runtime.enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return (fail!("no runtime: {error}"), None),
+        Err(error) => return (fail!(Hang, "no runtime: {error}"), None),
     };
     let ran = {
         let _entered = runtime.enter();
@@ -152,7 +152,7 @@ fn start_here(run: &Run, ipv6: bool, config: &StackConfig) -> Step<(AnyLink, Run
         match run.stack.visit(start).map_err(|error| Stop::NotApplicable(error.to_string()))? {
             // The stack of the previous case has not ended yet.
             Err(StartError::AlreadyRunning(_)) if Instant::now() < until => thread::sleep(Duration::from_millis(5)),
-            result => return Ok((peer, result.map_err(|error| Stop::fail(error.to_string()))?)),
+            result => return Ok((peer, result.map_err(|error| Stop::hang(error.to_string()))?)),
         }
     }
 }
@@ -177,7 +177,7 @@ fn start_process(
 
 #[allow(clippy::needless_pass_by_value, reason = "it is for map_err")]
 fn no_link(error: platform::Error) -> Stop {
-    Stop::fail(format!("there is no link: {error}"))
+    Stop::hang(format!("there is no link: {error}"))
 }
 
 /// A running stack, and the peer's end of its link.
@@ -216,7 +216,7 @@ impl Lab {
         let (peer, running) = match &run.program {
             Some(program) => start_process(program, &run, ipv6, &config, runtime)?,
             None if run.stack == StackKind::Kernel => {
-                kernel::start(ipv6, run.offload, run.mtu, &config).map_err(|error| Stop::fail(error.to_string()))?
+                kernel::start(ipv6, run.offload, run.mtu, &config).map_err(|error| Stop::hang(error.to_string()))?
             }
             None => start_here(&run, ipv6, &config)?,
         };
@@ -256,9 +256,9 @@ impl Lab {
     pub(crate) fn finish(&self) -> Step {
         self.wire().take()?;
         if let Some(violation) = self.wire().violation.take() {
-            return Err(Stop::Fail(violation));
+            return fail!("{violation}");
         }
-        check!(!self.driver.is_finished(), "the stack's driver has ended")
+        check!(!self.driver.is_finished(), Hang, "the stack's driver has ended")
     }
 
     /// Ends the case if the backlog is divided between shards: then one may be full while another has room.
@@ -331,7 +331,7 @@ impl Lab {
     pub(crate) fn accept(&mut self) -> Step<Served> {
         match self.accept_within(SOON)? {
             Some(served) => Ok(served),
-            None => fail!("the listener returned no connection"),
+            None => fail!(Hang, "the listener returned no connection"),
         }
     }
 
@@ -340,7 +340,7 @@ impl Lab {
         let Some(listener) = &mut self.listener else { return Ok(None) };
         match self.runtime.block_on(async { timeout(patient(within), listener.accept()).await }) {
             Ok(Ok(stream)) => Ok(Some(Served::new(stream, self.runtime.clone()))),
-            Ok(Err(error)) => fail!("the listener failed: {error}"),
+            Ok(Err(error)) => fail!(Hang, "the listener failed: {error}"),
             Err(_) => Ok(None),
         }
     }
@@ -426,7 +426,7 @@ pub(crate) fn repair(client: &mut Client, served: &mut Served, bytes: &[u8]) -> 
         while let Some(segment) = client.next_segment(ms(20))? {
             done = segment.ack.wrapping_sub(client.next) as usize;
         }
-        check!(done <= bytes.len(), "more is acknowledged than was sent")?;
+        check!(done <= bytes.len(), Data, "more is acknowledged than was sent")?;
         if done == bytes.len() {
             break;
         }

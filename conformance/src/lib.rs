@@ -5,14 +5,17 @@
 //! an [`Outcome`]: pass, fail with what was seen, or not applicable. [`known`] has the failures that are expected of
 //! each stack, with their reasons.
 
-/// Fails with this text of what was seen.
+/// Fails with this text of what was seen. The name of a [`Harm`] may be before it; without one, it is that of bad manners.
 macro_rules! fail {
-    ($($seen:tt)+) => { Err($crate::Stop::Fail(format!($($seen)+))) };
+    ($harm:ident, $($seen:tt)+) => {
+        Err($crate::Stop::Fail { seen: format!($($seen)+), harm: $crate::Harm::$harm })
+    };
+    ($($seen:tt)+) => { fail!(Manners, $($seen)+) };
 }
 
-/// Fails with this text of what was seen, unless the condition holds.
+/// Fails like `fail!`, unless the condition holds.
 macro_rules! check {
-    ($holds:expr, $($seen:tt)+) => { if $holds { Ok(()) } else { fail!($($seen)+) } };
+    ($holds:expr, $($failure:tt)+) => { if $holds { Ok(()) } else { fail!($($failure)+) } };
 }
 
 /// Ends the case as not applicable with this text of why, unless the condition holds.
@@ -181,16 +184,38 @@ impl Layer {
 /// The result of a case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemars", derive(schemars::JsonSchema))]
-#[serde(tag = "outcome", content = "seen", rename_all = "kebab-case")]
+#[serde(tag = "outcome", rename_all = "kebab-case")]
 pub enum Outcome {
     /// The stack did what was expected.
     Pass,
-    /// It did something else: what was seen.
-    Fail(String),
-    /// The case says nothing here, and why.
-    NotApplicable(String),
-    /// The stack's program did not start, and why.
-    Unavailable(String),
+    /// It did something else.
+    Fail {
+        /// What was seen.
+        seen: String,
+        /// How bad it is. Files of older versions have none.
+        #[serde(default)]
+        harm: Harm,
+    },
+    /// The case says nothing here.
+    NotApplicable {
+        /// Why.
+        seen: String,
+    },
+    /// The stack's program did not start.
+    Unavailable {
+        /// Why.
+        seen: String,
+    },
+}
+
+impl Outcome {
+    /// How bad a failure is.
+    pub const fn harm(&self) -> Option<Harm> {
+        match self {
+            Self::Fail { harm, .. } => Some(*harm),
+            _ => None,
+        }
+    }
 }
 
 /// The result of running a case.
@@ -232,14 +257,23 @@ type Step<T = ()> = Result<T, Stop>;
 /// Why a case ends early.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    Fail(String),
+    Fail { seen: String, harm: Harm },
     NotApplicable(String),
     Unavailable(String),
 }
 
 impl Stop {
-    fn fail(seen: impl Into<String>) -> Self {
-        Self::Fail(seen.into())
+    /// The same failure with another harm.
+    fn with(self, harm: Harm) -> Self {
+        match self {
+            Self::Fail { seen, .. } => Self::Fail { seen, harm },
+            other => other,
+        }
+    }
+
+    /// The stack does not start, waits for ever, or has ended.
+    fn hang(seen: impl Into<String>) -> Self {
+        Self::Fail { seen: seen.into(), harm: Harm::Hang }
     }
 }
 
@@ -254,13 +288,13 @@ const fn secs(count: u64) -> Duration {
 /// Fails unless the bytes are the expected ones.
 fn same(got: &[u8], expected: &[u8]) -> Step {
     let at = got.iter().zip(expected).position(|(a, b)| a != b).unwrap_or(got.len().min(expected.len()));
-    check!(got == expected, "{} bytes came of {}, and byte {at} differs", got.len(), expected.len())
+    check!(got == expected, Data, "{} bytes came of {}, and byte {at} differs", got.len(), expected.len())
 }
 
 /// Says in the failure of a step which step it was.
 fn named<T>(step: Step<T>, name: impl FnOnce() -> String) -> Step<T> {
     step.map_err(|stop| match stop {
-        Stop::Fail(seen) => Stop::Fail(format!("{}: {seen}", name())),
+        Stop::Fail { seen, harm } => Stop::Fail { seen: format!("{}: {seen}", name()), harm },
         other => other,
     })
 }

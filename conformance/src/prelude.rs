@@ -14,4 +14,4 @@ pub(crate) use crate::lab::{LATE, Lab, SMALL_WINDOW, SOON, WINDOW, deliver, deli
 pub(crate) use crate::link::{ip, stack_addresses};
 pub(crate) use crate::server::{Sending, Served, Then};
 pub(crate) use crate::wire::{Message, SACK, Segment, TIMESTAMPS};
-pub(crate) use crate::{Case, Step, Stop, distance, ms, named, packets, pattern, same, secs};
+pub(crate) use crate::{Case, Harm, Step, Stop, distance, ms, named, packets, pattern, same, secs};

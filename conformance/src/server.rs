@@ -153,9 +153,9 @@ impl Served {
         let mut got = 0;
         while got < len {
             match self.read_some(&mut bytes[got..], patient(READ))? {
-                Ok(0) => return fail!("the stream ended after {got} of {len} bytes"),
+                Ok(0) => return fail!(Data, "the stream ended after {got} of {len} bytes"),
                 Ok(more) => got += more,
-                Err(error) => return fail!("a read failed: {error}"),
+                Err(error) => return fail!(Hang, "a read failed: {error}"),
             }
         }
         Ok(bytes)
@@ -184,7 +184,7 @@ impl Served {
             match self.read_some(&mut buffer, patient(READ))? {
                 Ok(0) => return Ok(bytes),
                 Ok(len) => bytes.extend_from_slice(&buffer[..len]),
-                Err(error) => return fail!("a read failed after {} bytes: {error}", bytes.len()),
+                Err(error) => return fail!(Hang, "a read failed after {} bytes: {error}", bytes.len()),
             }
         }
     }
@@ -194,7 +194,7 @@ impl Served {
         let mut buffer = [0; 4096];
         loop {
             match self.read_some(&mut buffer, patient(READ))? {
-                Ok(0) => return fail!("the stream ended as if by a FIN"),
+                Ok(0) => return fail!(Data, "the stream ended as if by a FIN"),
                 Ok(_) => {}
                 Err(error) => return Ok(error.kind()),
             }
@@ -208,7 +208,7 @@ impl Served {
 
     fn read_some(&mut self, buffer: &mut [u8], within: Duration) -> Step<io::Result<usize>> {
         let read = async { timeout(within, self.stream.read(buffer)).await };
-        self.runtime.block_on(read).map_err(|_| Stop::fail(format!("a read waited {within:?} in vain")))
+        self.runtime.block_on(read).map_err(|_| Stop::hang(format!("a read waited {within:?} in vain")))
     }
 
     /// Writes bytes, which the stack must have room for.
@@ -216,8 +216,8 @@ impl Served {
         let write = async { timeout(patient(LATE), self.stream.write_all(bytes)).await };
         match self.runtime.block_on(write) {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => fail!("a write failed: {error}"),
-            Err(_) => fail!("a write of {} bytes waited {LATE:?} in vain", bytes.len()),
+            Ok(Err(error)) => fail!(Hang, "a write failed: {error}"),
+            Err(_) => fail!(Hang, "a write of {} bytes waited {LATE:?} in vain", bytes.len()),
         }
     }
 
@@ -241,8 +241,8 @@ impl Served {
         let shutdown = async { timeout(patient(LATE), self.stream.shutdown()).await };
         match self.runtime.block_on(shutdown) {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => fail!("the shutdown failed: {error}"),
-            Err(_) => fail!("the shutdown waits"),
+            Ok(Err(error)) => fail!(Hang, "the shutdown failed: {error}"),
+            Err(_) => fail!(Hang, "the shutdown waits"),
         }
     }
 
@@ -266,18 +266,18 @@ impl Sending {
 
     /// The same. Returns the server's side, which still holds its stream.
     pub(crate) fn served(self) -> Step<Served> {
-        self.finished()?.ok_or_else(|| Stop::fail("the server has dropped its stream"))
+        self.finished()?.ok_or_else(|| Stop::hang("the server has dropped its stream"))
     }
 
     /// The same. Returns the server's side, unless it has dropped its stream.
     pub(crate) fn finished(self) -> Step<Option<Served>> {
-        self.result()?.map_err(|error| Stop::fail(format!("the server's write failed: {error}")))
+        self.result()?.map_err(|error| Stop::hang(format!("the server's write failed: {error}")))
     }
 
     /// Waits until the write fails, because the client has vanished.
     pub(crate) fn times_out(self) -> Step {
         match self.result()? {
-            Ok(_) => fail!("all was written to a peer that does not answer"),
+            Ok(_) => fail!(Hang, "all was written to a peer that does not answer"),
             Err(error) => check!(error.kind() == io::ErrorKind::TimedOut, "the error is \"{}\"", error.kind()),
         }
     }
@@ -288,8 +288,8 @@ impl Sending {
         let finish = async { timeout(patient(LATE), task).await };
         match self.runtime.block_on(finish) {
             Ok(Ok(result)) => Ok(result),
-            Ok(Err(_)) => fail!("the stack panicked"),
-            Err(_) => fail!("the server's write waits"),
+            Ok(Err(_)) => fail!(Hang, "the stack panicked"),
+            Err(_) => fail!(Hang, "the server's write waits"),
         }
     }
 }

@@ -251,7 +251,7 @@ impl Wire {
         loop {
             match self.link.try_send(meta, &[IoSlice::new(packet)]) {
                 Ok(()) => {
-                    return self.link.flush().map_err(|error| Stop::fail(format!("the link failed: {error}")));
+                    return self.link.flush().map_err(|error| Stop::hang(format!("the link failed: {error}")));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {
                     // Receive too: the stack may not take packets before it can send its own.
@@ -261,7 +261,7 @@ impl Wire {
                         thread::park_timeout(Duration::from_millis(5));
                     }
                 }
-                Err(error) => return fail!("the link takes no packet: {error}"),
+                Err(error) => return fail!(Hang, "the link takes no packet: {error}"),
             }
         }
     }
@@ -302,7 +302,7 @@ impl Wire {
             match self.link.poll_readable(&mut Context::from_waker(&waker)) {
                 Poll::Pending => thread::park_timeout(until - now),
                 Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(error)) => return fail!("the link failed: {error}"),
+                Poll::Ready(Err(error)) => return fail!(Hang, "the link failed: {error}"),
             }
         }
     }
@@ -323,8 +323,8 @@ impl Wire {
         match result {
             Ok(_) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => fail!("the stack has ended"),
-            Err(error) => fail!("the link failed: {error}"),
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => fail!(Hang, "the stack has ended"),
+            Err(error) => fail!(Hang, "the link failed: {error}"),
         }
     }
 

@@ -115,7 +115,7 @@ fn smoltcp_in_two_shards() {
 
 /// Notes a result. A new failure gets its observation as the reason.
 fn learn(known: &mut Known, id: &str, (offload, repairs): How, outcome: Outcome) {
-    if let Outcome::Fail(seen) = outcome {
+    if let Outcome::Fail { seen, .. } = outcome {
         known.seen.insert(id.to_owned(), known::without_numbers(&seen));
         if known.failure(id, offload, repairs).is_none() {
             let failures = if offload { &mut known.failures_with_offload } else { &mut known.failures };

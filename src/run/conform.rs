@@ -93,7 +93,7 @@ fn of_stack(
         let recording = Recording::default();
         let run = run(offload, is_recorded.then(|| recording.clone()));
         let ran = refused.clone().unwrap_or_else(|| conformance::run(case, run.clone()));
-        if index == 0 && matches!(ran.outcome, Outcome::Unavailable(_)) {
+        if index == 0 && matches!(ran.outcome, Outcome::Unavailable { .. }) {
             refused = Some(ran.clone());
         }
         if !keep((Score::new(case, &run, &ran, &known), ran, recording)) {

@@ -61,7 +61,7 @@ fn initial(lab: &mut Lab, mss: usize) -> Step {
     let (mut client, sending) = begin(lab, mss, LEN)?;
     let (mut bytes, first) = (Vec::new(), client.flight(QUIET)?);
     let reach = client.reach(&first);
-    check!((1..=10 * mss).contains(&reach), "{reach} bytes came before the first ACK")?;
+    check!((1..=10 * mss).contains(&reach), Hang, "{reach} bytes came before the first ACK")?;
     for segment in first {
         client.take(segment, &mut bytes)?;
     }
@@ -132,7 +132,11 @@ fn halving(lab: &mut Lab) -> Step {
     client.ack_to(client.expected.wrapping_add(client.reach(&flights) as u32))?;
     let next = client.flight(QUIET)?;
     let after = client.reach(&next);
-    check!((1..=before * 3 / 4).contains(&after), "{after} bytes came at once after a loss, and {before} before it")
+    check!(
+        (1..=before * 3 / 4).contains(&after),
+        Hang,
+        "{after} bytes came at once after a loss, and {before} before it"
+    )
 }
 
 fn limited_transmit(lab: &mut Lab) -> Step {
@@ -158,7 +162,7 @@ fn idle_restart(lab: &mut Lab) -> Step {
     let _sending = served.send(pattern(141, 100_000), Then::Keep);
     let first = client.flight(QUIET)?;
     let reach = client.reach(&first);
-    check!((1..=10 * MSS).contains(&reach), "{reach} bytes came at once after the pause")
+    check!((1..=10 * MSS).contains(&reach), Hang, "{reach} bytes came at once after the pause")
 }
 
 /// Checks that nothing comes again while `acknowledge` sends ACKs with the number of a whole flight.
@@ -195,5 +199,5 @@ fn ack_every_second(lab: &mut Lab) -> Step {
         whole += begin.elapsed();
         served.reads(&bytes)?;
     }
-    check!(whole < patient(SOON), "the ACKs took {whole:.2?}")
+    check!(whole < patient(SOON), Speed, "the ACKs took {whole:.2?}")
 }

@@ -72,13 +72,13 @@ fn unsummed(lab: &Lab) -> Vec<u8> {
 
 fn no_checksum(lab: &mut Lab) -> Step {
     lab.send_packet(&unsummed(lab))?;
-    check!(lab.received(SOON)?.is_some(), "it was not received")
+    check!(lab.received(SOON)?.is_some(), Data, "it was not received")
 }
 
 /// Sends a packet that must be dropped, and then one that must be received.
 fn dropped(lab: &Lab, packet: &[u8]) -> Step {
     lab.send_packet(packet)?;
-    check!(lab.received(ms(100))?.is_none(), "it was received")?;
+    check!(lab.received(ms(100))?.is_none(), Data, "it was received")?;
     lab.arrives(b"a good one")
 }
 

@@ -137,7 +137,7 @@ fn rst_after_fin(lab: &mut Lab) -> Step {
 fn rst_by_the_stack(lab: &mut Lab) -> Step {
     let (mut client, served) = lab.connect_and_exchange()?;
     served.reset();
-    let end = client.expect("RST", |segment| segment.has(RST) || segment.has(FIN))?;
+    let end = client.expect_rst_or_fin()?;
     check!(!end.has(FIN), "a FIN came")?;
     check!(end.seq == client.expected, "the RST has another number than the client expects")
 }

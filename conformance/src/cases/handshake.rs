@@ -90,7 +90,7 @@ pub(super) const CASES: &[Case] = &[
 fn handshake(lab: &mut Lab) -> Step {
     let (mut client, mut served) = lab.connect()?;
     let [local, peer] = served.addresses();
-    check!(local == client.server && peer == client.local, "the stream is from {peer} to {local}")?;
+    check!(local == client.server && peer == client.local, Data, "the stream is from {peer} to {local}")?;
     exchange(&mut client, &mut served)
 }
 
@@ -304,7 +304,7 @@ fn listener_dropped(lab: &mut Lab) -> Step {
     }
     drop(lab.take_listener());
     for client in &mut clients {
-        client.expect("RST or FIN", |segment| segment.has(RST) || segment.has(FIN))?;
+        client.expect_rst_or_fin()?;
     }
     Ok(())
 }
@@ -320,10 +320,11 @@ fn listener_dropped_half_open(lab: &mut Lab) -> Step {
         client.ack()?;
         client.data(b"is anyone there?")?;
         let (isn, mut is_reset) = (client.isn, false);
-        client.expect_none(ms(400), "an ACK of data that nobody can read", |segment| {
+        let acked = client.expect_none(ms(400), "an ACK of data that nobody can read", |segment| {
             is_reset |= segment.has(RST) || segment.has(FIN);
             !is_reset && segment.has(ACK) && segment.ack.wrapping_sub(isn) > 1
-        })?;
+        });
+        acked.map_err(|stop| stop.with(Harm::Data))?;
     }
     Ok(())
 }

@@ -69,7 +69,7 @@ fn forged(lab: &Lab, client: &Client) -> Step {
 fn hard_wrong_number(lab: &mut Lab) -> Step {
     let (mut client, mut served) = lab.connect_and_exchange()?;
     forged(lab, &client)?;
-    check!(served.is_quiet(ms(50)), "the stream has ended")?;
+    check!(served.is_quiet(ms(50)), Hang, "the stream has ended")?;
     exchange(&mut client, &mut served)
 }
 
@@ -118,7 +118,7 @@ fn packets_of(client: &mut Client, served: Served) -> Step<Vec<Segment>> {
         Ok(false)
     });
     // A busy machine does not take so many in time.
-    check!(packets.len() <= 1000, "{} packets came for 30,000 bytes", packets.len())?;
+    check!(packets.len() <= 1000, Speed, "{} packets came for 30,000 bytes", packets.len())?;
     delivered?;
     Ok(packets)
 }
@@ -155,7 +155,7 @@ fn too_big_below_minimum(lab: &mut Lab) -> Step {
     lab.flood([0, 68, 600, 1279].map(|mtu| packets::too_big(mtu, &client.stack_packet())))?;
     thread::sleep(ms(20));
     let packets = packets_of(&mut client, served)?;
-    check!(packets.len() <= 40, "{} packets came for 30,000 bytes", packets.len())?;
+    check!(packets.len() <= 40, Speed, "{} packets came for 30,000 bytes", packets.len())?;
     let is_plain = |packet: &Segment| packet.packet_len == 60 + packet.options.len() + packet.payload.len();
     check!(packets.iter().all(is_plain), "a packet has an extension header")
 }

@@ -66,7 +66,7 @@ fn hop_limit_sent(lab: &mut Lab) -> Step {
     let fin = client.expect("FIN", |segment| segment.payload.is_empty())?;
     let mut stranger = lab.client();
     stranger.ack_to(1)?;
-    let rst = stranger.expect("RST", |_| true)?;
+    let rst = stranger.expect_answer("RST", |_| true)?;
     lab.arrives(b"question")?;
     let sent = lab.send_datagram(lab.server(), lab.peer(), b"answer");
     let datagram = lab.datagram(SOON)?;
@@ -81,7 +81,7 @@ fn hop_limit_received(lab: &mut Lab) -> Step {
     let at = if lab.ipv6 { 7 } else { 8 };
     wrapped(lab, move |packet| packets::with_ip_bytes(packet.to_vec(), at, &[limit]))?;
     lab.send_packet(&packets::with_ip_bytes(lab.to_server(b"far"), at, &[limit]))?;
-    check!(lab.received(SOON)?.is_some(), "the datagram was not received")
+    check!(lab.received(SOON)?.is_some(), Data, "the datagram was not received")
 }
 
 fn traffic_class(lab: &mut Lab) -> Step {
@@ -100,7 +100,7 @@ fn refused<T: Copy + Display>(
     let (mut client, mut served) = lab.connect_and_exchange()?;
     for &form in forms {
         lab.send_packet(&wrap(&client.packet(client.part(b"forged", 0..6)), form))?;
-        check!(served.is_quiet(ms(100)), "{form}: it was delivered")?;
+        check!(served.is_quiet(ms(100)), Data, "{form}: it was delivered")?;
         if let Some(Message { kind, body, .. }) = lab.message(Duration::ZERO)? {
             let pointer = body.get(3).copied().unwrap_or_default();
             let is_right = error(form) == Some((kind, pointer));
@@ -159,7 +159,7 @@ fn loopback(lab: &mut Lab) -> Step {
         let client = lab.client_from(from, to);
         named(ignored(lab, client), || format!("from {from} to {to}"))?;
         lab.send_packet(&packets::datagram(from, to, b"from nowhere"))?;
-        check!(lab.received(ms(50))?.is_none(), "a datagram from {from} to {to} was received")?;
+        check!(lab.received(ms(50))?.is_none(), Data, "a datagram from {from} to {to} was received")?;
     }
     lab.arrives(b"from a host")?;
     lab.answers(b"an answer")?;

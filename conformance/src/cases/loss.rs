@@ -111,7 +111,7 @@ pub(super) fn transfer(
 }
 
 pub(super) fn shorter_than(most: Duration, pause: Duration) -> Step {
-    check!(pause < patient(most), "no new byte came for {pause:.2?}")
+    check!(pause < patient(most), Speed, "no new byte came for {pause:.2?}")
 }
 
 /// Transfers bytes, and checks that no pause is as long as `most`.
@@ -180,7 +180,7 @@ fn acks_lost(lab: &mut Lab) -> Step {
     while got.len() < LEN {
         // After a pause the stack waits for an ACK.
         let Some(segment) = client.next_segment(ms(30))? else {
-            check!(Instant::now() < until, "{} of {LEN} bytes came", got.len())?;
+            check!(Instant::now() < until, Hang, "{} of {LEN} bytes came", got.len())?;
             client.ack()?;
             continue;
         };
@@ -243,7 +243,7 @@ fn after_duplicates(lab: &mut Lab, count: usize, within: Duration) -> Step<bool>
 }
 
 fn fast_retransmit(lab: &mut Lab) -> Step {
-    check!(after_duplicates(lab, 3, patient(ms(100)))?, "the missing segment did not come within 100 ms")
+    check!(after_duplicates(lab, 3, patient(ms(100)))?, Speed, "the missing segment did not come within 100 ms")
 }
 
 fn two_duplicate_acks(lab: &mut Lab) -> Step {

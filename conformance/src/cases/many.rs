@@ -46,7 +46,7 @@ fn open(lab: &mut Lab, count: usize) -> Step<Vec<(Client, Served)>> {
     }
     let mut served = HashMap::new();
     for index in 0..count {
-        let Some(stream) = lab.accept_within(SOON)? else { return fail!("{index} of {count} were accepted") };
+        let Some(stream) = lab.accept_within(SOON)? else { return fail!(Hang, "{index} of {count} were accepted") };
         served.insert(stream.addresses()[1].port(), stream);
     }
     let mut with_stream = |client: Client| served.remove(&client.port()).map(|stream| (client, stream));
@@ -86,7 +86,7 @@ fn slow_reader(lab: &mut Lab) -> Step {
     for _ in 0..10 {
         pairs.iter_mut().try_for_each(|(client, served)| carry(client, served))?;
     }
-    check!(begin.elapsed() < patient(secs(3)), "the others took {:?}", begin.elapsed())?;
+    check!(begin.elapsed() < patient(secs(3)), Speed, "the others took {:?}", begin.elapsed())?;
     full.acked(SOON)?;
     unread.reads(&bytes)
 }
@@ -101,7 +101,7 @@ fn slow_client(lab: &mut Lab) -> Step {
         client.receives_to_end(&pattern(62, 100_000))?;
         sending.finish()?;
     }
-    check!(begin.elapsed() < patient(secs(3)), "the others took {:?}", begin.elapsed())?;
+    check!(begin.elapsed() < patient(secs(3)), Speed, "the others took {:?}", begin.elapsed())?;
     slow.receives_to_end(&pattern(61, 500_000))?;
     waits.finish()
 }

@@ -89,7 +89,7 @@ fn damaged(lab: &mut Lab, at: usize) -> Step {
     packet[at] ^= 0x10;
     client.send_packet(&packet)?;
     client.silence(ms(100))?;
-    check!(served.is_quiet(ms(20)), "it was delivered")?;
+    check!(served.is_quiet(ms(20)), Data, "it was delivered")?;
     exchange(&mut client, &mut served)
 }
 

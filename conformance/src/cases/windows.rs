@@ -299,7 +299,7 @@ fn beyond_the_window(lab: &mut Lab) -> Step {
     client.put(Out { seq: client.next.wrapping_add(200_000), ..client.part(b"too far", 0..7) })?;
     client.expect_state()?;
     served.reads(&bytes)?;
-    check!(served.is_quiet(ms(50)), "data from beyond the window was delivered")
+    check!(served.is_quiet(ms(50)), Data, "data from beyond the window was delivered")
 }
 
 fn silly_window_sender(lab: &mut Lab) -> Step {
@@ -312,7 +312,7 @@ fn silly_window_sender(lab: &mut Lab) -> Step {
         // A window probe does not count.
         small += client.flight(ms(5))?.iter().filter(|segment| segment.payload.len() > 1).count();
     }
-    check!(small <= 4, "{small} segments came for a window that opened 20 times by 10 bytes")?;
+    check!(small <= 4, Speed, "{small} segments came for a window that opened 20 times by 10 bytes")?;
     opened(&mut client, bytes, 20_000)?;
     sending.finish()
 }
@@ -327,7 +327,7 @@ fn silly_window_receiver(lab: &mut Lab) -> Step {
     thread::sleep(ms(50));
     while let Some(segment) = client.next_segment(Duration::ZERO)? {
         let window = u32::from(segment.window) << client.scale;
-        check!(!(1..1000).contains(&window), "the stack opened its window by {window} bytes")?;
+        check!(!(1..1000).contains(&window), Speed, "the stack opened its window by {window} bytes")?;
     }
     Ok(())
 }

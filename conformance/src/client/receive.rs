@@ -6,7 +6,7 @@ use platform::packet::flags::{ACK, FIN, RST, SYN};
 
 use super::Client;
 use crate::wire::Segment;
-use crate::{LATE, SOON, Step, distance, ms, patient, same, secs};
+use crate::{Harm, LATE, SOON, Step, Stop, distance, ms, patient, same, secs};
 
 impl Client {
     /// Returns the next segment of the stack, if one arrives in time.
@@ -56,7 +56,14 @@ impl Client {
                 return Ok(segment);
             }
         }
-        fail!("no {what} within {within:?}; {}", self.came())
+        // A stack that is late is slow. One that does not come at all hangs.
+        let harm = if within < SOON { Harm::Speed } else { Harm::Hang };
+        Err(Stop::Fail { seen: format!("no {what} within {within:?}; {}", self.came()), harm })
+    }
+
+    /// Waits for an answer without which a connection still carries bytes.
+    pub(crate) fn expect_answer(&mut self, what: &str, is_it: impl FnMut(&Segment) -> bool) -> Step<Segment> {
+        self.expect(what, is_it).map_err(|stop| stop.with(Harm::Manners))
     }
 
     /// Waits until the stack has acknowledged everything.
@@ -67,13 +74,17 @@ impl Client {
 
     /// Waits for an ACK without data that answers a forged or unknown segment (RFC 5961).
     pub(crate) fn expect_challenge(&mut self, ack: u32) -> Step<Segment> {
-        self.expect("challenge ACK", |segment| {
+        self.expect_answer("challenge ACK", |segment| {
             segment.flags & (ACK | RST | SYN | FIN) == ACK && segment.payload.is_empty() && segment.ack == ack
         })
     }
 
     pub(crate) fn expect_rst(&mut self) -> Step<Segment> {
-        self.expect("RST", |segment| segment.has(RST))
+        self.expect_answer("RST", |segment| segment.has(RST))
+    }
+
+    pub(crate) fn expect_rst_or_fin(&mut self) -> Step<Segment> {
+        self.expect_answer("RST or FIN", |segment| segment.has(RST) || segment.has(FIN))
     }
 
     /// Waits for an ACK of what the stack expects next.
@@ -112,7 +123,7 @@ impl Client {
     }
 
     pub(crate) fn no_rst(&mut self, during: Duration) -> Step {
-        self.expect_none(during, "a RST", |segment| segment.has(RST))
+        self.expect_none(during, "a RST", |segment| segment.has(RST)).map_err(|stop| stop.with(Harm::Data))
     }
 
     pub(crate) fn silence(&mut self, during: Duration) -> Step {
@@ -204,10 +215,11 @@ impl Client {
             let Some(segment) = self.segment_until(until)? else {
                 let missing =
                     len.map_or_else(|| format!("no end after {got} bytes"), |len| format!("{got} of {len} bytes came"));
-                return fail!("{missing} within {within:?}; {}", self.came());
+                return fail!(Hang, "{missing} within {within:?}; {}", self.came());
             };
             check!(
                 !segment.has(RST),
+                Data,
                 "a RST came after {got} bytes{}",
                 if len.is_none() { ", and no FIN" } else { "" }
             )?;

@@ -39,17 +39,17 @@ impl Lab {
     /// The server must receive this datagram next.
     pub(crate) fn receives(&self, from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Step {
         let Some((bytes, addresses)) = self.received(SOON)? else {
-            return fail!("a datagram of {} bytes was not received", payload.len());
+            return fail!(Data, "a datagram of {} bytes was not received", payload.len());
         };
         same(&bytes, payload)?;
-        check!(addresses == [to, from], "it has the addresses {addresses:?}")
+        check!(addresses == [to, from], Data, "it has the addresses {addresses:?}")
     }
 
     /// The server must receive these bytes next.
     pub(crate) fn receives_next(&self, payload: &[u8]) -> Step {
         match self.received(SOON)? {
             Some((bytes, _)) => same(&bytes, payload),
-            None => fail!("it was not received"),
+            None => fail!(Data, "it was not received"),
         }
     }
 
@@ -69,7 +69,7 @@ impl Lab {
     /// This datagram of the server must arrive next.
     pub(crate) fn comes(&self, from: SocketAddr, payload: &[u8]) -> Step {
         let Some(arrived) = self.datagram(SOON)? else {
-            return fail!("a datagram of {} bytes did not arrive", payload.len());
+            return fail!(Data, "a datagram of {} bytes did not arrive", payload.len());
         };
         same(&arrived.payload, payload)?;
         let source = SocketAddr::new(arrived.source, arrived.source_port);
@@ -100,7 +100,7 @@ impl Lab {
                 buffer.truncate(len);
                 Ok(Some((buffer, [local, peer])))
             }
-            Ok(Err(error)) => fail!("the datagrams failed: {error}"),
+            Ok(Err(error)) => fail!(Hang, "the datagrams failed: {error}"),
             Err(_) => Ok(None),
         }
     }

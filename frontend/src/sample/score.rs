@@ -74,7 +74,7 @@ impl Score {
     /// The score of a case that was run.
     pub fn new(case: &Case, run: &Run, ran: &Ran, known: &Known) -> Self {
         let Run { stack: netstack, layer, shards, offload, mtu, repairs, .. } = *run;
-        let has_failed = matches!(ran.outcome, Outcome::Fail(_));
+        let has_failed = ran.outcome.harm().is_some();
         let failure = known.failure(case.id, offload, repairs);
         let failure = failure.filter(|failure| has_failed || failure.when == When::Always);
         Self {
@@ -100,27 +100,27 @@ impl Score {
     pub fn seen(&self) -> &str {
         match &self.outcome {
             Outcome::Pass => "",
-            Outcome::Fail(text) | Outcome::NotApplicable(text) | Outcome::Unavailable(text) => text,
+            Outcome::Fail { seen, .. } | Outcome::NotApplicable { seen } | Outcome::Unavailable { seen } => seen,
         }
     }
 
     /// Whether the case failed, known or not.
     pub const fn has_failed(&self) -> bool {
-        matches!(self.outcome, Outcome::Fail(_))
+        self.outcome.harm().is_some()
     }
 
     /// Whether the result is the known one: a known failure failed, and every other case did not.
     pub fn is_as_known(&self) -> bool {
         match self.outcome {
             Outcome::Pass => self.known.is_none(),
-            Outcome::Fail(_) => self.known.is_some(),
-            Outcome::NotApplicable(_) => true,
-            Outcome::Unavailable(_) => false,
+            Outcome::Fail { .. } => self.known.is_some(),
+            Outcome::NotApplicable { .. } => true,
+            Outcome::Unavailable { .. } => false,
         }
     }
 
     /// Whether the case was not run, because the stack's program does not start.
     pub const fn is_unavailable(&self) -> bool {
-        matches!(self.outcome, Outcome::Unavailable(_))
+        matches!(self.outcome, Outcome::Unavailable { .. })
     }
 }

@@ -93,7 +93,7 @@ fn from_itself(lab: &mut Lab) -> Step {
     let itself = packets::datagram(lab.server(), lab.server(), b"an echo of an echo");
     (0..10).try_for_each(|_| lab.send_packet(&itself))?;
     let count = lab.drain(ms(50))?;
-    check!(count <= 10, "{count} datagrams were received for ten")?;
+    check!(count <= 10, Data, "{count} datagrams were received for ten")?;
     check!(lab.datagram(Duration::ZERO)?.is_none(), "a datagram came")?;
     lab.arrives(b"a good one")?;
     lab.answers(b"an answer")
@@ -103,7 +103,7 @@ fn strange_sources(lab: &mut Lab) -> Step {
     let unspecified = (!lab.ipv6).then_some(Ipv4Addr::UNSPECIFIED.into());
     for source in packets::groups(lab.ipv6).into_iter().chain(unspecified) {
         lab.send_packet(&packets::datagram(SocketAddr::new(source, 4000), lab.server(), b"from all"))?;
-        check!(lab.received(ms(50))?.is_none(), "a datagram from {source} was received")?;
+        check!(lab.received(ms(50))?.is_none(), Data, "a datagram from {source} was received")?;
     }
     lab.arrives(b"a good one")
 }

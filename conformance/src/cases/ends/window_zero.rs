@@ -36,7 +36,7 @@ fn end(lab: &mut Lab, then: Then) -> Step<(Client, Option<Served>)> {
     let served = sending.finished()?;
     for _ in 0..2 {
         let probe = client.expect_within(LATE, "probe", |_| true)?;
-        check!(!probe.has(RST), "a RST came")?;
+        check!(!probe.has(RST), Data, "a RST came")?;
         client.ack()?;
     }
     opened(&mut client, bytes, 20_000)?;

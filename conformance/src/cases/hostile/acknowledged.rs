@@ -95,7 +95,7 @@ fn ack_too_old(lab: &mut Lab) -> Step {
     client.forget()?;
     client.put(Out { ack: client.expected.wrapping_sub(0x1000_0000), ..client.part(b"forged", 0..6) })?;
     client.acked(SOON)?;
-    check!(served.is_quiet(ms(20)), "the server read of it")?;
+    check!(served.is_quiet(ms(20)), Data, "the server read of it")?;
     exchange(&mut client, &mut served)
 }
 
@@ -144,7 +144,7 @@ fn window_flaps(lab: &mut Lab) -> Step {
     while bytes.len() < LEN {
         let Some(segment) = client.next_segment(ms(100))? else {
             count += 1;
-            check!(count < 40, "{} of {LEN} bytes came", bytes.len())?;
+            check!(count < 40, Hang, "{} of {LEN} bytes came", bytes.len())?;
             client.window = 60_000;
             client.ack()?;
             continue;
@@ -170,7 +170,7 @@ fn icmp_tiny_mtu(lab: &mut Lab) -> Step {
         Ok(false)
     });
     // A busy machine does not take so many in time.
-    check!(count <= 600, "{count} packets came for {LEN} bytes")?;
+    check!(count <= 600, Speed, "{count} packets came for {LEN} bytes")?;
     bytes.extend(received?);
     same(&bytes, &pattern(104, LEN))?;
     sending.finish()

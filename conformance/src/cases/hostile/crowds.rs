@@ -52,9 +52,11 @@ fn is_served(lab: &Lab) -> Step {
     // A datagram is lost if too many wait.
     lab.drain(ms(20))?;
     lab.send_packet(&packets::datagram(from, lab.server(), b"one more"))?;
-    let Some((bytes, addresses)) = lab.received(SOON)? else { return fail!("the last datagram was not received") };
+    let Some((bytes, addresses)) = lab.received(SOON)? else {
+        return fail!(Data, "the last datagram was not received");
+    };
     same(&bytes, b"one more")?;
-    check!(addresses == [lab.server(), from], "it has the addresses {addresses:?}")?;
+    check!(addresses == [lab.server(), from], Data, "it has the addresses {addresses:?}")?;
     lab.answers_to(lab.server(), from, b"an answer")
 }
 

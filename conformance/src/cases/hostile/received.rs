@@ -86,7 +86,7 @@ fn complete(client: &mut Client, served: &mut Served, bytes: &[u8]) -> Step {
             read.extend(served.read_to_end()?);
             return same(&read, bytes);
         }
-        check!(done <= bytes.len(), "more is acknowledged than was sent")?;
+        check!(done <= bytes.len(), Data, "more is acknowledged than was sent")?;
         read.extend(served.read(done.saturating_sub(read.len()))?);
         if done == bytes.len() {
             client.sent(bytes.len());
@@ -95,7 +95,7 @@ fn complete(client: &mut Client, served: &mut Served, bytes: &[u8]) -> Step {
         }
         client.put_parts(bytes, done..bytes.len().min(done + room.clamp(1, 8000)), 1000)?;
     }
-    fail!("{} of {} bytes were read", read.len(), bytes.len())
+    fail!(Hang, "{} of {} bytes were read", read.len(), bytes.len())
 }
 
 fn edge_in_order(lab: &mut Lab) -> Step {
@@ -150,7 +150,7 @@ fn overlap_contradicts(lab: &mut Lab) -> Step {
     client.data(&a)?;
     client.acked(LATE)?;
     let read = served.read(LEN)?;
-    check!(read.iter().all(|byte| b"abc".contains(byte)), "a byte was read that was never sent")?;
+    check!(read.iter().all(|byte| b"abc".contains(byte)), Data, "a byte was read that was never sent")?;
     exchange(&mut client, &mut served)
 }
 
@@ -182,7 +182,7 @@ pub(super) fn answers(client: &mut Client, copies: usize, out: Out<'_>) -> Step<
     (0..copies).try_for_each(|_| client.put(out))?;
     let mut count = 0;
     while let Some(segment) = client.next_segment(ms(100))? {
-        check!(!segment.has(RST), "a RST came")?;
+        check!(!segment.has(RST), Data, "a RST came")?;
         count += 1;
     }
     Ok(count)

@@ -71,7 +71,7 @@ pub(in super::super) const CASES: &[Case] = &[
 
 /// Checks that a stream has ended. Other cases check how it ends.
 fn is_over(served: &mut Served) -> Step {
-    check!(!served.is_quiet(SOON), "the stream of an old connection still waits")
+    check!(!served.is_quiet(SOON), Hang, "the stream of an old connection still waits")
 }
 
 /// Connects from the same port this often, each time after `end` has ended the connection before. The application holds
@@ -124,7 +124,7 @@ fn same_port_after_fin(lab: &mut Lab) -> Step {
 fn same_port_after_timeout(lab: &mut Lab) -> Step {
     let (mut client, served) = lab.connect()?;
     let result = served.send(pattern(80, 8 * WINDOW), Then::Keep).result()?;
-    check!(result.is_err(), "all was written to a peer that does not answer")?;
+    check!(result.is_err(), Hang, "all was written to a peer that does not answer")?;
     client.forget()?;
     client.again()?;
     lab.serves(client)

@@ -162,7 +162,7 @@ fn land(lab: &mut Lab) -> Step {
     while itself.segment_until(until)?.is_some() {
         count += 1;
     }
-    check!(count <= 30, "{count} packets came for ten SYNs")?;
+    check!(count <= 30, Speed, "{count} packets came for ten SYNs")?;
     lab.still_serves()
 }
 
@@ -196,7 +196,7 @@ fn mss_tiny(lab: &mut Lab) -> Step {
             packets += 1;
             Ok(false)
         });
-        check!(packets <= 500, "{packets} packets came for {LEN} bytes")?;
+        check!(packets <= 500, Speed, "{packets} packets came for {LEN} bytes")?;
     }
     lab.still_serves()
 }

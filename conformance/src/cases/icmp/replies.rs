@@ -78,7 +78,7 @@ fn answered(lab: &Lab, payload: &[u8], len: usize) -> Step {
     let (from, to) = (lab.peer().ip(), lab.server().ip());
     let request = request(from, to, payload);
     lab.flood(if len < request.len() { packets::fragments(&request, len) } else { vec![request] })?;
-    let Some(reply) = lab.message(SOON)? else { return fail!("no reply to {} bytes came", payload.len()) };
+    let Some(reply) = lab.message(SOON)? else { return fail!(Hang, "no reply to {} bytes came", payload.len()) };
     let Message { source, destination, kind, body } = reply;
     check!(source == to && destination == from, "the reply is from {source} to {destination}")?;
     let expected = [if lab.ipv6 { 129 } else { 0 }, 0];

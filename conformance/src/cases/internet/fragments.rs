@@ -62,7 +62,7 @@ fn needs_reassembly(lab: &Lab) -> Step {
     let payload = payload(174);
     lab.flood(cut(lab, lab.peer(), &payload, 9))?;
     match lab.receives_next(&payload) {
-        Err(Stop::Fail(_)) => applies!(false, "the stack does not put fragments together"),
+        Err(Stop::Fail { .. }) => applies!(false, "the stack does not put fragments together"),
         result => result,
     }
 }
@@ -83,7 +83,7 @@ fn duplicated(lab: &mut Lab) -> Step {
     let fragments = cut(lab, lab.peer(), &payload, 1);
     lab.flood([0, 0, 1, 1, 2].map(|index| fragments[index].clone()))?;
     lab.receives_next(&payload)?;
-    check!(lab.received(ms(100))?.is_none(), "it was received again")
+    check!(lab.received(ms(100))?.is_none(), Data, "it was received again")
 }
 
 fn overlap(lab: &mut Lab) -> Step {
@@ -100,7 +100,7 @@ fn overlap(lab: &mut Lab) -> Step {
     lab.flood(fragments)?;
     if let Some((bytes, _)) = lab.received(ms(200))? {
         same(&bytes, &sent)?;
-        check!(!lab.ipv6, "a datagram with overlapping fragments was received")?;
+        check!(!lab.ipv6, Data, "a datagram with overlapping fragments was received")?;
     }
     lab.arrives(b"whole")?;
     let next = payload(162);
@@ -115,10 +115,10 @@ fn two_senders(lab: &mut Lab) -> Step {
     lab.flood(first.into_iter().zip(second).flat_map(|(first, second)| [first, second]))?;
     while !expected.is_empty() {
         let Some((bytes, [_, peer])) = lab.received(SOON)? else {
-            return fail!("{} of two datagrams were received", 2 - expected.len());
+            return fail!(Data, "{} of two datagrams were received", 2 - expected.len());
         };
         let Some(at) = expected.iter().position(|(sender, _)| *sender == peer) else {
-            return fail!("a datagram of {peer} was received");
+            return fail!(Data, "a datagram of {peer} was received");
         };
         same(&bytes, &expected.swap_remove(at).1)?;
     }

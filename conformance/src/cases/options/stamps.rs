@@ -131,7 +131,7 @@ fn paws(lab: &mut Lab) -> Step {
     client.stamp(BEGIN);
     client.put(client.part(b"old!", 0..4))?;
     client.expect_state()?;
-    check!(served.is_quiet(ms(20)), "the old segment was delivered")?;
+    check!(served.is_quiet(ms(20)), Data, "the old segment was delivered")?;
     client.stamp(BEGIN + 10_001);
     exchange(&mut client, &mut served)
 }
@@ -184,7 +184,7 @@ fn tsecr_nonsense(lab: &mut Lab) -> Step {
     }
     same(&bytes, &pattern(173, LEN))?;
     let pause = lost.map(|lost| lost.elapsed());
-    check!(pause.is_some_and(|pause| pause < patient(secs(4))), "the last segment came after {pause:.2?}")?;
+    check!(pause.is_some_and(|pause| pause < patient(secs(4))), Speed, "the last segment came after {pause:.2?}")?;
     sending.finish()
 }
 

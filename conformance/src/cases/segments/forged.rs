@@ -43,7 +43,7 @@ fn forged(lab: &mut Lab, forge: impl FnOnce(&Client) -> Out<'static>, is_challen
         check!(challenge.seq == client.expected, "the challenge ACK has another number than the client expects")?;
     }
     client.no_rst(ms(50))?;
-    check!(served.is_quiet(ms(20)), "the server read of it")?;
+    check!(served.is_quiet(ms(20)), Data, "the server read of it")?;
     exchange(&mut client, &mut served)
 }
 

@@ -135,7 +135,7 @@ fn header_length_wrong(lab: &mut Lab) -> Step {
         let packet = client.packet(client.part(b"data", 0..4));
         client.send_packet(&packets::with_tcp_bytes(packet, 12, &[words << 4]))?;
     }
-    check!(served.is_quiet(ms(50)), "one of them was delivered")?;
+    check!(served.is_quiet(ms(50)), Data, "one of them was delivered")?;
     exchange(&mut client, &mut served)
 }
 
@@ -146,7 +146,7 @@ fn keep_alive(lab: &mut Lab) -> Step {
         client.put(Out { seq: client.next.wrapping_sub(1), payload, ..client.out() })?;
         client.acked(SOON)?;
     }
-    check!(served.is_quiet(ms(50)), "the server read something")?;
+    check!(served.is_quiet(ms(50)), Data, "the server read something")?;
     exchange(&mut client, &mut served)
 }
 
@@ -155,14 +155,14 @@ fn old_segment(lab: &mut Lab) -> Step {
     client.forget()?;
     client.put(Out { flags: ACK | PSH, seq: client.next.wrapping_sub(4), payload: b"ping", ..client.out() })?;
     client.acked(SOON)?;
-    check!(served.is_quiet(ms(50)), "the server read it again")?;
+    check!(served.is_quiet(ms(50)), Data, "the server read it again")?;
     exchange(&mut client, &mut served)
 }
 
 fn no_ack_flag(lab: &mut Lab) -> Step {
     let (mut client, mut served) = lab.connect()?;
     client.put(Out { flags: PSH, ..client.part(b"no ACK", 0..6) })?;
-    check!(served.is_quiet(ms(100)), "it was delivered")?;
+    check!(served.is_quiet(ms(100)), Data, "it was delivered")?;
     exchange(&mut client, &mut served)
 }
 

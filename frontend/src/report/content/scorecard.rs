@@ -142,7 +142,7 @@ fn count(scores: &[&Score], stack: Stack, is_counted: impl Fn(&Score) -> bool) -
     let is_its = |score: &&&Score| (score.netstack, score.repairs) == stack && is_counted(score);
     let of = |wanted: fn(&Outcome) -> bool| scores.iter().filter(is_its).filter(|score| wanted(&score.outcome)).count();
     let passed = of(|outcome| *outcome == Outcome::Pass);
-    (passed, passed + of(|outcome| matches!(outcome, Outcome::Fail(_))))
+    (passed, passed + of(|outcome| outcome.harm().is_some()))
 }
 
 fn headline(scores: &[&Score]) -> String {
@@ -230,12 +230,12 @@ fn of_cases(scores: &[&Score], field: fn(&Score) -> &String) -> Vec<String> {
 /// The result of a case, and of the same stack as it is.
 fn word(score: &Score, as_it_is: Option<&Score>) -> String {
     let word = match &score.outcome {
-        Outcome::Fail(_) if score.of_adapter => "FAIL (adapter)",
-        Outcome::Fail(_) => "FAIL",
+        Outcome::Fail { .. } if score.of_adapter => "FAIL (adapter)",
+        Outcome::Fail { .. } => "FAIL",
         Outcome::Pass if as_it_is.is_some_and(Score::has_failed) => "repaired",
         Outcome::Pass => "pass",
-        Outcome::NotApplicable(_) => UNKNOWN,
-        Outcome::Unavailable(_) => "unavailable",
+        Outcome::NotApplicable { .. } => UNKNOWN,
+        Outcome::Unavailable { .. } => "unavailable",
     };
     word.to_owned()
 }
@@ -288,9 +288,9 @@ fn failures(scores: &[&Score], stack: StackKind) -> Table {
 const fn outcome_of(score: &Score) -> &'static str {
     match score.outcome {
         Outcome::Pass => "pass",
-        Outcome::Fail(_) => "fail",
-        Outcome::NotApplicable(_) => "not-applicable",
-        Outcome::Unavailable(_) => "unavailable",
+        Outcome::Fail { .. } => "fail",
+        Outcome::NotApplicable { .. } => "not-applicable",
+        Outcome::Unavailable { .. } => "unavailable",
     }
 }
 
@@ -412,6 +412,10 @@ mod tests {
         Score::new(&case, &run, &ran, &known::of(stack))
     }
 
+    fn fail(seen: &str, harm: Harm) -> Outcome {
+        Outcome::Fail { seen: seen.to_owned(), harm }
+    }
+
     fn printed(scores: &[Score]) -> String {
         let mut out = Vec::new();
         terminal(outcome(scores), None, &mut out).expect("memory has room");
@@ -425,10 +429,9 @@ mod tests {
 
     #[test]
     fn each_failure_has_a_line_and_the_last_one_explains_the_exit_code() {
-        let fail = |seen: &str| Outcome::Fail(seen.to_owned());
         let text = printed(&[
-            of_ipstack("handshake", fail("the MSS is 1")),
-            of_ipstack("half-close", fail("a read waited 2s in vain")),
+            of_ipstack("handshake", fail("the MSS is 1", Harm::Manners)),
+            of_ipstack("half-close", fail("a read waited 2s in vain", Harm::Hang)),
         ]);
         let (_, failures) = text.split_once("Failures, the worst first:\n").unwrap_or_default();
         let lines: Vec<_> = failures.lines().collect();
@@ -438,7 +441,7 @@ mod tests {
         assert!(!text.contains("exit code"), "standard error has the reason: {text}");
         let known = printed(&[
             of_ipstack("handshake", Outcome::Pass),
-            of_ipstack("half-close", fail("a read waited 2s in vain")),
+            of_ipstack("half-close", fail("a read waited 2s in vain", Harm::Hang)),
         ]);
         assert!(known.ends_with("\nEvery failure is a known one, so the exit code is 0.\n"), "{known}");
         let passed = printed(&[of_ipstack("half-close", Outcome::Pass)]);
@@ -449,11 +452,11 @@ mod tests {
 
     #[test]
     fn what_was_left_out_has_its_reason_once() {
-        let refuses = || Outcome::Unavailable("it ended with exit code 1".to_owned());
+        let refuses = || Outcome::Unavailable { seen: "it ended with exit code 1".to_owned() };
         let text = printed(&[
             of_ipstack("handshake", refuses()),
             of_ipstack("half-close", refuses()),
-            of_ipstack("blind-rst", Outcome::NotApplicable("it has no RST".to_owned())),
+            of_ipstack("blind-rst", Outcome::NotApplicable { seen: "it has no RST".to_owned() }),
         ]);
         let (_, lines) = text.split_once("Left out:\n").unwrap_or_default();
         let expected = "  ipstack, 2 cases: it ended with exit code 1\n  ipstack, 1 case: it has no RST\n";
@@ -463,13 +466,12 @@ mod tests {
 
     #[test]
     fn a_stack_is_shown_with_repairs_and_as_it_is() {
-        let fail = || Outcome::Fail("silence".to_owned());
         let of = |repairs, case, outcome| with_repairs((StackKind::Smoltcp, repairs), case, outcome);
         let scores = [
             of(Repairs::ALL, "blind-rst", Outcome::Pass),
-            of(Repairs::NONE, "blind-rst", fail()),
-            of(Repairs::ALL, "ipv4-fragments", fail()),
-            of(Repairs::NONE, "ipv4-fragments", fail()),
+            of(Repairs::NONE, "blind-rst", fail("silence", Harm::Manners)),
+            of(Repairs::ALL, "ipv4-fragments", fail("silence", Harm::Manners)),
+            of(Repairs::NONE, "ipv4-fragments", fail("silence", Harm::Manners)),
         ];
         assert!(scores.iter().all(Score::is_as_known));
         let scores: Vec<_> = scores.iter().collect();
@@ -487,11 +489,10 @@ mod tests {
 
     #[test]
     fn the_kernel_is_the_last_column_and_judges_the_cases() {
-        let fail = || Outcome::Fail("silence".to_owned());
         let scores = [
             score(StackKind::Kernel, "half-close", Outcome::Pass),
-            score(StackKind::Kernel, "fin-lost", fail()),
-            score(StackKind::Gvisor, "half-close", fail()),
+            score(StackKind::Kernel, "fin-lost", fail("silence", Harm::Manners)),
+            score(StackKind::Gvisor, "half-close", fail("silence", Harm::Manners)),
             score(StackKind::Gvisor, "fin-lost", Outcome::Pass),
         ];
         let scores: Vec<_> = scores.iter().collect();
@@ -517,10 +518,10 @@ mod tests {
             samples: Vec::new(),
             scores: vec![of_ipstack("handshake", outcome)],
         };
-        let document = document(&[file("a", Outcome::Pass), file("b", Outcome::Fail("silence".to_owned()))]);
+        let document = document(&[file("a", Outcome::Pass), file("b", fail("silence", Harm::Manners))]);
         let names: Vec<_> = document.benchmarks.iter().map(|one| one.name.as_str()).collect();
         assert_eq!(names, ["scores (1): ipstack conformance", "scores (2): ipstack conformance"]);
-        let all = [file("a", Outcome::Pass), file("b", Outcome::Fail("silence".to_owned()))];
+        let all = [file("a", Outcome::Pass), file("b", fail("silence", Harm::Manners))];
         let of_files: Vec<_> = all.iter().map(|file| (None, file.scores.iter().collect())).collect();
         let notes: Vec<_> = groups(&of_files)[0].bars.iter().map(|bar| bar.note.clone()).collect();
         assert_eq!(notes, ["1 of 1", "0 of 1"]);
