@@ -21,20 +21,26 @@ pub(crate) const MSS: u8 = 2;
 pub(crate) const WINDOW_SCALE: u8 = 3;
 pub(crate) const SACK_PERMITTED: u8 = 4;
 
+/// The most bytes of options in a TCP header (RFC 9293, 3.1).
+const MAX_OPTIONS_LEN: usize = 40;
+
 /// A SYN, and what the client's later segments have by it.
 #[derive(Clone, Debug)]
-pub(crate) struct Offer {
-    pub(crate) flags: u8,
+pub struct Offer {
+    /// Its flags.
+    pub flags: u8,
     /// The window field of all segments, not shifted.
-    pub(crate) window: u16,
-    pub(crate) mss: Option<u16>,
-    pub(crate) scale: Option<u8>,
+    pub window: u16,
+    /// The MSS.
+    pub mss: Option<u16>,
+    /// The shift count of the client's windows.
+    pub scale: Option<u8>,
     /// Whether it permits SACK.
-    pub(crate) sack: bool,
+    pub sack: bool,
     /// The first timestamp.
-    pub(crate) stamp: Option<u32>,
+    pub stamp: Option<u32>,
     /// Further options.
-    pub(crate) extra: Vec<u8>,
+    pub extra: Vec<u8>,
 }
 
 impl Default for Offer {
@@ -96,6 +102,7 @@ pub(crate) struct Client {
     pub(crate) growth: u16,
     /// The shift count of the stack's windows.
     pub(crate) scale: u8,
+    offers_scale: bool,
     syn_ack: Option<Segment>,
     /// The timestamp of our segments, and the newest one of the stack, which they echo. `None` sends neither.
     pub(crate) stamps: Option<[u32; 2]>,
@@ -127,6 +134,7 @@ impl Client {
             window: u16::MAX,
             growth: 0,
             scale: 0,
+            offers_scale: false,
             syn_ack: None,
             stamps: None,
             sack: false,
@@ -180,7 +188,8 @@ impl Client {
     /// Returns the packet of a segment.
     pub(crate) fn packet(&self, out: Out<'_>) -> Vec<u8> {
         let Out { flags, seq, ack, window, options, payload } = out;
-        let options = &[&self.options()[..], options].concat();
+        let own = Some(self.options()).filter(|own| own.len() + options.len() <= MAX_OPTIONS_LEN).unwrap_or_default();
+        let options = &[&own[..], options].concat();
         let fields = TcpFields { sequence: seq, acknowledgement: ack, flags, window };
         let mut headers = [0; MAX_HEADERS_LEN];
         let Some(template) = &self.headers else { return Vec::new() };
@@ -189,7 +198,7 @@ impl Client {
     }
 
     /// Returns the options that all our segments have at present.
-    fn options(&self) -> Vec<u8> {
+    pub(crate) fn options(&self) -> Vec<u8> {
         let mut options = Vec::new();
         if let Some([own, echo]) = self.stamps {
             options.extend([1, 1, TIMESTAMPS, 10]);
@@ -251,8 +260,16 @@ impl Client {
     pub(crate) fn put_joined(&self, bytes: &[u8]) -> Step {
         // A PSH ends a super-packet.
         let segment = |from| self.packet(Out { flags: ACK, ..self.part(bytes, from..bytes.len().min(from + 1000)) });
-        let segments: Vec<_> = (0..bytes.len()).step_by(1000).map(segment).collect();
-        self.wire.borrow_mut().send_joined(&segments)
+        self.send_joined(&(0..bytes.len()).step_by(1000).map(segment).collect::<Vec<_>>())
+    }
+
+    /// Sends packets joined into a super-packet.
+    pub(crate) fn send_joined(&self, packets: &[Vec<u8>]) -> Step {
+        self.wire.borrow_mut().send_joined(packets)
+    }
+
+    pub(crate) fn takes_super_packets(&self) -> bool {
+        self.wire.borrow().capabilities().segmentation.any()
     }
 
     pub(crate) fn ack(&self) -> Step {
@@ -271,6 +288,7 @@ impl Client {
 
     pub(crate) fn syn_with(&mut self, offer: &Offer) -> Step {
         (self.window, self.stamps) = (offer.window, offer.stamp.map(|stamp| [stamp, 0]));
+        self.offers_scale = offer.scale.is_some();
         self.send(Out { flags: offer.flags, seq: self.isn, ack: 0, options: &offer.options(), ..self.out() })
     }
 
@@ -286,7 +304,8 @@ impl Client {
     /// Takes the numbers of the stack's SYN.
     pub(crate) fn opened(&mut self, syn_ack: &Segment) {
         (self.stack_isn, self.expected) = (syn_ack.seq, syn_ack.end());
-        self.scale = syn_ack.option(WINDOW_SCALE).and_then(|value| value.first().copied()).unwrap_or(0);
+        let scale = syn_ack.option(WINDOW_SCALE).and_then(|value| value.first()).filter(|_| self.offers_scale);
+        self.scale = scale.map_or(0, |scale| *scale.min(&14));
         self.syn_ack = Some(syn_ack.clone());
     }
 

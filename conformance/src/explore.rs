@@ -9,6 +9,7 @@
 mod app;
 mod peer;
 mod play;
+mod script;
 mod stage;
 #[cfg(test)]
 mod tests;
@@ -25,8 +26,13 @@ use proptest::test_runner::{Config, RngSeed, TestRunner};
 use tokio::runtime::{Builder, Runtime};
 
 use self::play::{Play, plays};
+#[doc(hidden)]
+pub use self::{
+    play::{Fault, Forged, Move, Opening},
+    script::{CLIENTS, Script, perform as perform_script},
+};
 use crate::known::without_numbers;
-use crate::{Case, Harm, Lab, Layer, Outcome, Ran, Run, Step, Stop, lab};
+use crate::{Case, Harm, Lab, Layer, Outcome, Ran, Run, Step, Stop, lab, pattern};
 
 /// The most bytes of each direction of a play.
 const LONGEST: usize = 64 << 10;
@@ -40,6 +46,13 @@ const TRYING: Duration = Duration::from_mins(2);
 
 /// The bytes of one direction, from the first on.
 type Stream = Arc<[u8]>;
+
+/// Returns the streams of the client at a place, and of its server.
+fn streams(at: u16) -> [Stream; 2] {
+    static MADE: Mutex<BTreeMap<u64, Stream>> = Mutex::new(BTreeMap::new());
+    let stream = |seed| Arc::clone(lock(&MADE).entry(seed).or_insert_with(|| pattern(seed, LONGEST).into()));
+    [2 * u64::from(at) + 1, 2 * u64::from(at) + 2].map(stream)
+}
 
 /// Plays to run. Those of a seed are the same in each run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -286,7 +299,7 @@ fn perform(play: &Play, run: Run) -> Played {
         runtime.worker_threads(1);
         (runtime, HURRIED)
     };
-    let (play, ipv6, buffers) = (play.clone(), play.ipv6, play.buffers);
+    let (play, ipv6, buffers) = (play.clone(), play.opening.ipv6, play.buffers);
     let configure = move |config: &mut StackConfig| (config.window, config.user_timeout) = (buffers, pace.user_timeout);
     let script = move |lab: &mut Lab, runtime: &Runtime| {
         let played = runtime.block_on(stage::perform(&play, lab, pace));

@@ -48,14 +48,19 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::client::{Client, Offer, Out};
 pub use self::explore::{Exploration, explore, invariants};
+#[doc(hidden)]
+pub mod fuzzing {
+    //! For the fuzz targets alone.
+    pub use crate::client::Offer;
+    pub use crate::explore::{CLIENTS, Fault, Forged, Move, Opening, Script, perform_script};
+    pub use crate::process::read_output;
+}
 pub use self::harm::Harm;
 pub(crate) use self::lab::{LATE, Lab, SOON, patient};
 pub use self::lab::{patience, run};
 pub(crate) use self::link::AnyLink;
 pub use self::link::{MTU, try_device};
 pub use self::process::Program;
-#[doc(hidden)]
-pub use self::process::read_output;
 pub use self::protocol::{Device, PROTOCOL, Ready, START, Task, line};
 pub use self::recording::Recording;
 

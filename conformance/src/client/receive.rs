@@ -249,7 +249,17 @@ impl Client {
         if segment.len() == 0 {
             return Ok(());
         }
-        self.held.insert(segment.seq.wrapping_sub(self.stack_isn), segment);
+        self.accept(segment, bytes);
+        self.window = self.window.saturating_add(self.growth);
+        self.ack()
+    }
+
+    /// Takes a segment: its bytes, if all before them have arrived.
+    pub(crate) fn accept(&mut self, segment: Segment, bytes: &mut Vec<u8>) {
+        let at = segment.seq.wrapping_sub(self.stack_isn);
+        if self.held.get(&at).is_none_or(|held| held.len() < segment.len()) {
+            self.held.insert(at, segment);
+        }
         while let Some(entry) = self.held.first_entry() {
             let ahead = distance(entry.get().seq, self.expected);
             if ahead < 0 {
@@ -264,7 +274,5 @@ impl Client {
                 self.ended = true;
             }
         }
-        self.window = self.window.saturating_add(self.growth);
-        self.ack()
     }
 }
