@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU16;
 
-use netstacks::{Effective, Repairs, StackCongestion};
+use netstacks::{Effective, StackCongestion, Workarounds};
 use rust_tun_perf::cell::{Cell, Generator, Impairments, Subject, Workload};
 
 /// A machine with two fast processors.
@@ -39,7 +39,7 @@ pub(crate) fn cell(subject: Subject, workload: Workload) -> Cell {
         ipv6: false,
         window_bytes: link.then_some(4 << 20),
         buffer_bytes: 1_000_000,
-        repairs: Repairs::ALL,
+        workarounds: Workarounds::ALL,
         stack_congestion: StackCongestion::None,
         queue_packets: None,
         generator: Generator::Own,
@@ -58,6 +58,6 @@ pub(crate) fn effective(version: String, largest_packet_bytes: usize) -> Effecti
         congestion: "none".into(),
         checksum_verified: false,
         checksum_computed: false,
-        repairs: Vec::new(),
+        workarounds: Vec::new(),
     }
 }

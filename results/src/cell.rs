@@ -21,7 +21,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use clap::{Args, Parser};
-use netstacks::{StackConfig, StackCongestion, StackKind, Workarounds as Repairs};
+use netstacks::{StackConfig, StackCongestion, StackKind, Workarounds};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -205,10 +205,10 @@ pub struct Cell {
     #[serde(rename = "queue_packets")]
     pub queue: Option<u32>,
 
-    /// What our adapter does in the stack's place: all, none, the names of repairs, or -NAME for all but these; all,none are
-    /// two values, names are one. Repeat the option for more. See docs/repairs.md
-    #[arg(long, value_name = "REPAIRS", default_value_t = Repairs::ALL, allow_hyphen_values = true, hide_short_help = true)]
-    pub repairs: Repairs,
+    /// What our adapter does in the stack's place: all, none, the names of workarounds, or -NAME for all but these; all,none are
+    /// two values, names are one. Repeat the option for more. See docs/workarounds.md
+    #[arg(long, alias = "repairs", value_name = "WORKAROUNDS", default_value_t = Workarounds::ALL, allow_hyphen_values = true, hide_short_help = true)]
+    pub workarounds: Workarounds,
 
     /// The congestion control of the stack smoltcp
     #[arg(long, value_name = "NAME", default_value = "none", hide_short_help = true)]
@@ -296,17 +296,17 @@ impl Cell {
     #[must_use]
     pub(crate) fn with_subject_of(&self, other: &Self) -> Self {
         let Self { layer, netstack, program, forwarder, io, hop, workers, thread, .. } = other.clone();
-        let Self { runtime, worker_threads, shards, queues, repairs, stack_congestion, .. } = *other;
+        let Self { runtime, worker_threads, shards, queues, workarounds, stack_congestion, .. } = *other;
         let offload = if forwarder.is_some() { other.offload } else { self.offload };
         let settings =
-            Self { runtime, worker_threads, offload, shards, queues, repairs, stack_congestion, ..self.clone() };
+            Self { runtime, worker_threads, offload, shards, queues, workarounds, stack_congestion, ..self.clone() };
         Self { layer, netstack, program, forwarder, io, hop, workers, thread, ..settings }
     }
 
     /// Whether another cell has the same settings of its stack.
     pub(crate) fn has_stack_settings_of(&self, other: &Self) -> bool {
         let of = |cell: &Self| {
-            (cell.runtime, cell.worker_threads, cell.shards, cell.queues, cell.repairs, cell.stack_congestion)
+            (cell.runtime, cell.worker_threads, cell.shards, cell.queues, cell.workarounds, cell.stack_congestion)
         };
         of(self) == of(other)
     }
@@ -329,15 +329,17 @@ impl Cell {
 
     /// The settings of its stack that differ from the usual ones, as words.
     pub(crate) fn variant(&self) -> impl Iterator<Item = String> {
-        let repairs = (self.repairs != Repairs::ALL).then(|| format!("repairs {}", self.repairs));
+        let workarounds = (self.workarounds != Workarounds::ALL).then(|| format!("workarounds {}", self.workarounds));
         let congestion = self.stack_congestion;
-        repairs.into_iter().chain((congestion != StackCongestion::None).then(|| format!("with {}", congestion.name())))
+        workarounds
+            .into_iter()
+            .chain((congestion != StackCongestion::None).then(|| format!("with {}", congestion.name())))
     }
 
-    /// Whether the same repairs would be active in it with this choice of them.
-    pub(crate) fn repairs_as(&self, repairs: Repairs) -> bool {
-        let active = |repairs: Repairs| Some(repairs.active(self.adapter()?, self.offload != Offload::Off));
-        active(repairs) == active(self.repairs)
+    /// Whether the same workarounds would be active in it with this choice of them.
+    pub(crate) fn workarounds_as(&self, workarounds: Workarounds) -> bool {
+        let active = |workarounds: Workarounds| Some(workarounds.active(self.adapter()?, self.offload != Offload::Off));
+        active(workarounds) == active(self.workarounds)
     }
 
     /// Whether it is one of those that are compared: a stack or a program, and not the kernel alone beside them.
@@ -377,7 +379,7 @@ impl Cell {
 
     /// The words for the command `proxy` that its properties are for our proxy.
     pub fn proxy_words(&self) -> Vec<String> {
-        let of_proxy = ["offload", "runtime", "shards", "queues", "window", "repairs", "stack_congestion"];
+        let of_proxy = ["offload", "runtime", "shards", "queues", "window", "workarounds", "stack_congestion"];
         let own = PROPERTIES.iter().filter(|property| of_proxy.contains(&property.option));
         let words = own.map(|property| (property, property.machine_value(self))).filter(|(_, value)| !value.is_empty());
         words.map(|(property, value)| format!("--{}={value}", property.long())).collect()

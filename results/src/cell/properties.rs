@@ -222,11 +222,11 @@ pub static PROPERTIES: &[Property] = &[
         )
         .within(1..=MAX_QUEUE as u64)
         .said("queue of {} packet(s)"),
-    property("repairs", "repairs", |cell| Some(text(cell.repairs)))
+    property("workarounds", "workarounds", |cell| Some(text(cell.workarounds)))
         .of(|cell| cell.adapter().is_some(), NO_STACK)
         .no_work()
         .usual("all")
-        .said("repairs {}"),
+        .said("workarounds {}"),
     property("stack_congestion", "stack's congestion control", |cell| Some(cell.stack_congestion.name().to_owned()))
         .of(|cell| cell.adapter() == Some(StackKind::Smoltcp), "only the stack smoltcp has a choice")
         .no_work()

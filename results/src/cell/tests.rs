@@ -14,8 +14,8 @@ const CELLS: [&str; 31] = [
     "-n smoltcp -m writer --worker-threads 3 --offload off --mtu 9000 --window 64KiB --buffer 1",
     "-n smoltcp -m reader --shards 2 --queues 1 --queue 7 --offload on",
     "-n smoltcp -m writer --parallel 10000 --pin 3,0-1 --bitrate 20M",
-    "-n smoltcp -m reader --stack-congestion cubic --repairs=-late-fin",
-    "-n smoltcp -m writer --repairs none",
+    "-n smoltcp -m reader --stack-congestion cubic --workarounds=-late-fin",
+    "-n smoltcp -m writer --workarounds none",
     "-n smoltcp -m reader --delay 5ms --jitter 0.5ms --loss 0.1 --reorder 1 --duplicate 2% --rate-limit 100M",
     "-n smoltcp -m reader --corrupt 0.01",
     "-n smoltcp -m reader --path-mtu 1400 --no-icmp --outage 1s,500ms",
@@ -122,9 +122,12 @@ const WRONG: &[(&str, &str)] = &[
     ("-m writer --layer loopback --queue 5", "--queue: only the path"),
     ("-m writer --layer loopback --mtu 9000", "--mtu: the layer loopback has no device"),
     ("-m writer --layer loopback --offload off", "--offload: a program opens its own device"),
-    ("-m writer --layer loopback --repairs none", "--repairs: only a stack with an adapter"),
-    ("-m writer -n external --repairs none", "--repairs: only a stack with an adapter"),
-    ("-m writer -n smoltcp --repairs quiet-timers", "--repairs: smoltcp has no repair quiet-timers; it has "),
+    ("-m writer --layer loopback --workarounds none", "--workarounds: only a stack with an adapter"),
+    ("-m writer -n external --workarounds none", "--workarounds: only a stack with an adapter"),
+    (
+        "-m writer -n smoltcp --workarounds quiet-timers",
+        "--workarounds: smoltcp has no workaround quiet-timers; it has ",
+    ),
     ("-m reader -n lwip --stack-congestion cubic", "--stack-congestion: only the stack smoltcp has a choice"),
     ("-m rr -n smoltcp --buffer 1", "--buffer: only streams have it"),
     ("-m reader -n smoltcp --think 1s", "--think: only the connections of rr wait"),
@@ -285,8 +288,8 @@ fn defaults_depend_on_the_other_properties() {
             json!({"io": null, "hop": "direct", "workers": null, "offload": "on", "queue_packets": 500}),
         ),
         // They make no difference to it, so they are all.
-        ("-n tcp_ip -m reader --repairs none --offload off", json!({"repairs": "all"})),
-        ("-n tcp_ip -m reader --repairs none --offload on", json!({"repairs": "none"})),
+        ("-n tcp_ip -m reader --workarounds none --offload off", json!({"workarounds": "all"})),
+        ("-n tcp_ip -m reader --workarounds none --offload on", json!({"workarounds": "none"})),
     ] {
         let made = checked(words).fields();
         for (name, value) in fields.as_object().unwrap() {

@@ -2,7 +2,7 @@
 
 use std::mem::{self, Discriminant};
 
-use netstacks::{StackKind, Workarounds as Repairs};
+use netstacks::{StackKind, Workarounds};
 
 use crate::cell::properties::PROPERTIES;
 use crate::cell::{Cell, Subject};
@@ -93,15 +93,15 @@ pub(super) fn sides(cells: &[&Cell]) -> [&'static str; 2] {
     [client, if let [name] = names.as_slice() { name } else { "subject" }]
 }
 
-/// A stack with some of its repairs.
-pub(super) type Stack = (StackKind, Repairs);
+/// A stack with some of its workarounds.
+pub(super) type Stack = (StackKind, Workarounds);
 
 /// The name of its row or column.
-pub(super) fn name_of((stack, repairs): Stack) -> String {
-    match repairs {
-        Repairs::ALL => stack.to_string(),
-        Repairs::NONE => format!("{stack}, as it is"),
-        some => format!("{stack}, repairs {some}"),
+pub(super) fn name_of((stack, workarounds): Stack) -> String {
+    match workarounds {
+        Workarounds::ALL => stack.to_string(),
+        Workarounds::NONE => format!("{stack}, as it is"),
+        some => format!("{stack}, workarounds {some}"),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use bytesize::ByteSize;
-use netstacks::{Effective, Workarounds as Repairs};
+use netstacks::{Effective, Workarounds};
 
 use super::axis;
 use super::format::with_sides;
@@ -73,7 +73,7 @@ fn details(sample: &Sample, err: &mut impl Write) -> io::Result<()> {
     let mut lines: Vec<(&str, String)> = Vec::new();
     lines.extend(device(sample).map(|device| ("device", device)));
     lines.extend(subject(sample));
-    lines.extend(repairs(sample).map(|repairs| ("repairs", repairs)));
+    lines.extend(workarounds(sample).map(|workarounds| ("workarounds", workarounds)));
     lines.extend(client(sample).map(|client| ("client", client)));
     lines.extend(connection(sample).map(|connection| ("tcp", connection)));
     lines.push(("delivered", delivered(sample)));
@@ -119,10 +119,10 @@ fn subject(sample: &Sample) -> Option<(&'static str, String)> {
     Some(("stack", text))
 }
 
-/// The repairs that were active, if some were switched off.
-fn repairs(sample: &Sample) -> Option<String> {
+/// The workarounds that were active, if some were switched off.
+fn workarounds(sample: &Sample) -> Option<String> {
     let active = sample.measured.effective.as_ref()?.workarounds.join(", ");
-    let chosen = Some(sample.cell.repairs).filter(|repairs| *repairs != Repairs::ALL)?;
+    let chosen = Some(sample.cell.workarounds).filter(|workarounds| *workarounds != Workarounds::ALL)?;
     Some(if active.is_empty() { chosen.to_string() } else { format!("{chosen}; active: {active}") })
 }
 
@@ -275,9 +275,9 @@ mod tests {
     }
 
     #[test]
-    fn repairs_are_named_if_some_are_off() {
-        for (repairs, are_named) in [("all", false), ("none", true)] {
-            let words = format!("--layer stack -n smoltcp -m writer --repairs {repairs}");
+    fn workarounds_are_named_if_some_are_off() {
+        for (workarounds, are_named) in [("all", false), ("none", true)] {
+            let words = format!("--layer stack -n smoltcp -m writer --workarounds {workarounds}");
             let printed = printed(&words, |measured| {
                 measured.effective = Some(Effective {
                     stack_version: "1".into(),
@@ -292,8 +292,8 @@ mod tests {
                     workarounds: vec!["one".into(), "two".into()],
                 });
             });
-            let is_named = printed.contains("\nrepairs:   none; active: one, two\n");
-            assert_eq!((is_named, printed.contains("repairs")), (are_named, are_named), "{printed}");
+            let is_named = printed.contains("\nworkarounds:   none; active: one, two\n");
+            assert_eq!((is_named, printed.contains("workarounds")), (are_named, are_named), "{printed}");
         }
     }
 

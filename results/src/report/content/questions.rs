@@ -45,7 +45,7 @@ pub(super) const MEMORY: Question = Question {
 };
 
 impl Question {
-    /// Whether a cell answers it, with offload or without, with any repairs, and at a loss with any congestion control of the
+    /// Whether a cell answers it, with offload or without, with any workarounds, and at a loss with any congestion control of the
     /// stack. All else that its words do not say is at its default.
     pub(super) fn asks(&self, cell: &Cell) -> bool {
         let Ok(asked) = Cell::parse(self.words) else { return false };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use netstacks::{StackCongestion, StackKind, Workarounds as Repairs};
+use netstacks::{StackCongestion, StackKind, Workarounds};
 
 use super::questions::{self, Figures, MEMORY, NEW, Question, READ, REQUESTS, Row, THOUSAND, WRITE};
 use crate::cell::{Cell, Layer, Offload, Subject};
@@ -29,7 +29,7 @@ pub(super) const QUESTIONS: [Question; 7] = [
 ];
 
 /// The end of the note, if stacks have two rows.
-const AS_IT_IS: &str = " As it is: without the repairs of our adapter (--repairs none).";
+const AS_IT_IS: &str = " As it is: without the workarounds of our adapter (--workarounds none).";
 
 /// Whether a cell of the kernel alone is compared with the stacks.
 fn is_kernel(question: &Question, cell: &Cell) -> bool {
@@ -51,15 +51,16 @@ pub(super) fn blocks(all: &[Series]) -> Vec<Block> {
         return Vec::new();
     }
     let is_answer = |row: &&&CellSummary| QUESTIONS.iter().any(|question| question.asks(&row.cell));
-    let stacks = cells.iter().filter(is_answer).filter_map(|row| Some((path(&row.cell)?, row.cell.repairs)));
-    let stacks: BTreeSet<_> = stacks.filter(|(_, repairs)| [Repairs::ALL, Repairs::NONE].contains(repairs)).collect();
-    let of_stack = |(stack, repairs): Stack| Row {
-        name: name_of((stack, repairs)),
-        has: Box::new(move |_, cell| path(cell) == Some(stack) && cell.repairs_as(repairs)),
+    let stacks = cells.iter().filter(is_answer).filter_map(|row| Some((path(&row.cell)?, row.cell.workarounds)));
+    let stacks: BTreeSet<_> =
+        stacks.filter(|(_, workarounds)| [Workarounds::ALL, Workarounds::NONE].contains(workarounds)).collect();
+    let of_stack = |(stack, workarounds): Stack| Row {
+        name: name_of((stack, workarounds)),
+        has: Box::new(move |_, cell| path(cell) == Some(stack) && cell.workarounds_as(workarounds)),
         is_rival: true,
     };
     let of_kernel = Row { name: "the kernel".to_owned(), has: Box::new(is_kernel), is_rival: false };
-    let has_repairs = stacks.iter().any(|(_, repairs)| *repairs == Repairs::NONE);
+    let has_workarounds = stacks.iter().any(|(_, workarounds)| *workarounds == Workarounds::NONE);
     let rows: Vec<_> = stacks.into_iter().map(of_stack).chain([of_kernel]).collect();
     let table = questions::table("Stacks", "stack", &rows, &QUESTIONS, &cells, Figures::Medians);
     let note = format!(
@@ -68,7 +69,7 @@ pub(super) fn blocks(all: &[Series]) -> Vec<Block> {
          runs of the same rounds. ±: the interval of the median, where it is wider than 10 %.{}",
         all[0].machine(),
         questions::about_bold("stack"),
-        if has_repairs { AS_IT_IS } else { "" }
+        if has_workarounds { AS_IT_IS } else { "" }
     );
     vec![Block::Table(table), Block::Text(note)]
 }
@@ -125,7 +126,7 @@ mod tests {
         };
         for question in &QUESTIONS {
             let kernel = if question.loses() { "-n kernel" } else { "--layer loopback" };
-            for subject in ["-n smoltcp", "-n smoltcp --repairs none", "-n lwip --offload off", kernel] {
+            for subject in ["-n smoltcp", "-n smoltcp --workarounds none", "-n lwip --offload off", kernel] {
                 assert_eq!(answered(&format!("{subject} {}", question.words)), 1, "{subject} {}", question.words);
             }
         }
@@ -163,15 +164,15 @@ mod tests {
         table.lines(comfy_table::presets::NOTHING, star).join("\n")
     }
 
-    /// At a loss, a cell with congestion control comes first. Without offload `tcp_ip` has no active repair, so both of its
+    /// At a loss, a cell with congestion control comes first. Without offload `tcp_ip` has no active workaround, so both of its
     /// rows have the same cell.
     #[test]
     fn a_stack_has_a_row_as_it_is() {
         let smoltcp = answers("smoltcp", 3000.0);
         let with_cubic = run("-n smoltcp -m reader --loss 1 --offload off --stack-congestion cubic", 1500.0);
         let tcp_ip = answers("tcp_ip", 1000.0);
-        let published = answers("tcp_ip --repairs none", 500.0)[..6].to_vec();
-        let one_off = answers("smoltcp --repairs=-late-fin", 9000.0);
+        let published = answers("tcp_ip --workarounds none", 500.0)[..6].to_vec();
+        let one_off = answers("smoltcp --workarounds=-late-fin", 9000.0);
         insta::assert_snapshot!(written(&[smoltcp, vec![with_cubic], tcp_ip, published, one_off].concat()));
     }
 

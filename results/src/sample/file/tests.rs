@@ -5,7 +5,7 @@ use std::process::Command;
 use std::slice;
 
 use conformance::{Case, Layer, MTU, Outcome, Ran, Run, known};
-use netstacks::{StackKind, Workarounds as Repairs};
+use netstacks::{StackKind, Workarounds};
 use tempfile::TempDir;
 
 use super::super::line::tests::{environment, head, sample, words};
@@ -241,7 +241,7 @@ fn a_file_has_one_kind_of_results() {
     let conformance = Head { plan: Vec::new(), ..head() };
     assert_eq!(refusal(&path, &conformance), ": has samples, and no results of conform; choose another file");
     let (stack, case) = (StackKind::Smoltcp, Case::all().next().unwrap());
-    let ran = Ran { outcome: Outcome::Pass, version: None, repairs: Vec::new() };
+    let ran = Ran { outcome: Outcome::Pass, version: None, workarounds: Vec::new() };
     let run = Run {
         stack,
         program: None,
@@ -249,7 +249,7 @@ fn a_file_has_one_kind_of_results() {
         shards: 1,
         offload: false,
         mtu: MTU,
-        repairs: Repairs::ALL,
+        workarounds: Workarounds::ALL,
         trace: None,
     };
     let score = Score::new(&case, &run, &ran, &known::of(stack));
@@ -399,13 +399,13 @@ fn skip(reason: &str) {
     let _closed = writeln!(io::stderr(), "SKIP {}: {reason}", module_path!());
 }
 
-/// Earlier builds wrote them. The file about repairs goes with its document.
+/// Earlier builds wrote them. The file about workarounds goes with its document.
 #[test]
 fn every_published_file_can_be_read() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/data");
     let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let is_read =
-        |path: &PathBuf| path.extension().is_some_and(|end| end == "jsonl") && !path.ends_with("repairs.jsonl");
+        |path: &PathBuf| path.extension().is_some_and(|end| end == "jsonl") && !path.ends_with("workarounds.jsonl");
     let files: Vec<_> = files.filter(is_read).collect();
     assert!(files.len() >= 10, "{files:?}");
     for path in files {
