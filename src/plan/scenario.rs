@@ -205,7 +205,13 @@ impl Scenario {
                 generator: Generator::Own,
                 ..self.cell.clone()
             },
-            words: self.words.iter().cloned().chain([CHECK_PATH.to_owned()]).collect(),
+            words: self
+                .words
+                .iter()
+                .filter(|word| *word != CHECK_PATH)
+                .cloned()
+                .chain([CHECK_PATH.to_owned()])
+                .collect(),
             amount,
             warmup_bytes,
             interval: None,

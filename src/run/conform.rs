@@ -8,10 +8,11 @@ use conformance::{Case, Layer, Outcome, Program, Ran, Recording, Run, known};
 use netstacks::{StackKind, Workarounds};
 use platform::Feature;
 
-use super::{RunError, external};
+use super::RunError;
 use crate::plan::ConformPlan;
 use crate::remedy::WithRemedy;
 use crate::sample::Score;
+use crate::subject::external;
 
 /// Runs the cases of a plan that have no `earlier` result, and reports each new result as it comes. Returns all results,
 /// by stack.

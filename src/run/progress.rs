@@ -157,11 +157,7 @@ impl<W: Write> Progress<W> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-    use clap::Parser;
-
     use super::*;
-    use crate::cli::Cli;
-    use crate::plan::scenario::Scenario;
 
     #[test]
     fn the_pace_of_the_first_round_is_said_once() {
@@ -169,8 +165,7 @@ mod tests {
         let mut progress = Progress::new(&mut text, false);
         progress.begin(Some(40), 0, 1);
         progress.begun = progress.begun.checked_sub(Duration::from_secs(100)).unwrap();
-        let cli = Cli::try_parse_from(["x", "--layer=loopback", "--mode=reader"]).unwrap();
-        let cell = Cell::planned(&Scenario::try_from(cli.run).unwrap());
+        let cell = Cell::parse("--layer loopback -m reader").unwrap();
         progress.run(1, &cell, false);
         progress.done = 10;
         progress.run(2, &cell, false);

@@ -11,6 +11,7 @@ use super::*;
 use crate::cell::Mode;
 use crate::cli::{Cli, Command};
 use crate::measure::FEWEST_ROUNDS;
+use crate::program::Program;
 use crate::sample::{ProgramFacts, SampleFile};
 
 /// An executor for tests. `outcome` returns the result of a run by its number, from 0. A path check always succeeds.
@@ -75,7 +76,12 @@ impl Executor for Plain {
             *self.refused.borrow_mut() += 1;
             return Err(RunError::NoOffload);
         }
-        let is_asked = scenario.cell.program.as_ref().is_some_and(|profile| !profile.version.is_empty());
+        let is_asked = scenario
+            .cell
+            .program
+            .as_ref()
+            .and_then(Program::profile)
+            .is_some_and(|profile| !profile.version.is_empty());
         *self.asked.borrow_mut() += usize::from(is_asked);
         let version = is_asked.then(|| "1.2".to_owned());
         let program =
@@ -189,7 +195,7 @@ impl Executor for Stalling {
 fn a_matrix_that_gives_up_tries_a_cell_twice_also_when_it_is_continued() {
     let folder = tempfile::tempdir().unwrap();
     let plan = MatrixPlan { runs: 3, gives_up: true, ..plan(&folder) };
-    let cell = Cell::planned(&plan.scenarios[0]);
+    let cell = plan.scenarios[0].planned();
     let this = || Stalling(executor("new", |_| Ok(())), cell.clone());
     let of_cell = |samples: &[Sample]| -> Vec<Status> {
         samples.iter().filter(|sample| sample.cell == cell).map(|sample| sample.measured.status).collect()
@@ -284,13 +290,13 @@ fn a_settled_cell_is_not_run_again() {
     let plan = MatrixPlan { runs: 5, until: Some(0.05), at_most: Some(Duration::from_mins(10)), ..plan(&folder) };
     // The reader, after three runs.
     let settled: Settled = |samples, _| {
-        let readers = || samples.iter().map(|sample| &sample.cell).filter(|cell| cell.mode() == Some(Mode::Reader));
+        let readers = || samples.iter().map(|sample| &sample.cell).filter(|cell| cell.mode == Some(Mode::Reader));
         if readers().count() < 3 { HashSet::new() } else { readers().cloned().collect() }
     };
     let this = executor("new", |_| Ok(()));
     let (samples, ended): (_, Result<(), crate::Error>) =
         matrix(&plan, &[], &this, None, settled, &mut Progress::new(io::sink(), false));
     ended.unwrap();
-    let of = |mode| samples.iter().filter(|sample| sample.cell.mode() == Some(mode)).count();
+    let of = |mode| samples.iter().filter(|sample| sample.cell.mode == Some(mode)).count();
     assert_eq!([Mode::Reader, Mode::Writer].map(of), [3, 5]);
 }
