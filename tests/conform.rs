@@ -26,7 +26,7 @@ fn new_file(name: &str) -> PathBuf {
 fn scores(text: &str) -> Vec<Value> {
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines[0]["kind"], "environment");
-    assert!(lines[1..].iter().all(|line| line["kind"] == "score" && line["schema"] == 2));
+    assert!(lines[1..].iter().all(|line| line["kind"] == "score" && line["schema"] == 3));
     lines[1..].to_vec()
 }
 

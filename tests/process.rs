@@ -6,9 +6,6 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clap::Parser;
-use rust_tun_perf::cell::Cell;
-use rust_tun_perf::cli::Cli;
 use rust_tun_perf::plan::scenario::Scenario;
 use rust_tun_perf::run::{Executor, ProcessExecutor, RunError};
 use rust_tun_perf::sample::{self, Environment, Measurements, Sample, Status};
@@ -16,15 +13,15 @@ use rust_tun_perf::sample::{self, Environment, Measurements, Sample, Status};
 use crate::processes::{PROGRAM, write_script};
 
 fn scenario(arguments: &str) -> Scenario {
-    let arguments = format!("rust-tun-perf -m reader -n smoltcp {arguments}");
-    Scenario::try_from(Cli::try_parse_from(arguments.split_whitespace()).unwrap().run).unwrap()
+    let words = format!("-m reader -n smoltcp {arguments}");
+    Scenario::of_words(words.split_whitespace().map(str::to_owned).collect()).unwrap()
 }
 
 /// Returns a shell command that prints a sample of this status, as the program does.
 fn print(status: Status) -> String {
     let measured =
         Measurements { bytes: 1000, elapsed: Duration::from_micros(1), ..Measurements::failed(status, "in a test") };
-    let sample = Sample { cell: Cell::planned(&scenario("")), measured, environment: Arc::new(Environment::detect()) };
+    let sample = Sample { cell: scenario("").planned(), measured, environment: Arc::new(Environment::detect()) };
     format!("cat <<'end'\n{}\nend\n", sample::line_of_its_own(&sample))
 }
 
@@ -44,7 +41,7 @@ fn executed(name: &str, script: &str) -> Result<Sample, RunError> {
 /// Runs a script that prints no sample. Returns the status and the reason in the sample that replaces it.
 fn failure(name: &str, script: &str) -> (Status, String) {
     let sample = executed(name, script).unwrap();
-    assert_eq!(sample.cell, Cell::planned(&scenario("")));
+    assert_eq!(sample.cell, scenario("").planned());
     (sample.measured.status, sample.measured.detail.unwrap())
 }
 
@@ -63,14 +60,10 @@ fn a_run_that_failed_is_its_own_sample() {
 }
 
 #[test]
-fn the_process_gets_the_scenario() {
-    let (_, detail) = failure("told", "cat >\"$0.task\"; echo \"$*\" >&2; exit 9");
+fn the_process_gets_the_words_of_the_run() {
+    let (_, detail) = failure("told", "echo \"$*\" >&2; exit 9");
     let end = "the process ended with exit code 9 and no sample: it printed nothing";
-    assert_eq!(detail, format!("{end}; its last words: child"));
-    let task = fs::read_to_string(Path::new(env!("CARGO_TARGET_TMPDIR")).join("process-told.task")).unwrap();
-    let task: serde_json::Value = serde_json::from_str(&task).unwrap();
-    assert_eq!(task["protocol"], 1);
-    assert_eq!(task["task"]["run"], serde_json::to_value(scenario("--timeout 10")).unwrap());
+    assert_eq!(detail, format!("{end}; its last words: -m reader -n smoltcp --timeout 10 --json"));
 }
 
 #[test]
