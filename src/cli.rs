@@ -371,7 +371,7 @@ pub struct Conform {
 
     /// What our adapters do in the stacks' place: all, none, names of workarounds, or -NAME for all but these; all,none are
     /// two values, names are one. Repeat the option for more [default: all; none with --issue]
-    #[arg(long, alias = "workarounds", value_name = "WORKAROUNDS", value_parser = workarounds, allow_hyphen_values = true)]
+    #[arg(long, alias = "repairs", value_name = "WORKAROUNDS", value_parser = workarounds, allow_hyphen_values = true)]
     pub workarounds: Vec<List<Workarounds>>,
 
     /// Print one JSON object for each result, as in a file, instead of the table

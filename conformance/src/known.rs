@@ -143,8 +143,8 @@ mod tests {
         let known: Known = serde_json::from_str(
             r#"{
                 "failures": { "stack": "It fails.", "fragments": "We fail.", "limit": "We fail." },
-                "of_adapter": { "fragments": "none", "limit": "challenge-ack" },
-                "worked_around": { "blind-rst": "challenge-ack" }
+                "of_adapter": { "fragments": "none", "limit": "partial-ack" },
+                "worked_around": { "two-lost": "partial-ack" }
             }"#,
         )
         .unwrap();
@@ -155,15 +155,15 @@ mod tests {
             ("stack", Some(When::Always), Some(When::Always)),
             ("fragments", Some(When::Always), Some(When::Always)),
             ("limit", Some(When::Always), None),
-            ("blind-rst", None, Some(When::Always)),
+            ("two-lost", None, Some(When::Always)),
         ] {
             assert_eq!([when(id, "all"), when(id, "none")], [all, none], "{id}");
             let is_listed = all.or(none).map(|_| When::Depends);
-            assert_eq!(when(id, "late-fin"), is_listed, "{id}: nothing is known of some workarounds");
+            assert_eq!(when(id, "task-turns"), is_listed, "{id}: nothing is known of some workarounds");
         }
-        let failure = known.failure("blind-rst", false, Workarounds::NONE).unwrap();
-        assert!(!failure.of_adapter && failure.reason.contains("challenge-ack: A RST, a SYN"), "{failure:?}");
-        assert_eq!(failure.workaround, "challenge-ack".parse().ok());
+        let failure = known.failure("two-lost", false, Workarounds::NONE).unwrap();
+        assert!(!failure.of_adapter && failure.reason.contains("partial-ack: Several losses"), "{failure:?}");
+        assert_eq!(failure.workaround, "partial-ack".parse().ok());
         assert!(known.failure("fragments", false, Workarounds::NONE).unwrap().of_adapter);
     }
 }

@@ -19,7 +19,7 @@ pub struct Task<'a, L> {
     window_bytes: usize,
     threads: Option<usize>,
     // Programs of other people read this name.
-    #[serde(rename = "workarounds")]
+    #[serde(rename = "repairs")]
     workarounds: Vec<Cow<'static, str>>,
     #[serde(flatten)]
     load: L,

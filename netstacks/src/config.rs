@@ -110,7 +110,7 @@ pub struct Effective {
     /// Whether checksums of packets that leave are computed by the stack.
     pub checksum_computed: bool,
     /// The [`Workaround`](crate::Workaround)s that were active, by name.
-    #[serde(default, alias = "workarounds", skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, alias = "repairs", skip_serializing_if = "Vec::is_empty")]
     pub workarounds: Vec<Cow<'static, str>>,
 }
 

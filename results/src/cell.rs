@@ -207,7 +207,7 @@ pub struct Cell {
 
     /// What our adapter does in the stack's place: all, none, the names of workarounds, or -NAME for all but these; all,none are
     /// two values, names are one. Repeat the option for more. See docs/workarounds.md
-    #[arg(long, alias = "workarounds", value_name = "WORKAROUNDS", default_value_t = Workarounds::ALL, allow_hyphen_values = true, hide_short_help = true)]
+    #[arg(long, alias = "repairs", value_name = "WORKAROUNDS", default_value_t = Workarounds::ALL, allow_hyphen_values = true, hide_short_help = true)]
     pub workarounds: Workarounds,
 
     /// The congestion control of the stack smoltcp

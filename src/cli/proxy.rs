@@ -81,7 +81,7 @@ pub struct Proxy {
     pub udp_idle: Duration,
 
     /// What our adapter does in the stack's place: all, none, the names of workarounds, or -NAME for all but these
-    #[arg(long, alias = "workarounds", value_name = "WORKAROUNDS", default_value_t = Workarounds::ALL, allow_hyphen_values = true)]
+    #[arg(long, alias = "repairs", value_name = "WORKAROUNDS", default_value_t = Workarounds::ALL, allow_hyphen_values = true)]
     pub workarounds: Workarounds,
 
     /// The congestion control of the stack smoltcp
