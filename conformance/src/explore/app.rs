@@ -53,6 +53,7 @@ impl Acceptor {
 
 /// The application's side of a connection.
 #[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+#[derive(Default)]
 pub(super) struct App {
     stream: Option<Box<dyn AnyStream>>,
     /// The bytes of both directions.
@@ -60,7 +61,7 @@ pub(super) struct App {
     /// Whether a packet with changed bytes may have been taken.
     pub(super) may_differ: bool,
     /// Whether the stack may have joined it to another client.
-    pub(super) may_be_joined: bool,
+    may_be_joined: bool,
     pub(super) has_accepted: bool,
     /// How many bytes it has read, and how many more it wants.
     pub(super) read: usize,
@@ -78,23 +79,8 @@ pub(super) struct App {
 }
 
 impl App {
-    pub(super) fn new(streams: [Stream; 2]) -> Self {
-        Self {
-            stream: None,
-            streams,
-            may_differ: false,
-            may_be_joined: false,
-            has_accepted: false,
-            read: 0,
-            wants: 0,
-            written: 0,
-            total: 0,
-            close: None,
-            is_closed: false,
-            was_reading: false,
-            has_read_end: false,
-            failed: None,
-        }
+    pub(super) fn new(streams: [Stream; 2], may_be_joined: bool) -> Self {
+        Self { streams, may_be_joined, ..Self::default() }
     }
 
     /// Takes its connection. Further ones from the same address are dropped.

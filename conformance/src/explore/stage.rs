@@ -140,8 +140,7 @@ impl<'a> Stage<'a> {
         peer.syn()?;
         let before = self.pairs.remove(&at).map(|pair| pair.app);
         peer.is_again = before.is_some();
-        let mut app = App::new(streams);
-        app.may_be_joined = self.joins_clients;
+        let app = App::new(streams, self.joins_clients);
         self.pairs.insert(at, Pair { peer, app, address, before });
         Ok(())
     }
