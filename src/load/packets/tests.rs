@@ -9,7 +9,10 @@ use super::*;
 use crate::cell::Offload;
 use crate::cli::Cli;
 use crate::load::Sides;
-use crate::plan::scenario::Devices;
+use crate::load::stream::Streams;
+use crate::meter::LinkMeter;
+use crate::plan::scenario::{Devices, Tun};
+use crate::sample::Status;
 
 /// A fault of the other end when it sends packets back.
 #[derive(Clone, Copy)]
@@ -118,7 +121,7 @@ fn a_changed_byte_is_found() {
 #[test]
 fn a_link_that_ends_is_a_lost_device() {
     let (result, _) = turn("", Fault::End);
-    assert_eq!(failure(&result.unwrap_err()).status, Status::DeviceLost);
+    assert_eq!(result.unwrap_err().status(), Status::DeviceLost);
 }
 
 #[test]
