@@ -13,10 +13,16 @@
 //! measure.
 //!
 
+mod error;
+mod failure;
 mod load;
+mod meter;
+mod process;
+mod profile;
 pub mod proxy;
 pub mod remedy;
 pub mod run;
+mod subject;
 
 pub mod cli;
 pub mod plan;

@@ -10,7 +10,8 @@
 pub(crate) mod datagram;
 pub(crate) mod engine;
 pub(crate) mod error;
-pub(crate) mod meter;
+pub(crate) mod iperf3;
+pub(crate) mod packets;
 pub(crate) mod pattern;
 pub(crate) mod request;
 pub(crate) mod sockets;
@@ -28,10 +29,10 @@ use serde::Serialize;
 
 use self::engine::Client;
 use self::error::LoadError;
-use self::meter::{Cost, Snapshot};
 use self::sockets::Sockets;
 use self::sockets::kernel::Bulk;
 use crate::cell::Protocol;
+use crate::meter::{Cost, Snapshot};
 use crate::plan::scenario::Scenario;
 use crate::sample::Measurements;
 

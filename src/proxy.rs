@@ -150,7 +150,7 @@ impl Visitor<ShardLink> for Start {
         let config = StackConfig {
             window: upstream.config.window,
             backlog: upstream.config.max_flows,
-            workarounds: upstream.config.repairs,
+            workarounds: upstream.config.workarounds,
             congestion: upstream.config.stack_congestion,
             ..StackConfig::default()
         };

@@ -5,95 +5,62 @@
 //! and the driver of the stack (`server_side`). The `supervise` module races the sides against each other, the user and
 //! the clock, and joins every thread and task.
 //!
-//! The scenario's [layer](crate::scenario::Layer) decides how the two sides are connected. Each layer is a file with a
-//! function `prepare`, which returns a `Prepared`. `Prepared::run` runs every layer in the same way.
-//!
-//! | layer | client | between | server |
-//! |---|---|---|---|
-//! | `path` | kernel sockets | TUN device | the stack |
-//! | `stack` (`memory`) | [`netstacks::peer`] | link in memory | the stack |
-//! | `loopback` | kernel sockets | the kernel's loopback | the kernel, on the same runtime |
-//! | `device` | none | TUN device, and the kernel's routing | a task that writes packets and reads them again |
-//! | `kernel` (`between`) | kernel sockets | TUN device, link, TUN device | kernel sockets in another network |
-//! | `proxy` | kernel sockets | a proxy's process | kernel sockets in another network |
-//! | `program` | kernel sockets | a program as it is | kernel sockets in another network |
-//! | `forward` | kernel sockets, or iperf3 | a forwarder's process | kernel sockets in another network, or iperf3 |
+//! The scenario's layer decides how the two sides are connected: `subject` prepares what carries the bytes, and `loaded`
+//! puts the load on it. A load is run in the same way on every subject.
 
-mod between;
-mod carrier;
-mod carry;
 mod child;
-mod conditions;
 mod conform;
 mod datagram_process;
-mod device;
 mod doctor;
-mod error;
 mod executor;
-mod external;
-mod failure;
-mod forward;
 #[doc(hidden)]
 pub mod fuzzing;
-mod go;
 mod intervals;
-mod kernel;
 mod kernel_load;
-mod loopback;
+mod loaded;
 mod matrix;
-mod memory;
-mod networks;
+mod memory_load;
 mod outage;
-mod path;
-mod prepared;
-mod process;
 mod process_executor;
-mod profile;
-mod program;
 mod progress;
-mod protocol;
 mod runtime;
 mod serve;
 mod server_side;
-mod socks5;
-mod stack;
 mod stopped;
 mod supervise;
 mod thirds;
-mod tun;
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use platform::{Class, Feature, Interrupts};
+use platform::{Class, Interrupts};
 use socket2::{Domain, Socket, Type};
 
 pub use self::child::child;
 pub use self::conform::conform;
 pub use self::doctor::{doctor, lacks};
-pub use self::error::RunError;
 pub use self::executor::Executor;
 pub use self::matrix::{Settled, matrix};
-pub use self::process::end_with_parent;
 pub use self::process_executor::ProcessExecutor;
 pub use self::progress::Progress;
-pub use self::protocol::PROTOCOL;
 pub use self::serve::serve;
+pub use crate::error::RunError;
+pub use crate::process::end_with_parent;
+pub use crate::process::protocol::PROTOCOL;
 
-use self::networks::Networks;
-use self::prepared::{Prepared, RunOutput};
-use self::profile::profiled;
+use self::loaded::{RunOutput, unfit};
 use self::runtime::{processors, runtime};
 use self::supervise::{Outcome, seconds};
 use crate::cell::{Cell, Generator, Mode, Runtime, Subject, Verify};
 use crate::load::Load;
-use crate::load::meter::Cost;
-use crate::plan::scenario::{Devices, Scenario};
+use crate::meter::Cost;
+use crate::plan::scenario::Scenario;
+use crate::profile::profiled;
 use crate::remedy::WithRemedy;
 use crate::sample::{CpuTime, Measurements, Sample, SwitchFacts};
+use crate::subject::{enter_network, go};
 
 /// How long the runtime's threads may take to end.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -120,18 +87,6 @@ impl Executor for TunExecutor {
     }
 }
 
-/// The network of a run.
-enum Network {
-    Host,
-    /// A namespace of its own.
-    Own,
-    /// The command of a stack in a process of its own. It runs in the namespace of the run or, behind a link with
-    /// conditions, in the far one of two.
-    With(conformance::Program, Option<Networks>),
-    /// Two namespaces of its own, and the program that carries packets or connections between them.
-    Pair(Networks, PathBuf),
-}
-
 /// Runs a scenario.
 fn execute(scenario: &Scenario) -> Result<Sample, RunError> {
     // A carrier draws its own flame graph.
@@ -149,61 +104,13 @@ fn execute(scenario: &Scenario) -> Result<Sample, RunError> {
             // First, so that an interrupt leaves no device behind.
             let mut interrupts = Interrupts::catch()
                 .map_err(|source| platform::Error::new(Class::Failed, "catch", "interrupts", source))?;
-            let prepared = prepare(scenario, load, &network, &mut interrupts).await?;
-            prepared.run(scenario, interrupts).await
+            let loaded = loaded::prepare(scenario, load, &network, &mut interrupts).await?;
+            loaded.run(scenario, interrupts).await
         });
         // A task may be stuck.
         runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
         Ok(sample(scenario, result?, started))
     })
-}
-
-/// Enters a network of the run's own, if the layer would change the host's network or depend on its settings. A stack
-/// over memory does neither. The kernel's loopback changes nothing, so it uses the host's network if there is no
-/// permission for another.
-fn enter_network(scenario: &Scenario) -> Result<Network, RunError> {
-    match scenario.cell.subject() {
-        Subject::Forward(forwarder) => {
-            if !platform::netns_supported() {
-                return Err(platform::Error::unsupported(
-                    Feature::Forwarder,
-                    "forward packets between",
-                    "two networks",
-                )
-                .into());
-            }
-            let forwarder = forward::executable(scenario, forwarder)?;
-            Ok(Network::Pair(Networks::new()?, forwarder))
-        }
-        subject
-            if !scenario.isolated
-                && (matches!(subject, Subject::Program(_) | Subject::Kernel) || subject.has_process()) =>
-        {
-            let source = io::Error::new(io::ErrorKind::Unsupported, "it needs networks of its own");
-            let operation = "run two sides in";
-            Err(platform::Error::new(Class::Unavailable, operation, "the host's network", source)
-                .remedy("only Linux has networks of a run's own; on Linux leave out --netns host")
-                .into())
-        }
-        Subject::Program(_) | Subject::Kernel => Ok(Network::Pair(Networks::new()?, platform::this_program())),
-        Subject::Stack(_) => Ok(Network::Host),
-        _ if !scenario.isolated => Ok(Network::Host),
-        Subject::Path(_) | Subject::Device => {
-            let command = external::command(scenario)?;
-            if let Some(command) = command {
-                let has_link = !scenario.cell.impairments.is_none();
-                let networks =
-                    if has_link { Some(Networks::new()?) } else { platform::enter_netns().map(|()| None)? };
-                return Ok(Network::With(command, networks));
-            }
-            platform::enter_netns()?;
-            Ok(Network::Own)
-        }
-        Subject::Loopback => match platform::enter_netns() {
-            Err(error) if error.class() == Class::Unavailable => Ok(Network::Host),
-            entered => Ok(entered.map(|()| Network::Own)?),
-        },
-    }
 }
 
 /// The workers of the runtime of the stack and its server; none on the current-thread runtime. A carrier has its own runtime, so
@@ -243,41 +150,6 @@ fn probe(scenario: &Scenario, load: &Load) -> io::Result<()> {
         drop(held);
         threads.map(drop)
     })
-}
-
-async fn prepare(
-    scenario: &Scenario,
-    load: Load,
-    network: &Network,
-    interrupts: &mut Interrupts,
-) -> Result<Prepared, RunError> {
-    match (scenario.cell.subject(), &scenario.devices, network) {
-        (Subject::Path(_), Devices::Tun(tun), Network::With(command, networks)) => {
-            external::prepare((scenario, load), tun, command, networks.as_ref(), interrupts).await
-        }
-        (Subject::Path(kind), Devices::Tun(tun), _) => path::prepare(scenario, load, tun, kind),
-        (Subject::Stack(kind), Devices::Tun(tun), _) => memory::prepare(scenario, load, &tun.network, kind),
-        (Subject::Loopback, _, network) => loopback::prepare(scenario, load, matches!(network, Network::Own)),
-        (Subject::Device, Devices::Tun(tun), _) if let Load::Streams(streams) = load => {
-            device::prepare(scenario, streams, tun)
-        }
-        (Subject::Forward(forwarder), Devices::Pair { near, far }, Network::Pair(networks, executable)) => {
-            forward::prepare((scenario, load), forwarder, executable, (near, far), networks, interrupts).await
-        }
-        (Subject::Kernel, Devices::Tun(tun), Network::Pair(networks, _)) => {
-            kernel::prepare(scenario, load, tun, networks)
-        }
-        (Subject::Program(_), Devices::Tun(tun), Network::Pair(networks, _)) => {
-            program::prepare(scenario, load, tun, networks, interrupts).await
-        }
-        _ => Err(unfit(scenario)),
-    }
-}
-
-/// The error of a scenario with parts that do not belong together: another program wrote it.
-fn unfit(scenario: &Scenario) -> RunError {
-    let source = io::Error::new(io::ErrorKind::InvalidInput, "it has other devices, or another load");
-    platform::Error::new(Class::Invalid, "run", format!("the layer {}", scenario.cell.subject().name()), source).into()
 }
 
 /// The sample of a run that was made.

@@ -68,7 +68,7 @@ fn a_file_is_continued_by_the_same_command_alone() {
     let out = new_file("continued.jsonl");
     let text = || std::fs::read_to_string(&out).unwrap();
     let conform = |case: &str| {
-        run(&format!("conform --netstack smoltcp --case {case} --repairs all,none --out {}", out.display()))
+        run(&format!("conform --netstack smoltcp --case {case} --workarounds all,none --out {}", out.display()))
     };
     assert_eq!(conform("handshake,half-close").status.code(), Some(0));
     let whole = text();
@@ -133,9 +133,9 @@ fn a_failure_becomes_a_report_for_the_maintainers() {
             "\n0 of 30000 bytes came within 5s; it sent ",
             &format!(
                 "    rust-tun-perf conform --netstack smoltcp --case icmp-too-big --layer stack --offload off --mtu {mtu} \
-                 --repairs=none\n"
+                 --workarounds=none\n"
             ),
-            "The stack ran as it is published, but for these repairs",
+            "The stack ran as it is published, but for these workarounds",
             "\n- own-socket-set: Each connection has its own set of sockets",
             "         0.000 IP 10.1.0.2.40000 > 10.2.0.2.5201: Flags [S], seq 0, win 65535, options [mss 1460], length 0\n",
             ": Flags [.], seq 1:1461, ack 1, win ",

@@ -151,14 +151,14 @@ fn our_proxy_passes_every_byte_on_every_stack() {
 /// The words of a cell that its proxy is started with have the proxy do what they say.
 #[test]
 fn our_proxy_has_the_properties_of_its_cell() {
-    let words = "--offload off --runtime current-thread --shards 2 --queues 1 --window 64KiB --repairs none";
+    let words = "--offload off --runtime current-thread --shards 2 --queues 1 --window 64KiB --workarounds none";
     let cell = fixture::cell(&format!("--program smoltcp -m reader --stack-congestion reno {words}"));
     let start = ["rust-tun-perf", "proxy", "--interface", "lo", "--netstack", "smoltcp"].map(str::to_owned);
     let plan = Plan::try_from(cli::parse(start.into_iter().chain(cell.proxy_words())).unwrap()).unwrap();
     let Plan::Proxy(plan) = plan else { panic!("{plan:?}") };
     assert_eq!((plan.device.offload, plan.workers, plan.shards, plan.queues), (Offload::Off, None, 2, Some(1)));
     let config = &plan.config;
-    let of_stack = (config.window, config.repairs, config.stack_congestion);
+    let of_stack = (config.window, config.workarounds, config.stack_congestion);
     assert_eq!(of_stack, (64 << 10, "none".parse().unwrap(), StackCongestion::Reno));
 }
 

@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::error::LoadError;
-use super::meter::Cost;
 use super::sockets::{Cancel, Sockets};
 use super::window::Window;
+use crate::meter::Cost;
 
 /// Most unfinished handshakes of a thread: fewer than the backlog of a stack.
 const HANDSHAKES: usize = 256;

@@ -3,6 +3,7 @@
 use std::io;
 
 use super::pattern::Mismatch;
+use crate::failure::Failure;
 use crate::sample::Status;
 
 /// Why a load failed.
@@ -42,6 +43,11 @@ impl LoadError {
     /// For `map_err`.
     pub(crate) fn io(operation: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { operation, source }
+    }
+
+    /// The failure of a run, of which this side noticed it.
+    pub(crate) fn failure(&self, who: &str) -> Failure {
+        Failure { status: self.status(), detail: format!("{who}: {self}") }
     }
 
     /// The status of a run that failed like this.

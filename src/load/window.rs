@@ -6,7 +6,7 @@ use std::time::Instant;
 use tokio::sync::Notify;
 
 use super::error::LoadError;
-use super::meter::{Cost, Meter, Snapshot, Usage};
+use crate::meter::{Cost, Meter, Snapshot, Usage};
 
 /// Holds all client threads until each has done its warm-up. Takes a [`Snapshot`] when they begin, and when each ends.
 pub(crate) struct Window {

@@ -5,10 +5,11 @@ use std::io::{BufRead, Write};
 use conformance::line;
 use platform::{Class, read_line};
 
-use super::carry::carry;
-use super::error::RunError;
-use super::protocol::{Greeting, Message, PROTOCOL, Task};
-use super::socks5;
+use super::runtime::{processors, runtime};
+use crate::error::RunError;
+use crate::process::protocol::{Greeting, Message, PROTOCOL, Task};
+use crate::subject::forward::carry::carry;
+use crate::subject::program::socks5;
 
 /// Does the task in the first line of `input`, and prints the result to `output`.
 ///
@@ -28,6 +29,9 @@ pub fn child(
             Ok(written.map_err(failed("write", "the answer to standard output"))?)
         }
         Task::Carry(task) => carry(&task, input, output),
-        Task::Socks5(address) => socks5::serve(address, input, output),
+        Task::Socks5(address) => {
+            let runtime = runtime(Some(processors()), None).map_err(failed("start", "the runtime"))?;
+            socks5::serve(address, &runtime, input, output)
+        }
     }
 }

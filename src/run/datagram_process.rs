@@ -16,11 +16,11 @@ use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use super::carrier::ControlChannel;
-use super::failure::Failure;
+use crate::failure::Failure;
 use crate::load::datagram::{Flows, ProcessCounts, Trial};
 use crate::load::stream::Direction;
 use crate::sample::Status;
+use crate::subject::carrier::ControlChannel;
 
 /// How often the counts are asked for during a trial at least. Each answer costs the process CPU time.
 const DURING: Duration = Duration::from_millis(100);

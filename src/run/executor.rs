@@ -1,6 +1,6 @@
 //! The trait that executes scenarios.
 
-use super::error::RunError;
+use crate::error::RunError;
 use crate::plan::scenario::Scenario;
 use crate::sample::{Environment, Sample};
 

@@ -7,19 +7,21 @@ use platform::{End, ProcessEnd};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::carrier::{counters, parse_ready};
-use super::carry::Control;
-use super::forward::{carried, iperf3};
+use super::datagram_process;
 use super::intervals::Intervals;
-use super::process::{last_words, stated_error};
 use super::process_executor::outcome;
-use super::protocol::{Answer, Greeting, Message, Report, StackReport};
-use super::{datagram_process, go};
 use crate::cell::Mode;
 use crate::load::datagram::Flows;
-use crate::load::meter::Usage;
+use crate::load::iperf3;
+use crate::meter::Usage;
 use crate::plan::scenario::Scenario;
+use crate::process::control::Control;
+use crate::process::protocol::{Answer, Greeting, Message, Report, StackReport};
+use crate::process::{last_words, stated_error};
 use crate::sample::{Measurements, Sample};
+use crate::subject::carrier::{counters, parse_ready};
+use crate::subject::forward::carried;
+use crate::subject::go;
 
 /// Reads a line of a child process or of its parent, and returns it as each reader that takes it would write it.
 pub fn lines(line: &str) -> Vec<String> {

@@ -3,8 +3,8 @@
 use std::future;
 use std::time::{Duration, Instant};
 
-use crate::load::meter::{Usage, difference};
 use crate::load::window::Window;
+use crate::meter::{Usage, difference};
 use crate::sample::Interval;
 
 /// If the rest of the window is shorter than an interval divided by this number, it is added to the interval before: a

@@ -5,26 +5,24 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use netstacks::Stream;
 use netstacks::kernel::{KernelDatagrams, KernelListener, KernelStream};
 use platform::Class;
 use socket2::{SockRef, Socket};
 
-use super::error::RunError;
-use super::failure::Failure;
-use super::networks::{Networks, socks5_address};
-use super::prepared::Prepared;
+use super::loaded::Loaded;
 use super::server_side::ServerSide;
-use super::stack::backlog;
+use crate::error::RunError;
 use crate::load::engine::Client;
-use crate::load::meter::Meter;
 use crate::load::sockets::kernel::{self, Bulk, KernelSockets, Settings};
 use crate::load::window::Window;
 use crate::load::{Load, Targets};
 use crate::plan::scenario::Scenario;
 use crate::program::{Profile, Role, Upstream};
 use crate::remedy::WithRemedy;
+use crate::subject::Prepared;
+use crate::subject::networks::{Networks, socks5_address};
+use crate::subject::stack::backlog;
 
 const NO_IPV6: &str = "set the sysctls net.ipv6.conf.all.disable_ipv6 and net.ipv6.conf.lo.disable_ipv6 to 0, or \
                        leave out --ipv6";
@@ -99,14 +97,12 @@ fn listen(address: SocketAddr, congestion: Option<&str>, backlog: i32) -> Result
 }
 
 /// Prepares kernel sockets on both sides: a server with these sockets, and clients in the calling thread's network.
-/// `driver` ends if the path between them fails.
 pub(super) fn prepare(
     scenario: &Scenario,
     load: Load,
     Sockets { listeners, datagrams, targets, silent }: Sockets,
-    driver: BoxFuture<'static, Failure>,
-    meter: impl Meter,
-) -> Result<Prepared, RunError> {
+    Prepared { meter, driver, parts }: Prepared,
+) -> Result<Loaded, RunError> {
     let ports: Vec<u16> = targets.iter().map(SocketAddr::port).collect();
     let known = load.clone();
     let target_of = move |connection: &KernelStream| {
@@ -121,7 +117,7 @@ pub(super) fn prepare(
     let datagrams = datagrams_for(datagrams, &load, scenario.cell.window_len()).map_err(failed)?;
     let server = ServerSide::spawn(listener, datagrams, driver, &load, target_of);
     let (clients, congestion) = clients(scenario, &load, &targets)?;
-    Ok(Prepared { clients, congestion, ..Prepared::new(load, window, server) })
+    Ok(Loaded::new(load, window, server, parts).with((clients, congestion)))
 }
 
 /// Makes the clients of a load in the calling thread's network. Also returns their congestion control.
@@ -155,12 +151,11 @@ pub(super) fn prepare_between(
     load: Load,
     networks: &Networks,
     server: IpAddr,
-    driver: BoxFuture<'static, Failure>,
-    meter: impl Meter,
-) -> Result<Prepared, RunError> {
+    subject: Prepared,
+) -> Result<Loaded, RunError> {
     let known = (scenario.clone(), load.clone());
     let sockets = networks.far().run(move || sockets(&known.0, server, &known.1))??;
-    prepare(scenario, load, sockets, driver, meter)
+    prepare(scenario, load, sockets, subject)
 }
 
 /// The socket of a server of datagrams, set up for a load, with buffers of so many bytes.

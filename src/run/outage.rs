@@ -2,12 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::error::RunError;
 use crate::cell::Outage;
+use crate::error::RunError;
 use crate::load::window::Window;
-
-/// Cuts the path of a run, or joins it again. Called by the thread that is in the near network.
-pub(super) type Cut = Box<dyn Fn(bool) -> Result<(), RunError> + Send>;
+use crate::subject::Cut;
 
 /// How often the load is read after the outage, until something has arrived.
 const LOOK: Duration = Duration::from_millis(1);

@@ -15,14 +15,14 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task;
 use tokio::time::timeout;
 
-use super::error::RunError;
 use super::executor::Executor;
-use super::go;
-use super::process::{PARENT, ending, last_words, stated_error};
-use super::protocol::{CHILD, Greeting, Message, Task};
+use crate::error::RunError;
 use crate::plan::scenario::Scenario;
+use crate::process::protocol::{CHILD, Greeting, Message, Task};
+use crate::process::{PARENT, ending, last_words, stated_error};
 use crate::remedy::WithRemedy;
 use crate::sample::{self, Environment, Measurements, Sample, Status};
+use crate::subject::go;
 
 /// How long a process may take beyond its run's timeout by default: to start, to wait for the last report of a
 /// forwarder, and to end its tasks and threads.

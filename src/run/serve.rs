@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use platform::{Class, Error, Interrupts, Link, TunDevice};
 
-use super::error::RunError;
 use super::runtime::runtime;
+use crate::error::RunError;
 use crate::plan::ProxyPlan;
 use crate::plural;
 use crate::proxy::{Config, Proxy, Running};

@@ -1,17 +1,19 @@
 //! The server side of a run: tasks on the runtime under test.
 
 use std::future;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use netstacks::{Datagrams, Listener};
+use netstacks::{Datagrams, Listener, Stream as _};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 
-use super::failure::{Failure, SERVER};
+use crate::failure::{Failure, SERVER};
 use crate::load::error::LoadError;
-use crate::load::{Load, Served};
+use crate::load::{Load, Served, Targets};
 use crate::sample::Status;
+use crate::subject::stack::{Serve, Server};
 
 /// An aborted task ends when it is polled next. One that does not end in this time is stuck.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -26,7 +28,7 @@ pub(super) struct ServerSide {
 
 impl ServerSide {
     /// Starts both. In a run without clients, the server is a task that makes the whole load.
-    pub(super) fn new(driver: BoxFuture<'static, Failure>, server: BoxFuture<'static, Result<(), Failure>>) -> Self {
+    pub(super) fn new(driver: BoxFuture<'static, Failure>, server: Server) -> Self {
         Self { driver: Some(tokio::spawn(driver)), server: Some(tokio::spawn(server)) }
     }
 
@@ -39,13 +41,7 @@ impl ServerSide {
         load: &Load,
         target_of: impl Fn(&Li::Stream) -> Option<usize> + Send + 'static,
     ) -> Self {
-        let (load, of_datagrams) = (load.clone(), load.serve_datagrams(source));
-        let awaited = load.awaited().unwrap_or(usize::MAX);
-        let serve = Box::new(move |connection: Li::Stream| {
-            let target = target_of(&connection);
-            load.serve(connection, target)
-        });
-        Self::new(driver, serve_all(listener, of_datagrams, awaited, serve).boxed())
+        Self::new(driver, server(listener, source, load, target_of))
     }
 
     /// Waits until the server is done or either fails. Never returns once both have ended.
@@ -68,6 +64,46 @@ impl ServerSide {
         let server = end("the server", self.server).await;
         driver.and(server)
     }
+}
+
+/// The port of the first stream; the others have the ports above it. Any port would do: the stacks accept all ports.
+pub(super) const FIRST_PORT: u16 = 5201;
+
+/// Server ports for connections that carry one request. The stack keeps each connection for a while after its end
+/// (TIME-WAIT), and the client reuses its own ports. With a prime number of server ports, no pair of ports returns
+/// soon.
+const PORTS: usize = 61;
+
+/// The targets of a load at a stack, which accepts connections to all ports.
+pub(super) fn targets(stack: IpAddr, load: &Load) -> Vec<SocketAddr> {
+    let Targets { tcp, spreads, udp, .. } = load.targets();
+    let ports = tcp + usize::from(udp) + if spreads { PORTS - 1 } else { 0 };
+    (FIRST_PORT..).take(ports).map(|port| SocketAddr::new(stack, port)).collect()
+}
+
+/// What comes to a stack is served by its port.
+impl Serve for &Load {
+    fn serve<Li: Listener>(self, listener: Li, datagrams: impl Datagrams) -> Server {
+        let target_of =
+            |connection: &Li::Stream| connection.local_addr().port().checked_sub(FIRST_PORT).map(usize::from);
+        server(listener, datagrams, self, target_of)
+    }
+}
+
+/// The servers of a load: see [`ServerSide::spawn`].
+fn server<Li: Listener>(
+    listener: Li,
+    source: impl Datagrams,
+    load: &Load,
+    target_of: impl Fn(&Li::Stream) -> Option<usize> + Send + 'static,
+) -> Server {
+    let (load, of_datagrams) = (load.clone(), load.serve_datagrams(source));
+    let awaited = load.awaited().unwrap_or(usize::MAX);
+    let serve = Box::new(move |connection: Li::Stream| {
+        let target = target_of(&connection);
+        load.serve(connection, target)
+    });
+    serve_all(listener, of_datagrams, awaited, serve).boxed()
 }
 
 /// Waits for the end of a task, and sets it to `None`. Without a task it never returns.
@@ -108,12 +144,12 @@ async fn serve_all<Li: Listener>(
             biased;
             Some(result) = tasks.join_next() => match result {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => return Err(Failure::of_transfer(SERVER, &error)),
+                Ok(Err(error)) => return Err(error.failure(SERVER)),
                 Err(error) => return Err(Failure::of_join("the server", error)),
             },
             accepted = listener.accept(), if awaited > 0 => {
                 let connection = accepted.map_err(|error| {
-                    Failure::of_transfer(SERVER, &LoadError::Io { operation: "accept", source: error })
+                    LoadError::Io { operation: "accept", source: error }.failure(SERVER)
                 })?;
                 if let Some(task) = serve(connection) {
                     awaited -= 1;

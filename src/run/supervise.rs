@@ -10,18 +10,18 @@ use std::time::{Duration, Instant};
 use platform::{Class, Interrupts};
 use tokio::sync::mpsc;
 
-use super::error::RunError;
-use super::failure::{CLIENT, Failure};
 use super::intervals::Intervals;
 use super::outage::Interruption;
 use super::server_side::ServerSide;
 use super::stopped::{self, Gap, StopWatcher};
 use super::thirds::Readings;
+use crate::error::RunError;
+use crate::failure::{CLIENT, Failure};
 use crate::load::engine::Client;
-use crate::load::meter::{Cost, Counters, Snapshot, Usage, difference};
 use crate::load::sockets::Cancel;
 use crate::load::window::Window;
 use crate::load::{Delivered, Figures};
+use crate::meter::{Cost, Counters, Snapshot, Usage, difference};
 use crate::plan::scenario::Scenario;
 use crate::remedy::WithRemedy;
 use crate::sample::{Measurements, Status};
@@ -127,9 +127,7 @@ impl Supervisor {
             let client = move || {
                 // A panic is reported at once, not only when all threads are joined.
                 let (connections, result) = match catch_unwind(AssertUnwindSafe(|| deliver(&window))) {
-                    Ok((connections, result)) => {
-                        (Some(connections), result.map_err(|error| Failure::of_transfer(CLIENT, &error)))
-                    }
+                    Ok((connections, result)) => (Some(connections), result.map_err(|error| error.failure(CLIENT))),
                     Err(panic) => (None, Err(Failure::of_panic("a client", panic.as_ref()))),
                 };
                 let _unheard = report.send(result);

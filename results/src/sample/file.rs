@@ -170,7 +170,7 @@ impl SampleFile {
             })?;
         }
         // The scores of several stacks came in between each other. Stable: the cases of a stack keep their order.
-        reader.file.scores.sort_by_key(|score| (score.netstack, score.repairs));
+        reader.file.scores.sort_by_key(|score| (score.netstack, score.workarounds));
         Ok(reader.file)
     }
 }

@@ -347,8 +347,8 @@ mod tests {
 
     use super::*;
     use crate::cli::Cli;
-    use crate::load::meter::LinkMeter;
     use crate::load::sockets::Cancel;
+    use crate::meter::LinkMeter;
     use crate::plan::scenario::Scenario;
     use crate::sample::Status;
 

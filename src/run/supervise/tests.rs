@@ -18,7 +18,7 @@ use super::*;
 use crate::cell::Protocol;
 use crate::cli::Cli;
 use crate::load::Load;
-use crate::load::meter::LinkMeter;
+use crate::meter::LinkMeter;
 use crate::plan::scenario::{Amount, Scenario};
 use crate::run::kernel_load;
 

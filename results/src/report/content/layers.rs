@@ -43,12 +43,12 @@ fn paths(summary: &Summary) -> Vec<Layers<'_>> {
     let find = |cell: &Cell| summary.cells.iter().find(|row| row.cell == *cell);
     let paths = summary.cells.iter().filter_map(|path| {
         let Subject::Path(stack) = path.cell.subject() else { return None };
-        let alone = |layer| Cell { layer, netstack: None, ..path.cell.clone() }.without_foreign();
+        let alone = |layer, netstack| find(&Cell { layer, netstack, ..path.cell.clone() }.without_foreign());
         Some(Layers {
             path,
-            loopback: find(&alone(Layer::Loopback)),
-            device: find(&alone(Layer::Device)),
-            stack: find(&Cell { netstack: Some(stack), ..alone(Layer::Stack) }),
+            loopback: alone(Layer::Loopback, None),
+            device: alone(Layer::Device, None),
+            stack: alone(Layer::Stack, Some(stack)),
         })
     });
     paths.filter(|layers| layers.loopback.or(layers.device).or(layers.stack).is_some()).collect()
@@ -103,5 +103,32 @@ fn name(subject: Subject) -> String {
         Subject::Loopback => "kernel, loopback".to_owned(),
         Subject::Kernel => "kernel".to_owned(),
         subject => subject.name().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::fixture::run;
+
+    #[test]
+    fn a_path_is_beside_its_layers() {
+        let runs = [
+            run("--layer loopback -m reader", 50.0),
+            run("--layer device --offload on", 60.0),
+            run("--layer stack -n smoltcp -m reader --offload on", 40.0),
+            run("-n smoltcp -m reader --offload on", 30.0),
+            // Nothing below it was measured alone but the kernel's TCP.
+            run("-n lwip -m reader --offload off", 2.0),
+        ];
+        let blocks = blocks(&Series::split("runs", &runs, &[])[0]);
+        let [.., Block::Table(table)] = &blocks[..] else { unreachable!() };
+        assert_eq!(
+            table.rows,
+            [
+                ["lwip", "off", "50.00", "–", "–", "2.00", "–"],
+                ["smoltcp", "on", "50.00", "60.00", "40.00", "30.00", "75 %"]
+            ]
+        );
     }
 }

@@ -8,9 +8,9 @@ use clap::Parser;
 
 use super::*;
 use crate::cli::Cli;
-use crate::load::meter::LinkMeter;
 use crate::load::sockets::Cancel;
 use crate::load::window::Window;
+use crate::meter::LinkMeter;
 use crate::plan::scenario::Scenario;
 
 /// Sockets with a clock of their own, which moves in [`Sockets::wait`] alone: to the moment when an answer comes,

@@ -1,0 +1,207 @@
+//! The protocol between a process and the child processes that it starts: `rust-tun-perf child`.
+//!
+//! The parent writes one line of JSON to the child's standard input, a [`Message`], and the child does its [`Task`]:
+//!
+//! | task | the child |
+//! |---|---|
+//! | hello | prints a [`Greeting`] as one line of JSON |
+//! | carry | carries packets for a run of the parent |
+//! | socks5 | is a SOCKS5 server for a run of the parent |
+//!
+//! A child that carries or serves then takes orders. Each is a string in JSON, on a line of its own:
+//!
+//! | it reads | it does |
+//! |---|---|
+//! | nothing yet | makes its devices and prints [`Answer::Ready`] |
+//! | [`START`](conformance::START) | begins to carry: by now the parent has set up the devices |
+//! | [`REPORT`] | prints its [`Report`] so far as one line of JSON |
+//! | the end of the file | stops |
+//!
+//! The forwarder in Go takes its task as arguments, and then the same orders. A stack in a process of its own takes
+//! another task ([`conformance::Task`], with the load of `external`), and then the same orders.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use conformance::{Ready, line};
+use forwarders::{Counts, ForwardConfig};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::error::RunError;
+use crate::sample::Environment;
+
+/// The version of the protocol. It grows when a task or an order changes its meaning.
+pub use conformance::PROTOCOL;
+
+/// The argument that makes this program a child process.
+pub(crate) const CHILD: &str = "child";
+
+/// The order to print the counts so far.
+pub(crate) const REPORT: &str = "\"report\"";
+
+/// The first line that a carrying child prints.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Answer {
+    /// Its devices are there.
+    Ready(Ready),
+}
+
+/// A task with the version of the protocol that it is written in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Message {
+    /// [`PROTOCOL`] of the parent.
+    pub(crate) protocol: u32,
+    /// The task.
+    pub(crate) task: Task,
+}
+
+/// The task of a child process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Task {
+    /// Describe this program. A child does it in every version of the protocol.
+    Hello,
+    /// Carry packets.
+    Carry(Carry),
+    /// Be a SOCKS5 server at this address.
+    Socks5(SocketAddr),
+}
+
+/// The counts of a carrier so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Report {
+    /// The packets and bytes that it carried.
+    #[serde(flatten)]
+    pub(crate) counts: Counts,
+}
+
+/// The report of a stack's process: how much its server has received and sent so far, in bytes of payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct StackReport {
+    pub(crate) received_bytes: u64,
+    pub(crate) sent_bytes: u64,
+}
+
+/// A task to carry packets between two networks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Carry {
+    /// How.
+    pub(crate) config: ForwardConfig,
+    /// The name of the device in the child's own network.
+    pub(crate) near: String,
+    /// The name of the device in the far network.
+    pub(crate) far: String,
+    /// The namespace of the far network, as a file of `/proc/PID/ns`.
+    pub(crate) far_namespace: PathBuf,
+    /// The file for a flame graph, and its title.
+    pub(crate) profile: Option<(PathBuf, String)>,
+}
+
+/// The answer to [`Task::Hello`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Greeting {
+    /// [`PROTOCOL`] of the child.
+    pub(crate) protocol: u32,
+    /// The child's machine and program.
+    pub(crate) environment: Environment,
+}
+
+impl Message {
+    /// The line, with a line feed, that gives a child this task.
+    pub(crate) fn line(task: Task) -> String {
+        line(&Self { protocol: PROTOCOL, task })
+    }
+
+    /// Reads a line.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError::OtherProtocol`] for a task of another version, [`RunError::NoProtocol`] for anything else.
+    pub(crate) fn parse(line: &str) -> Result<Self, RunError> {
+        match serde_json::from_str(line) {
+            // Any version.
+            Ok(hello @ Self { task: Task::Hello, .. }) => Ok(hello),
+            _ => parse(line, "the parent process"),
+        }
+    }
+}
+
+impl Greeting {
+    /// Reads the answer of a program.
+    ///
+    /// # Errors
+    ///
+    /// [`RunError::OtherProtocol`] for another version, [`RunError::NoProtocol`] for anything else.
+    pub(crate) fn parse(line: &str, program: &str) -> Result<Self, RunError> {
+        parse(line, program)
+    }
+}
+
+/// Reads a line of another program, which must have this version.
+fn parse<T: DeserializeOwned>(line: &str, program: &str) -> Result<T, RunError> {
+    let (program, ours) = (program.to_owned(), PROTOCOL);
+    let value = serde_json::from_str::<Value>(line).unwrap_or_default();
+    match value.get("protocol").and_then(Value::as_u64).and_then(|version| u32::try_from(version).ok()) {
+        Some(PROTOCOL) => serde_json::from_value(value).map_err(|_| RunError::NoProtocol { program, ours }),
+        Some(theirs) => Err(RunError::OtherProtocol { program, theirs, ours }),
+        None => Err(RunError::NoProtocol { program, ours }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+
+    fn carry() -> Task {
+        let config = crate::cell::Cell::parse("--forwarder rust").unwrap().forwarder().and_then(|one| one.config());
+        let [near, far] = ["a", "b"].map(ToOwned::to_owned);
+        Task::Carry(Carry { config: config.unwrap(), near, far, far_namespace: "/proc/1/ns/net".into(), profile: None })
+    }
+
+    #[test]
+    fn a_task_is_read_as_it_was_written() {
+        for task in [Task::Hello, carry(), Task::Socks5("[::1]:1080".parse().unwrap())] {
+            let line = Message::line(task.clone());
+            assert!(line.ends_with("}\n"), "{line}");
+            assert_eq!(Message::parse(&line).unwrap(), Message { protocol: PROTOCOL, task });
+        }
+    }
+
+    #[test]
+    fn a_task_of_another_version_is_refused_with_both_versions() {
+        let ours = format!("\"protocol\":{PROTOCOL}");
+        let error = Message::parse(&Message::line(carry()).replace(&ours, "\"protocol\":77")).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        let text = error.to_string();
+        assert!(text.contains("version 77") && text.contains(&format!("version {PROTOCOL}")), "{text}");
+    }
+
+    #[test]
+    fn a_line_of_another_program_is_refused() {
+        for line in
+            ["", "hello", "[]", "{\"protocol\":1}", "{\"task\":\"hello\"}", "{\"protocol\":1,\"task\":\"dance\"}"]
+        {
+            let error = Message::parse(line).unwrap_err();
+            assert!(matches!(error, RunError::NoProtocol { .. }), "{line}: {error}");
+            assert_eq!(error.exit_code(), 2);
+        }
+    }
+
+    #[test]
+    fn every_version_of_the_protocol_has_a_greeting() {
+        assert_eq!(Message::parse("{\"protocol\":7,\"task\":\"hello\"}").unwrap().task, Task::Hello);
+        let greeting = Greeting { protocol: PROTOCOL, environment: crate::environment() };
+        let line = serde_json::to_string(&greeting).unwrap();
+        assert_eq!(Greeting::parse(&line, "x").unwrap(), greeting);
+        let other = line.replace(&format!("\"protocol\":{PROTOCOL}"), "\"protocol\":77");
+        let text = Greeting::parse(&other, "/opt/x").unwrap_err().to_string();
+        assert!(text.contains("/opt/x") && text.contains("version 77"), "{text}");
+        let text = Greeting::parse("44.6 Gbps", "/opt/x").unwrap_err().to_string();
+        assert!(text.contains("/opt/x does not speak"), "{text}");
+    }
+}

@@ -1,0 +1,227 @@
+//! A load on a subject, and the one way to run it.
+
+use std::future;
+use std::io;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use netstacks::Effective;
+use platform::{Class, Interrupts};
+
+use super::outage::Interruption;
+use super::server_side::{FIRST_PORT, ServerSide, targets};
+use super::supervise::{Outcome, Supervisor};
+use super::{datagram_process, kernel_load, memory_load};
+use crate::cell::{Generator, Subject};
+use crate::error::RunError;
+use crate::failure::Failure;
+use crate::load::engine::Client;
+use crate::load::error::LoadError;
+use crate::load::iperf3::Iperf3;
+use crate::load::packets::Shuttle;
+use crate::load::window::Window;
+use crate::load::{Figures, Load};
+use crate::plan::scenario::{Devices, Scenario, Tun};
+use crate::process::protocol::StackReport;
+use crate::sample::{DeviceFacts, ProgramFacts, Status};
+use crate::subject::carrier::Carrier;
+use crate::subject::{Network, Parts, Prepared, device, external, forward, kernel, loopback, memory, path, program};
+
+/// A load on a subject.
+pub(super) struct Loaded {
+    load: Arc<dyn Figures>,
+    /// Holds the load until all clients are warm, and reads the meters then.
+    window: Arc<Window>,
+    server: ServerSide,
+    /// The client threads. Empty if the server makes the whole load.
+    clients: Vec<Client>,
+    /// The clients' congestion control.
+    congestion: Option<String>,
+    subject: Parts,
+}
+
+/// A run that was made.
+pub(super) struct RunOutput {
+    pub(super) outcome: Outcome,
+    pub(super) congestion: Option<String>,
+    pub(super) device: Option<DeviceFacts>,
+    pub(super) effective: Option<Effective>,
+    pub(super) program: Option<ProgramFacts>,
+}
+
+/// Prepares the subject of a scenario in its network, and puts a load on it.
+pub(super) async fn prepare(
+    scenario: &Scenario,
+    load: Load,
+    network: &Network,
+    interrupts: &mut Interrupts,
+) -> Result<Loaded, RunError> {
+    match (scenario.cell.subject(), &scenario.devices, network) {
+        (Subject::Path(_), Devices::Tun(tun), Network::With(command, networks)) => {
+            let task = load.task(FIRST_PORT);
+            let subject = external::prepare((scenario, task), tun, command, networks.as_ref(), interrupts).await?;
+            on_process(scenario, load, tun, subject)
+        }
+        (Subject::Path(kind), Devices::Tun(tun), _) => {
+            let (Prepared { meter, driver, parts }, server) = path::prepare(scenario, tun, kind, &load)?;
+            let window = Window::new(load.threads(), meter);
+            let (clients, congestion) = kernel_load::clients(scenario, &load, &targets(tun.network.peer, &load))?;
+            Ok(Loaded::new(load, window, ServerSide::new(driver, server), parts).with((clients, congestion)))
+        }
+        (Subject::Stack(kind), Devices::Tun(tun), _) => {
+            let (Prepared { meter, driver, parts }, server, link) = memory::prepare(scenario, kind, &load)?;
+            let window = Window::new(load.threads(), meter);
+            let clients = memory_load::clients(&tun.network, link, &load)?;
+            Ok(Loaded::new(load, window, ServerSide::new(driver, server), parts).with((clients, None)))
+        }
+        (Subject::Loopback, _, network) => {
+            let (subject, address) = loopback::prepare(scenario, matches!(network, Network::Own))?;
+            let sockets = kernel_load::sockets(scenario, address, &load)?;
+            kernel_load::prepare(scenario, load, sockets, subject)
+        }
+        (Subject::Device, Devices::Tun(tun), _) => on_device(scenario, load, tun),
+        (Subject::Forward(forwarder), Devices::Pair { near, far }, Network::Pair(networks, executable)) => {
+            let subject = forward::prepare(scenario, forwarder, executable, (near, far), networks, interrupts).await?;
+            match scenario.cell.generator {
+                Generator::Own => kernel_load::prepare_between(scenario, load, networks, far.address, subject),
+                Generator::Iperf3 => {
+                    let load = Iperf3::start(scenario, (near.address, far.address), networks.far()).await?;
+                    Ok(of_iperf3(load, subject))
+                }
+            }
+        }
+        (Subject::Kernel, Devices::Tun(tun), Network::Pair(networks, _)) => {
+            let subject = kernel::prepare(scenario, tun, networks)?;
+            kernel_load::prepare_between(scenario, load, networks, tun.network.peer, subject)
+        }
+        (Subject::Program(_), Devices::Tun(tun), Network::Pair(networks, _)) => {
+            let (subject, server) = program::prepare(scenario, tun, networks, interrupts).await?;
+            kernel_load::prepare_between(scenario, load, networks, server, subject)
+        }
+        _ => Err(unfit(scenario)),
+    }
+}
+
+/// A process of its own serves the load. It reports only when asked.
+fn on_process(scenario: &Scenario, load: Load, tun: &Tun, subject: Prepared) -> Result<Loaded, RunError> {
+    let Prepared { meter, driver, parts } = subject;
+    let window = Window::new(load.threads(), meter);
+    let server = match (&load, &parts.carrier) {
+        (Load::Datagrams(load), Some(carrier)) => {
+            let (name, control, flows) = (carrier.name(), carrier.control(), Arc::clone(&load.flows));
+            datagram_process::follow(name, control, flows, scenario.interval).boxed()
+        }
+        _ if load.awaited().is_some() => future::ready(Ok(())).boxed(),
+        _ => future::pending().boxed(),
+    };
+    let (clients, congestion) = kernel_load::clients(scenario, &load, &targets(tun.network.peer, &load))?;
+    Ok(Loaded::new(load, window, ServerSide::new(driver, server), parts).with((clients, congestion)))
+}
+
+/// A task writes packets to the device and reads them again.
+fn on_device(scenario: &Scenario, load: Load, tun: &Tun) -> Result<Loaded, RunError> {
+    let Load::Streams(load) = load else { return Err(unfit(scenario)) };
+    let (Prepared { meter, driver, parts }, link) = device::prepare(scenario, tun)?;
+    let window = Arc::new(Window::new(1, meter));
+    let device = parts.device.as_ref().ok_or_else(|| unfit(scenario))?;
+    // The stack's address is the only one of the device's network that certainly exists and is not the kernel's own.
+    let shuttle = Shuttle::new(link, scenario, tun.network.peer, device)?;
+    let (streams, timed) = (Arc::clone(&load.each), Arc::clone(&window));
+    let task = async move {
+        let Some(stream) = streams.first() else { return Ok(()) };
+        shuttle.run(stream, &timed).await.map_err(|error| {
+            let failure = error.failure("the device");
+            let is_lost = matches!(error, LoadError::Io { .. });
+            if is_lost { Failure { status: Status::DeviceLost, ..failure } } else { failure }
+        })
+    };
+    let server = ServerSide::new(driver, task.boxed());
+    Ok(Loaded::new(Arc::new(load) as Arc<dyn Figures>, window, server, parts))
+}
+
+fn of_iperf3(load: Iperf3, Prepared { meter, driver, parts }: Prepared) -> Loaded {
+    let window = Arc::new(Window::new(1, meter));
+    let (figures, congestion, timed) = (load.figures(), load.congestion.clone(), Arc::clone(&window));
+    let task = async move { load.run(&timed).await };
+    Loaded::new(figures, window, ServerSide::new(driver, task.boxed()), parts).with((Vec::new(), congestion))
+}
+
+/// The error of a scenario with parts that do not belong together: another program wrote it.
+pub(super) fn unfit(scenario: &Scenario) -> RunError {
+    let source = io::Error::new(io::ErrorKind::InvalidInput, "it has other devices, or another load");
+    platform::Error::new(Class::Invalid, "run", format!("the layer {}", scenario.cell.subject().name()), source).into()
+}
+
+impl Loaded {
+    /// A load without clients.
+    pub(super) fn new(
+        load: impl Into<Arc<dyn Figures>>,
+        window: impl Into<Arc<Window>>,
+        server: ServerSide,
+        subject: Parts,
+    ) -> Self {
+        let (load, window) = (load.into(), window.into());
+        Self { load, window, server, clients: Vec::new(), congestion: None, subject }
+    }
+
+    /// The same with clients, and their congestion control.
+    pub(super) fn with(self, (clients, congestion): (Vec<Client>, Option<String>)) -> Self {
+        Self { clients, congestion, ..self }
+    }
+
+    /// Starts, times, supervises and ends the run.
+    pub(super) async fn run(self, scenario: &Scenario, interrupts: Interrupts) -> Result<RunOutput, RunError> {
+        let Self { load, window, server, clients, congestion, subject } = self;
+        let Parts { device, effective, carrier, program, cut } = subject;
+        let clients = match &scenario.cell.pin {
+            Some(pin) => (0..).zip(clients).map(|(thread, client)| client.pinned(pin.of_client(thread))).collect(),
+            None => clients,
+        };
+        let counted = Arc::clone(&load);
+        let outage = scenario.cell.impairments.outage.zip(cut).map(|(outage, cut)| Interruption::new(outage, cut));
+        let supervisor = Supervisor::new(scenario, load, window, outage);
+        let mut outcome = supervisor.supervise(server, clients, interrupts).await;
+        let program = match program {
+            Some(program) => Some(program.finish(outcome.as_ref().ok().map(|made| &made.counters)).await),
+            None => None,
+        };
+        let Some(carrier) = carrier else {
+            return Ok(RunOutput { outcome: outcome?, congestion, device, effective, program });
+        };
+        let name = carrier.name();
+        if let Ok(made) = &mut outcome
+            && made.measured.status == Status::Ok
+            && scenario.cell.subject().has_process()
+            && let Err(Failure { status, detail }) = check(&carrier, &*counted).await
+        {
+            (made.measured.status, made.measured.detail) = (status, Some(detail));
+        }
+        carrier.finish(outcome.as_ref().is_ok_and(|outcome| outcome.measured.status == Status::Ok)).await?;
+        let mut outcome = outcome?;
+        let measured = &mut outcome.measured;
+        if measured.status == Status::Ok && outcome.counters.packets.is_none() {
+            measured.status = Status::Stalled;
+            measured.detail = Some(format!("the {name} did not report how much it carried"));
+        }
+        Ok(RunOutput { outcome, congestion, device, effective, program })
+    }
+}
+
+/// Compares the report of a stack's process with the counts of the clients.
+async fn check(process: &Carrier, load: &dyn Figures) -> Result<(), Failure> {
+    let name = process.name();
+    let Some(report) = process.report::<StackReport>().await else {
+        let detail = format!("the {name} did not report how much it received and sent");
+        return Err(Failure { status: Status::Stalled, detail });
+    };
+    let [received, sent] = load.crossed();
+    for (did, says, counted) in [("received", report.received_bytes, received), ("sent", report.sent_bytes, sent)] {
+        if !counted.contains(&says) {
+            let (least, most) = (counted.start(), counted.end());
+            let counted = if least == most { least.to_string() } else { format!("{least} to {most}") };
+            let detail = format!("the {name} says that it {did} {says} bytes; the clients counted {counted}");
+            return Err(Failure { status: Status::Corrupt, detail });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,136 @@
+//! What carries the bytes of a run. It knows no load: `run` puts one on it.
+//!
+//! Each layer is a file with a function `prepare`, which returns a [`Prepared`].
+//!
+//! | layer | client | between | server |
+//! |---|---|---|---|
+//! | `path` | kernel sockets | TUN device | the stack |
+//! | `stack` (`memory`) | [`netstacks::peer`] | link in memory | the stack |
+//! | `loopback` | kernel sockets | the kernel's loopback | the kernel, on the same runtime |
+//! | `device` | none | TUN device, and the kernel's routing | a task that writes packets and reads them again |
+//! | `kernel` (`between`) | kernel sockets | TUN device, link, TUN device | kernel sockets in another network |
+//! | `program` | kernel sockets | a program as it is | kernel sockets in another network |
+//! | `forward` | kernel sockets, or iperf3 | a forwarder's process | kernel sockets in another network, or iperf3 |
+
+mod between;
+pub(crate) mod carrier;
+mod conditions;
+pub(crate) mod device;
+pub(crate) mod external;
+pub(crate) mod forward;
+pub(crate) mod go;
+pub(crate) mod kernel;
+pub(crate) mod loopback;
+pub(crate) mod memory;
+pub(crate) mod networks;
+pub(crate) mod path;
+pub(crate) mod program;
+pub(crate) mod stack;
+mod tun;
+
+use std::io;
+use std::path::PathBuf;
+
+use futures_util::future::BoxFuture;
+use netstacks::Effective;
+use platform::{Class, Feature};
+
+use self::carrier::Carrier;
+pub(crate) use self::conditions::Cut;
+use self::networks::Networks;
+use self::program::running::Running;
+use crate::cell::Subject;
+use crate::error::RunError;
+use crate::failure::Failure;
+use crate::meter::Meter;
+use crate::plan::scenario::Scenario;
+use crate::remedy::WithRemedy;
+use crate::sample::DeviceFacts;
+
+/// A subject that waits for its load.
+pub(crate) struct Prepared {
+    pub(crate) meter: Box<dyn Meter>,
+    /// Ends if the path between the two sides of the load fails.
+    pub(crate) driver: BoxFuture<'static, Failure>,
+    pub(crate) parts: Parts,
+}
+
+/// What is known of a subject, and what ends with it.
+#[derive(Default)]
+pub(crate) struct Parts {
+    pub(crate) device: Option<DeviceFacts>,
+    /// The settings that the stack really uses.
+    pub(crate) effective: Option<Effective>,
+    /// The process that carries the bytes, if it is not this one.
+    pub(crate) carrier: Option<Carrier>,
+    /// The program that carries them, if the run is of one as it is.
+    pub(crate) program: Option<Running>,
+    /// Cuts the path for an outage.
+    pub(crate) cut: Option<Cut>,
+}
+
+impl Prepared {
+    fn new(meter: impl Meter, driver: BoxFuture<'static, Failure>, parts: Parts) -> Self {
+        Self { meter: Box::new(meter), driver, parts }
+    }
+}
+
+/// The network of a run.
+pub(crate) enum Network {
+    Host,
+    /// A namespace of its own.
+    Own,
+    /// The command of a stack in a process of its own. It runs in the namespace of the run or, behind a link with
+    /// conditions, in the far one of two.
+    With(conformance::Program, Option<Networks>),
+    /// Two namespaces of its own, and the program that carries packets or connections between them.
+    Pair(Networks, PathBuf),
+}
+
+/// Enters a network of the run's own, if the layer would change the host's network or depend on its settings. A stack
+/// over memory does neither. The kernel's loopback changes nothing, so it uses the host's network if there is no
+/// permission for another.
+pub(crate) fn enter_network(scenario: &Scenario) -> Result<Network, RunError> {
+    match scenario.cell.subject() {
+        Subject::Forward(forwarder) => {
+            if !platform::netns_supported() {
+                return Err(platform::Error::unsupported(
+                    Feature::Forwarder,
+                    "forward packets between",
+                    "two networks",
+                )
+                .into());
+            }
+            let forwarder = forward::executable(scenario, forwarder)?;
+            Ok(Network::Pair(Networks::new()?, forwarder))
+        }
+        subject
+            if !scenario.isolated
+                && (matches!(subject, Subject::Program(_) | Subject::Kernel) || subject.has_process()) =>
+        {
+            let source = io::Error::new(io::ErrorKind::Unsupported, "it needs networks of its own");
+            let operation = "run two sides in";
+            Err(platform::Error::new(Class::Unavailable, operation, "the host's network", source)
+                .remedy("only Linux has networks of a run's own; on Linux leave out --netns host")
+                .into())
+        }
+        Subject::Program(_) | Subject::Kernel => Ok(Network::Pair(Networks::new()?, platform::this_program())),
+        Subject::Stack(_) => Ok(Network::Host),
+        _ if !scenario.isolated => Ok(Network::Host),
+        Subject::Path(_) | Subject::Device => {
+            let command = external::command(scenario)?;
+            if let Some(command) = command {
+                let has_link = !scenario.cell.impairments.is_none();
+                let networks =
+                    if has_link { Some(Networks::new()?) } else { platform::enter_netns().map(|()| None)? };
+                return Ok(Network::With(command, networks));
+            }
+            platform::enter_netns()?;
+            Ok(Network::Own)
+        }
+        Subject::Loopback => match platform::enter_netns() {
+            Err(error) if error.class() == Class::Unavailable => Ok(Network::Host),
+            entered => Ok(entered.map(|()| Network::Own)?),
+        },
+    }
+}

@@ -1,0 +1,278 @@
+//! The process that carries packets or connections between two networks: its start, its control and its end.
+
+use std::io;
+use std::process::{self, Command};
+use std::sync::Arc;
+use std::time::Duration;
+
+use conformance::{Program, Ready, START};
+use forwarders::{Carried, Counts};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use platform::{Child, Class, Conversation, End, Interrupts, Namespace, PacketCounts, ProcessEnd, ProcessMeter};
+use serde::de::DeserializeOwned;
+use tokio::task::spawn_blocking;
+
+use crate::error::RunError;
+use crate::failure::Failure;
+use crate::meter::{Counters, Meter, Usage};
+use crate::process::protocol::{Answer, CHILD, Carry, Message, REPORT, Report, Task};
+use crate::process::{PARENT, ending, last_words, shown, stated_error};
+use crate::profile::FoldedStacks;
+use crate::remedy::WithRemedy;
+use crate::sample::Status;
+
+/// How long a carrier may take to make its devices.
+const READY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long it may take to report: the machine is under load.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long it may take to end, and how long if it has to draw a flame graph.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
+const DRAW_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// The program of a carrier, and its task.
+pub(crate) struct CarrierProgram {
+    /// Its name in errors.
+    pub(crate) name: &'static str,
+    pub(crate) program: Program,
+    /// The first line of its standard input. Empty if it takes its task as arguments.
+    pub(crate) task: String,
+    /// Whether it writes a profile before it ends.
+    pub(crate) has_profile: bool,
+    /// The profile, if this process must draw the graph.
+    pub(crate) stacks: Option<FoldedStacks>,
+}
+
+impl CarrierProgram {
+    /// A child process of this program that carries packets.
+    pub(crate) fn this(name: &'static str, carry: Carry) -> Self {
+        Self { has_profile: carry.profile.is_some(), ..Self::with_task(name, Task::Carry(carry)) }
+    }
+
+    /// A child process of this program with any task that has orders.
+    pub(crate) fn with_task(name: &'static str, task: Task) -> Self {
+        Self {
+            name,
+            program: Program { path: platform::this_program(), arguments: vec![CHILD.to_owned()] },
+            has_profile: false,
+            task: Message::line(task),
+            stacks: None,
+        }
+    }
+}
+
+/// A running carrier. [`Carrier::finish`] ends it, and the end of the runtime kills it.
+pub(crate) struct Carrier {
+    name: &'static str,
+    process: Child,
+    control: Arc<ControlChannel>,
+    has_profile: bool,
+    stacks: Option<FoldedStacks>,
+}
+
+impl Carrier {
+    /// Starts a carrier in the calling thread's network or in `network`, and waits until its devices exist. Must be
+    /// called within a runtime, by a thread that outlives the carrier.
+    ///
+    /// # Errors
+    ///
+    /// The error that the program printed; or it was not ready in time, or the user interrupted it.
+    pub(crate) async fn start(
+        program: CarrierProgram,
+        network: Option<&Namespace>,
+        interrupts: &mut Interrupts,
+    ) -> Result<(Self, Ready), RunError> {
+        let CarrierProgram { name, program, task, has_profile, stacks } = program;
+        let object = format!("the {name} ({})", program.path.display());
+        let failed = |source: io::Error| {
+            let is_missing = matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied);
+            let class = if is_missing { Class::Unavailable } else { Class::Failed };
+            let error = platform::Error::new(class, "start", object, source);
+            error.remedy("see that this program is there and may be executed")
+        };
+        let mut command = Command::new(program.path);
+        command.args(program.arguments).env(PARENT, process::id().to_string());
+        platform::end_with_this_thread(&mut command);
+        let (process, conversation) = Child::converse(command, network).map_err(failed)?;
+        conversation.send(&task);
+        let control = Arc::new(ControlChannel(conversation));
+        let carrier = Self { name, process, control, has_profile, stacks };
+        let control = carrier.control();
+        let answer = spawn_blocking(move || control.0.receive(READY_TIMEOUT));
+        tokio::select! {
+            biased;
+            () = interrupts.next() => {
+                carrier.stop().await;
+                Err(RunError::Interrupted)
+            }
+            answer = answer => {
+                let said = answer.ok().flatten();
+                match said.as_deref().and_then(parse_ready) {
+                    Some(ready) => Ok((carrier, ready)),
+                    None => Err(carrier.refusal(said).await),
+                }
+            }
+        }
+    }
+
+    /// The reason why it did not become ready: a line that it `said` in place of that, its end, or the time.
+    async fn refusal(self, said: Option<String>) -> RunError {
+        let name = self.name;
+        let was_running = self.process.ended().now_or_never().is_none();
+        let by = ProcessEnd::Crashed("SIGKILL".to_owned());
+        match self.stop().await {
+            // Killed by this process, which is the consequence and not the cause.
+            Some(end) if !(was_running && end.by == by) => error(name, &end),
+            _ => {
+                let late = || format!("it was not ready within {} s, and was killed", READY_TIMEOUT.as_secs());
+                let reason =
+                    said.map_or_else(late, |line| format!("it printed {:?} before it was ready", shown(line.trim())));
+                let source = io::Error::new(io::ErrorKind::TimedOut, reason);
+                platform::Error::new(Class::Failed, "start", format!("the {name}"), source).into()
+            }
+        }
+    }
+
+    /// Its name in errors.
+    pub(crate) const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Tells the carrier to begin.
+    pub(crate) fn begin(&self) {
+        self.control.send(&format!("{START}\n"));
+    }
+
+    /// The control channel, for any thread.
+    pub(crate) fn control(&self) -> Arc<ControlChannel> {
+        Arc::clone(&self.control)
+    }
+
+    /// A meter of the cost of its process, seen from outside. `count` reads what it carries.
+    pub(crate) fn meter<F: Fn() -> Counters + Send + Sync + 'static>(&self, count: F) -> CarrierMeter<F> {
+        CarrierMeter { process: self.process(), count }
+    }
+
+    /// A meter that asks the carrier for its counts, too. `carried` selects those of the payload's direction. `drops`
+    /// returns how many packets the devices have dropped so far.
+    pub(crate) fn reporting_meter(
+        &self,
+        carried: fn(&Counts) -> Carried,
+        drops: impl Fn() -> Option<u64> + Send + Sync + 'static,
+    ) -> impl Meter {
+        let control = self.control();
+        self.meter(move || counters(control.report(), carried, drops()))
+    }
+
+    /// The meter of its process.
+    pub(crate) fn process(&self) -> ProcessMeter {
+        self.process.meter()
+    }
+
+    /// Its counts so far; `None` if it does not report in time.
+    pub(crate) async fn report<R: DeserializeOwned + Send + 'static>(&self) -> Option<R> {
+        let control = self.control();
+        spawn_blocking(move || control.report()).await.ok()?
+    }
+
+    /// Waits until the carrier ends. If it ends by itself, that is a failure.
+    pub(crate) fn ended(&self) -> BoxFuture<'static, Failure> {
+        let (name, ended) = (self.name, self.process.ended());
+        async move {
+            let Some(end) = ended.await else {
+                return Failure { status: Status::Panicked, detail: format!("the {name} is lost") };
+            };
+            // A carrier that loses its device prints an error.
+            let status = if stated_error(&end).is_some() { Status::DeviceLost } else { Status::Panicked };
+            Failure { status, detail: last_words(&ending(name, &end.by), &end.stderr) }
+        }
+        .boxed()
+    }
+
+    /// Tells the carrier to end, and kills it if it does not.
+    async fn stop(self) -> Option<Arc<End>> {
+        self.process.stop(if self.has_profile { DRAW_TIMEOUT } else { SHUTDOWN_TIMEOUT }).await
+    }
+
+    /// Ends the carrier after a run. If the run succeeded and has a profile, the profile is written.
+    pub(crate) async fn finish(mut self, succeeded: bool) -> Result<(), RunError> {
+        let (name, has_profile, stacks) = (self.name, self.has_profile, self.stacks.take());
+        let end = self.stop().await;
+        if !(succeeded && has_profile) {
+            return Ok(());
+        }
+        match end {
+            Some(end) if end.by == ProcessEnd::Exited(0) => Ok(stacks.map_or(Ok(()), FoldedStacks::draw)?),
+            Some(end) => Err(error(name, &end)),
+            None => Err(RunError::Process { class: Class::Failed, text: format!("the {name} does not end") }),
+        }
+    }
+}
+
+pub(crate) fn parse_ready(line: &str) -> Option<Ready> {
+    serde_json::from_str(line).ok().map(|Answer::Ready(ready)| ready)
+}
+
+/// The error that a process printed; without one, how it ended.
+fn error(name: &str, end: &End) -> RunError {
+    let text = || last_words(&ending(name, &end.by), &end.stderr);
+    stated_error(end).unwrap_or_else(|| RunError::Process { class: Class::Failed, text: text() })
+}
+
+/// The orders to a carrier, from any thread.
+pub(crate) struct ControlChannel(Conversation);
+
+impl ControlChannel {
+    /// Sends lines, each with its line feed.
+    pub(crate) fn send(&self, lines: &str) {
+        self.0.send(lines);
+    }
+
+    /// The carrier's counts so far; `None` if it does not report in time.
+    pub(crate) fn report<R: DeserializeOwned>(&self) -> Option<R> {
+        let answer = self.0.ask(&format!("{REPORT}\n"), REPORT_TIMEOUT)?;
+        serde_json::from_str(&answer).ok()
+    }
+}
+
+/// Measures the cost of a carrier from outside, and counts the packets that it carries.
+pub(crate) struct CarrierMeter<F> {
+    process: ProcessMeter,
+    count: F,
+}
+
+impl<F: Fn() -> Counters + Send + Sync + 'static> Meter for CarrierMeter<F> {
+    fn usage(&self) -> Usage {
+        Usage::with(self.process)
+    }
+
+    fn counters(&self) -> Counters {
+        let counters = (self.count)();
+        Counters {
+            carrier_peak_rss_bytes: self.process.peak_rss_bytes(),
+            carrier_switches: self.process.switches(),
+            ..counters
+        }
+    }
+}
+
+/// The counters of a carrier that made this report, between devices that dropped so many packets.
+pub(crate) fn counters(report: Option<Report>, carried: fn(&Counts) -> Carried, drops: Option<u64>) -> Counters {
+    let Some(Report { counts }) = report else { return Counters::default() };
+    let lost = counts.to_far.lost_packets.saturating_add(counts.to_near.lost_packets);
+    let carried = carried(&counts);
+    let packets = PacketCounts {
+        rx_packets: carried.read_packets,
+        rx_bytes: carried.read_bytes,
+        tx_packets: carried.written_packets,
+        tx_bytes: carried.written_bytes,
+    };
+    Counters {
+        packets: Some(packets),
+        drops: drops.map(|drops| drops.saturating_add(lost)),
+        reordered: carried.reordered,
+        ..Counters::default()
+    }
+}

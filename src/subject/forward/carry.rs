@@ -1,0 +1,41 @@
+//! The child process that carries packets for a run of its parent.
+
+use std::io::{BufRead, Write};
+
+use conformance::Ready;
+use forwarders::{DevicePair, Forwarder};
+
+use crate::error::RunError;
+use crate::process::control::Control;
+use crate::process::protocol::{Carry, Report};
+use crate::profile::profiled;
+
+/// Carries until the end of `orders`.
+///
+/// # Errors
+///
+/// A device cannot be made or is lost, an order is unknown, or the answer cannot be written.
+pub(crate) fn carry(
+    task: &Carry,
+    orders: impl BufRead + Send + 'static,
+    output: impl Write + Send + 'static,
+) -> Result<(), RunError> {
+    let (graph, title) = task.profile.as_ref().map(|(graph, title)| (graph.as_path(), title.as_str())).unzip();
+    profiled(
+        title.unwrap_or_default(),
+        graph,
+        |()| true,
+        || {
+            let devices = DevicePair {
+                near: task.near.clone(),
+                far: task.far.clone(),
+                far_namespace: task.far_namespace.clone(),
+            };
+            let forwarder = Forwarder::open(&devices, &task.config)?;
+            let counters = forwarder.counters();
+            let stopper = forwarder.stopper();
+            let control = Control { orders, output, report: move || Report { counts: counters.read() } };
+            control.obey(Ready::default(), move || stopper.stop(), || Ok(forwarder.run()?))
+        },
+    )
+}

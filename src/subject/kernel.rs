@@ -1,0 +1,28 @@
+//! The kernel's TCP on both sides of a link with conditions: the reference for a stack over this link.
+//!
+//! ```text
+//! client ── kernel TCP ── TUN ──► link with conditions ──► TUN ── kernel TCP ── server
+//! ```
+
+use platform::Network;
+
+use super::between::{Between, FAR, join};
+use super::networks::Networks;
+use super::{Parts, Prepared};
+use crate::error::RunError;
+use crate::meter::LinkMeter;
+use crate::plan::scenario::{Scenario, Tun};
+
+/// Prepares two devices, and the link between them.
+pub(crate) fn prepare(scenario: &Scenario, near: &Tun, networks: &Networks) -> Result<Prepared, RunError> {
+    let far = Tun { name: FAR.to_owned(), network: turned(&near.network), fd: None };
+    let Between { device, traffic, faults, cut, driver } = join(scenario, near, far, networks)?;
+    let drops = networks.drops(&[&near.name], &[FAR]);
+    let meter = LinkMeter::new([traffic], drops).with_faults(faults);
+    Ok(Prepared::new(meter, driver, Parts { device: Some(device), cut, ..Parts::default() }))
+}
+
+/// The same network, as the other side sees it.
+fn turned(network: &Network) -> Network {
+    Network { address: network.peer, peer: network.address, ..*network }
+}

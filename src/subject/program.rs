@@ -1,0 +1,93 @@
+//! A program as it is, between two networks of the run's own, under load.
+//!
+//! ```text
+//!            near network                                                    far network
+//! proxy:     client ── kernel TCP ── TUN ──► program ──► to-far ── link ── to-near ── kernel TCP ── server
+//!                                                                       └── SOCKS5 server ──┘
+//! tunnel:    client ── kernel TCP ── TUN ──► program ──► to-far ── link ── to-near ──► program ──► TUN ── kernel TCP ── server
+//! attach:    client ── kernel TCP ── TAP or TUN ──────────────────────────────────────► program ── kernel TCP ── server
+//! ```
+//!
+//! The networks are as for our proxy (`proxy`). The link has the conditions of the run (`link`). The program is started from
+//! its profile and makes its device. This process sets the device up where the program has not, and gives the servers'
+//! address a route into it. A proxy sends its connections to a SOCKS5 server, which has an address of its own, or to the
+//! servers. The program is ready when an answer has come back through it (`echo`).
+//!
+//! Everything that lives in the network of a process is the program's: processes are found, measured and ended by their
+//! network, even those that have left their parent (`end`, `residents`).
+
+mod echo;
+mod end;
+mod keys;
+mod link;
+mod place;
+mod residents;
+pub(crate) mod running;
+pub(crate) mod socks5;
+
+use std::io;
+use std::net::IpAddr;
+
+use futures_util::FutureExt;
+use futures_util::future;
+use platform::{Cause, Class, Interrupts};
+
+use self::keys::Keys;
+use self::place::{Run, invalid};
+use self::running::{Running, Socks5};
+use super::networks::Networks;
+use super::{Parts, Prepared};
+use crate::error::RunError;
+use crate::plan::scenario::{Scenario, Tun};
+use crate::program::{Role, Upstream};
+
+/// Prepares a program between the two networks. Also returns the address of the servers.
+pub(crate) async fn prepare(
+    scenario: &Scenario,
+    tun: &Tun,
+    networks: &Networks,
+    interrupts: &mut Interrupts,
+) -> Result<(Prepared, IpAddr), RunError> {
+    let profile = scenario
+        .cell
+        .program
+        .as_ref()
+        .and_then(|program| program.profile())
+        .ok_or_else(|| invalid("the scenario has no profile of it"))?;
+    let link = link::join(scenario, profile.role, tun, networks)?;
+    let makes_device = profile.role != Role::Route;
+    if makes_device && platform::interface_names(&platform::folder_of_thread()).contains(&tun.name) {
+        let source = io::ErrorKind::AlreadyExists.into();
+        return Err(platform::Error::new(Cause::NameTaken, "let a program make the device", &tun.name, source).into());
+    }
+    let upstream = if profile.upstream() == Some(Upstream::Socks5) {
+        Some(Socks5::start(tun, link.server, networks, interrupts).await?)
+    } else {
+        None
+    };
+    let run = Run {
+        scenario,
+        profile,
+        networks,
+        device: &tun.name,
+        network: tun.network,
+        link: link.ends,
+        server: link.server,
+        socks5: upstream.as_ref().map(|upstream| upstream.address),
+        keys: if profile.role == Role::Tunnel { Some(Keys::new()?) } else { None },
+    };
+    let mut running = Running::start(&run, upstream).await?;
+    let mut carrying = link.driver;
+    let ready = tokio::select! {
+        ready = running.get_ready(&run, interrupts) => ready,
+        failure = &mut carrying => Err(RunError::Process { class: Class::Failed, text: failure.detail }.into()),
+    };
+    if let Err(reason) = ready {
+        return Err(running.refuse(reason).await);
+    }
+    let meter = running.meter(&run, link.faults);
+    let driver = future::select(running.driver(), carrying).map(|ended| ended.factor_first().0).boxed();
+    let device = running.device(&run);
+    let parts = Parts { device, program: Some(running), cut: link.cut, ..Parts::default() };
+    Ok((Prepared::new(meter, driver, parts), link.server))
+}

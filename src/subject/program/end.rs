@@ -1,0 +1,227 @@
+//! A process of a program, and all others that live in its network.
+
+use std::future;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use platform::{Child, Class, Printed, ProcessEnd};
+use tempfile::TempDir;
+use tokio::time::{sleep, timeout};
+
+use super::super::networks::Side;
+use super::place::{Place, Run, located};
+use super::residents::Residents;
+use crate::error::RunError;
+use crate::failure::Failure;
+use crate::process::{ending, last_lines, last_words};
+use crate::program::{Profile, Role, no_shell};
+use crate::remedy::WithRemedy;
+use crate::sample::Status;
+
+/// How long a program may take until an answer comes back through it.
+pub(super) const READY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How often its state is looked at.
+pub(super) const LOOK: Duration = Duration::from_millis(5);
+
+/// How many of its last lines are in an error.
+pub(super) const LAST_LINES: usize = 3;
+
+/// How long a process may take to end when it is asked to.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long the others may take after it.
+const OTHERS_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// A process of a program, and the others in its network. Dropping it kills them all.
+pub(super) struct End {
+    /// Its name in messages.
+    pub(super) name: String,
+    /// What to say of its commands if it fails.
+    pub(super) hint: Option<String>,
+    pub(super) side: Side,
+    /// `None` if the kernel does the work.
+    process: Option<Child>,
+    /// Whether that process has ended in good order and left others.
+    is_daemon: bool,
+    printed: Printed,
+    pub(super) residents: Arc<Residents>,
+    /// Deleted last.
+    folder: TempDir,
+}
+
+impl End {
+    /// Starts the process.
+    pub(super) fn start(run: &Run<'_>, side: Side) -> Result<Self, RunError> {
+        let failed = |source| platform::Error::new(Class::Failed, "make", "a folder for the program", source);
+        let folder = TempDir::new().map_err(failed)?;
+        let place = Place { run, side, folder: folder.path() };
+        place.write()?;
+        // A program that attaches itself may also have processes in the clients' network.
+        let sides: &[Side] = if run.profile.role == Role::Attach { &[Side::Near, Side::Far] } else { &[side] };
+        let residents = Arc::new(Residents::new(sides.iter().map(|side| run.folder_at(*side)).collect()));
+        let started = place.command()?.map(|command| Child::watch(command, run.namespace(side)));
+        let started = started.transpose().map_err(|source| cannot_start(run.profile, &place.words(), source))?;
+        let (process, printed) =
+            started.map_or((None, Printed::default()), |(process, printed)| (Some(process), printed));
+        let end = match (run.profile.role, side) {
+            (Role::Tunnel, Side::Near) => "near end of ",
+            (Role::Tunnel, Side::Far) => "far end of ",
+            _ => "",
+        };
+        let name = format!("{end}program {}", run.profile.name);
+        let hint = no_shell(&place.words()).or_else(|| run.profile.setup.iter().find_map(|words| no_shell(words)));
+        Ok(Self { name, hint, side, process, is_daemon: false, printed, residents, folder })
+    }
+
+    /// Runs a command that sets it up. Returns the reason if it failed.
+    pub(super) async fn set_up(&self, run: &Run<'_>, words: &[String]) -> Result<Result<(), String>, RunError> {
+        let place = Place { run, side: self.side, folder: self.folder.path() };
+        let command = place.command_of(words)?;
+        let cannot = |source| cannot_start(run.profile, words, source);
+        let (process, printed) = Child::watch(command, run.namespace(self.side)).map_err(cannot)?;
+        let ended = timeout(READY_TIMEOUT, process.ended()).await;
+        let name = format!("command {}", words.first().map_or("", String::as_str));
+        let reason = match ended.ok().flatten() {
+            Some(end) if end.by == ProcessEnd::Exited(0) => {
+                // It may have started what does the work.
+                self.residents.find();
+                return Ok(Ok(()));
+            }
+            Some(end) => ending(&name, &end.by),
+            None => format!("the {name} did not end in time"),
+        };
+        // The thread that reads the output may be a moment behind.
+        sleep(LOOK).await;
+        Ok(Err(last_words(&reason, &printed.text())))
+    }
+
+    /// Whether it has a process; otherwise the kernel does the work.
+    pub(super) fn has_process(&self) -> bool {
+        self.process.is_some() || !self.residents.is_empty()
+    }
+
+    /// Looks whether it still runs, as the process that was started or as others. Returns the reason if not.
+    pub(super) fn look(&mut self) -> Result<(), String> {
+        let Some(by) = self.ended() else { return Ok(()) };
+        self.residents.find();
+        if by != ProcessEnd::Exited(0) || self.residents.is_empty() {
+            return Err(ending(&self.name, &by));
+        }
+        self.is_daemon = true;
+        Ok(())
+    }
+
+    /// How the process has ended, if it has and it is the whole program.
+    fn ended(&self) -> Option<ProcessEnd> {
+        let end = self.process.as_ref().filter(|_| !self.is_daemon)?.ended().now_or_never()?;
+        Some(end.map_or_else(|| ProcessEnd::Crashed("an unknown cause".to_owned()), |end| end.by.clone()))
+    }
+
+    /// Whether it still runs, and its output so far.
+    pub(super) fn printed(&self) -> (bool, Printed) {
+        (self.ended().is_none(), self.printed.clone())
+    }
+
+    /// Ends when the process ends by itself, or takes too much memory.
+    pub(super) fn driver(&self) -> impl Future<Output = Failure> + Send + use<> {
+        let ended = self.process.as_ref().filter(|_| !self.is_daemon).map(Child::ended);
+        let is_program = self.has_process();
+        let (name, residents, printed) = (self.name.clone(), Arc::clone(&self.residents), self.printed.clone());
+        async move {
+            let failed = |detail| Failure { status: Status::Panicked, detail };
+            let process = async {
+                let end = match ended {
+                    Some(ended) => ended.await,
+                    None => future::pending().await,
+                };
+                residents.find();
+                match end {
+                    // It has left the work to another process.
+                    Some(end) if end.by == ProcessEnd::Exited(0) && !residents.is_empty() => future::pending().await,
+                    Some(end) => {
+                        // The thread that reads the output may be a moment behind.
+                        sleep(LOOK).await;
+                        failed(last_lines(&ending(&name, &end.by), &printed.text(), LAST_LINES))
+                    }
+                    None => failed(format!("the {name} is lost")),
+                }
+            };
+            tokio::select! {
+                failure = process => failure,
+                what = Arc::clone(&residents).misbehave(), if is_program => failed(format!("the {name} {what}")),
+            }
+        }
+    }
+
+    /// Asks it to end, and kills what is left of it. Returns whether it had to be killed, and how many others it left.
+    pub(super) async fn end(&mut self) -> (bool, u64) {
+        // The processes that do the work are then not the one that was started.
+        let is_elsewhere = self.is_daemon || self.process.is_none();
+        let was_killed = match self.process.take() {
+            Some(process) => process.terminate(END_TIMEOUT).await.1,
+            None => false,
+        };
+        self.residents.find();
+        let limit = if is_elsewhere { END_TIMEOUT } else { OTHERS_TIMEOUT };
+        if is_elsewhere {
+            self.residents.terminate();
+        }
+        let deadline = Instant::now() + limit;
+        while !self.residents.is_empty() && Instant::now() < deadline {
+            sleep(LOOK).await;
+            self.residents.find();
+        }
+        let left = self.residents.kill();
+        if is_elsewhere { (left > 0, 0) } else { (was_killed, left) }
+    }
+}
+
+fn cannot_start(profile: &Profile, words: &[String], source: io::Error) -> RunError {
+    let program = words.first().cloned().unwrap_or_default();
+    let place = located(&program);
+    let error = |class, source| platform::Error::new(class, "start the program", program.clone(), source);
+    if source.kind() != io::ErrorKind::NotFound {
+        return error(Class::Failed, source).into();
+    }
+    let looked = match place {
+        path if path.as_os_str() == program.as_str() && path.is_absolute() => None,
+        path if path.is_absolute() => Some(format!("it was looked for at {}", path.display())),
+        _ => Some("it was looked for in the folders of PATH".to_owned()),
+    };
+    let remedy = match &profile.install {
+        Some(install) => format!("install it: {install}"),
+        None => "install it, or give its path".to_owned(),
+    };
+    let parts: Vec<_> = looked.into_iter().chain(no_shell(words)).chain([remedy]).collect();
+    error(Class::Unavailable, source).remedy(parts.join("; ")).into()
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::env;
+
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_missing_was_looked_for_somewhere() {
+        let here = env::current_dir().unwrap();
+        let at = |name: &str| format!("it was looked for at {}", here.join(name).display());
+        for (command, parts) in [
+            ("./mytun {tun}", [at("mytun"), "; install it, or give its path".to_owned()]),
+            ("~/mytun {tun}", [at("~/mytun"), "there is no shell, so ~/mytun is passed as it is".to_owned()]),
+            ("mytun {tun}", ["it was looked for in the folders of PATH".to_owned(), String::new()]),
+        ] {
+            let profile = Profile::named(command).unwrap();
+            let error = cannot_start(&profile, &profile.command, io::ErrorKind::NotFound.into()).to_string();
+            assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+        }
+        let absolute = Profile::named("/no/such {tun}").unwrap();
+        let error = cannot_start(&absolute, &absolute.command, io::ErrorKind::NotFound.into()).to_string();
+        assert!(!error.contains("looked for"), "{error}");
+    }
+}

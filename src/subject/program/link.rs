@@ -1,0 +1,81 @@
+//! The link between the networks of a program.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use futures_util::future::{self, BoxFuture};
+use platform::{FaultCounter, Network, host_prefix_len, network_of};
+
+use super::super::between::{self, Between};
+use super::super::conditions::Cut;
+use super::super::networks::{self, FAR, NEAR, Networks, next};
+use crate::cell::Cell;
+use crate::error::RunError;
+use crate::failure::Failure;
+use crate::plan::scenario::{Scenario, Tun};
+use crate::program::Role;
+
+/// The loopback interface of every network.
+const LOOPBACK: &str = "lo";
+
+/// The link between the networks.
+pub(super) struct Joined {
+    /// The addresses of its ends.
+    pub(super) ends: [IpAddr; 2],
+    /// The address of the servers.
+    pub(super) server: IpAddr,
+    /// Cuts the path for an outage.
+    pub(super) cut: Option<Cut>,
+    pub(super) faults: Option<Arc<FaultCounter>>,
+    /// Ends if the link fails.
+    pub(super) driver: BoxFuture<'static, Failure>,
+}
+
+/// Joins the networks, with a link that has the conditions of a scenario.
+pub(super) fn join(scenario: &Scenario, role: Role, tun: &Tun, networks: &Networks) -> Result<Joined, RunError> {
+    let ([near, far, beyond], prefix_len) = networks::ends(&tun.network);
+    let (cut, faults, driver) = if scenario.cell.impairments.has_link() {
+        let Between { faults, cut, driver, .. } = with_conditions(scenario, [near, far], prefix_len, networks)?;
+        (cut, Some(faults), driver)
+    } else {
+        networks.join(scenario, &tun.network)?;
+        (Some(networks.cut(NEAR, FAR)), None, future::pending().boxed())
+    };
+    let (server, cut) = match role {
+        Role::Proxy | Role::Route => (far, cut),
+        Role::Tunnel => (tun.network.peer, cut),
+        Role::Attach => {
+            networks.far().run(move || {
+                platform::set_loopback_up()?;
+                platform::add_address(LOOPBACK, beyond, host_prefix_len(beyond))?;
+                // A program that copies this network's routes looks for this one. The gateway need not exist: such a program
+                // answers in its place.
+                platform::add_route(FAR, network_of(near, 0), 0, Some(next(far)))
+            })??;
+            (beyond, Some(networks.cut(&tun.name, LOOPBACK)))
+        }
+    };
+    Ok(Joined { ends: [near, far], server, cut, faults, driver })
+}
+
+/// Two TUN devices in place of a veth pair, and what passes their packets.
+fn with_conditions(
+    scenario: &Scenario,
+    ends: [IpAddr; 2],
+    prefix_len: u8,
+    networks: &Networks,
+) -> Result<Between, RunError> {
+    // The queue that was asked for is the program's.
+    let scenario = Scenario { cell: Cell { queue: None, ..scenario.cell.clone() }, ..scenario.clone() };
+    let tun = |name: &str, [own, other]: [IpAddr; 2]| Tun {
+        name: name.to_owned(),
+        network: Network { address: own, peer: other, prefix_len },
+        fd: None,
+    };
+    let [near, far] = ends;
+    let between = between::join(&scenario, &tun(NEAR, [near, far]), tun(FAR, [far, near]), networks)?;
+    platform::add_route(NEAR, network_of(far, prefix_len), prefix_len, None)?;
+    networks.far().run(move || platform::add_route(FAR, network_of(near, prefix_len), prefix_len, None))??;
+    Ok(between)
+}

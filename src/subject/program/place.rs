@@ -1,0 +1,210 @@
+//! Where a process of a program runs, and the commands that are started there.
+
+use std::fs;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{self, Path, PathBuf};
+use std::process::Command;
+
+use platform::{Class, Namespace, Network};
+
+use super::super::networks::{FAR, NEAR, Networks, Side};
+use super::keys::Keys;
+use crate::error::RunError;
+use crate::plan::scenario::Scenario;
+use crate::process::PARENT;
+use crate::program::{Profile, Role, THIS, Unknown, fill};
+
+/// The port of each end of a tunnel: the usual one of `WireGuard`.
+const PORT: u16 = 51820;
+
+/// The folder of sockets that control a program, by both its names.
+const RUN_FOLDERS: [&str; 2] = ["/run", "/var/run"];
+
+/// What all processes of a program have in common.
+pub(super) struct Run<'a> {
+    pub(super) scenario: &'a Scenario,
+    pub(super) profile: &'a Profile,
+    pub(super) networks: &'a Networks,
+    /// The name of each device.
+    pub(super) device: &'a str,
+    /// The near device's.
+    pub(super) network: Network,
+    /// The addresses of the link's ends.
+    pub(super) link: [IpAddr; 2],
+    pub(super) server: IpAddr,
+    pub(super) socks5: Option<SocketAddr>,
+    /// Of a tunnel.
+    pub(super) keys: Option<Keys>,
+}
+
+impl Run<'_> {
+    pub(super) fn mtu(&self) -> u16 {
+        self.profile.device_mtu(self.scenario.cell.mtu)
+    }
+
+    /// The addresses of the device on this side.
+    pub(super) fn network_at(&self, side: Side) -> Network {
+        match side {
+            Side::Near => self.network,
+            Side::Far => Network { address: self.network.peer, peer: self.network.address, ..self.network },
+        }
+    }
+
+    /// The network of a side, if it is not the calling thread's.
+    pub(super) fn namespace(&self, side: Side) -> Option<&Namespace> {
+        (side == Side::Far).then(|| self.networks.far())
+    }
+
+    /// Whether the device of a side is up.
+    pub(super) fn is_up(&self, side: Side) -> Result<bool, platform::Error> {
+        let device = self.device.to_owned();
+        self.namespace(side).map_or_else(
+            || Ok(platform::interface_is_up(self.device)),
+            |network| network.run(move || platform::interface_is_up(&device)),
+        )
+    }
+
+    /// The folder under `/proc` of a thread in the network of a side.
+    pub(super) fn folder_at(&self, side: Side) -> PathBuf {
+        self.namespace(side).map_or_else(platform::folder_of_thread, |network| network.folder().to_owned())
+    }
+}
+
+/// Where a process of a program runs: what its placeholders stand for.
+pub(super) struct Place<'a> {
+    pub(super) run: &'a Run<'a>,
+    pub(super) side: Side,
+    /// Of its own.
+    pub(super) folder: &'a Path,
+}
+
+impl Place<'_> {
+    /// Writes the files of the process into its folder.
+    pub(super) fn write(&self) -> Result<(), RunError> {
+        let Self { run, side, folder } = self;
+        let failed = |source| platform::Error::new(Class::Failed, "write", "the program's files", source);
+        let write = |name: &str, text: String| fs::write(folder.join(name), text).map_err(failed);
+        match run.profile.role {
+            Role::Tunnel => {
+                if RUN_FOLDERS.iter().any(|hidden| folder.starts_with(hidden)) {
+                    let reason = "a tunnel has a /run of its own, and TMPDIR is in there; set it to another folder";
+                    return Err(invalid(reason));
+                }
+                write("key", run.keys.as_ref().map(|keys| keys.own(*side)).unwrap_or_default())?;
+                fs::create_dir(folder.join("run")).map_err(failed)?;
+            }
+            Role::Attach => write("netns", String::new())?,
+            Role::Proxy | Role::Route => {}
+        }
+        if let Some(config) = run.profile.config_at(*side == Side::Far) {
+            write("config", self.fill(config)?)?;
+        }
+        Ok(())
+    }
+
+    /// The value of a placeholder.
+    fn value(&self, placeholder: &str) -> Option<String> {
+        let (run, folder) = (self.run, self.folder);
+        let network = if run.profile.role == Role::Tunnel { run.network_at(self.side) } else { run.network };
+        let [near, far] = run.link;
+        let (interface, other) = if self.side == Side::Near { (NEAR, far) } else { (FAR, near) };
+        let path = |name: &str| folder.join(name).display().to_string();
+        Some(match placeholder {
+            "tun" => run.device.to_owned(),
+            "mtu" => run.mtu().to_string(),
+            "address" => network.address.to_string(),
+            "peer" => network.peer.to_string(),
+            "prefix" => network.prefix_len.to_string(),
+            "interface" => interface.to_owned(),
+            "socks5" => run.socks5?.to_string(),
+            "socks5_host" => run.socks5?.ip().to_string(),
+            "socks5_port" => run.socks5?.port().to_string(),
+            "server" => run.server.to_string(),
+            "port" => PORT.to_string(),
+            "peer_endpoint" => SocketAddr::new(other, PORT).to_string(),
+            "key" => run.keys.as_ref()?.own(self.side),
+            "key_file" => path("key"),
+            "peer_key" => run.keys.as_ref()?.of_peer(self.side),
+            "netns" => path("netns"),
+            "pid" => platform::folder_of_thread().file_name()?.to_str()?.to_owned(),
+            "config" => path("config"),
+            "dir" => folder.display().to_string(),
+            _ => return None,
+        })
+    }
+
+    fn fill(&self, template: &str) -> Result<String, RunError> {
+        let unknown = |Unknown(name)| invalid(&format!("its profile uses {{{name}}}, which this run has not"));
+        fill(template, |placeholder| self.value(placeholder)).map_err(unknown)
+    }
+
+    /// The words that start the process. Our proxy has properties of the cell.
+    pub(super) fn words(&self) -> Vec<String> {
+        let Run { profile, scenario, .. } = self.run;
+        let words = profile.far_command.as_ref().filter(|_| self.side == Side::Far).unwrap_or(&profile.command);
+        let is_ours = scenario.cell.adapter().is_some();
+        words.iter().cloned().chain(if is_ours { scenario.cell.proxy_words() } else { Vec::new() }).collect()
+    }
+
+    /// The command that starts the process; none if the kernel does its work.
+    pub(super) fn command(&self) -> Result<Option<Command>, RunError> {
+        let words = self.words();
+        if words.is_empty() { Ok(None) } else { self.command_of(&words).map(Some) }
+    }
+
+    /// A command of the profile, in the view of the file system that the process has.
+    pub(super) fn command_of(&self, words: &[String]) -> Result<Command, RunError> {
+        let words = words.iter().map(|word| self.fill(word)).collect::<Result<Vec<_>, _>>()?;
+        let mut command = command(&words);
+        for (name, value) in &self.run.profile.environment {
+            command.env(name, self.fill(value)?);
+        }
+        command.current_dir(self.folder);
+        let mounts = self.mounts();
+        if !mounts.is_empty() {
+            let failed = |source| platform::Error::new(Class::Failed, "mount for", "the program", source);
+            platform::with_mounts(&mut command, &mounts).map_err(failed)?;
+        }
+        platform::end_with_this_thread(&mut command);
+        Ok(command)
+    }
+
+    /// Both ends of a tunnel may use the same path in `/run`, so each has a folder of its own there. A program that gives up
+    /// rights may not open this process's namespace, but a file that is bound to it.
+    fn mounts(&self) -> Vec<(PathBuf, PathBuf)> {
+        let own = |name: &str| self.folder.join(name);
+        match self.run.profile.role {
+            Role::Tunnel => {
+                let found = RUN_FOLDERS.map(|folder| fs::canonicalize(folder).ok());
+                let mut folders: Vec<_> = found.into_iter().flatten().collect();
+                folders.dedup();
+                folders.into_iter().map(|folder| (own("run"), folder)).collect()
+            }
+            Role::Attach => vec![(platform::folder_of_thread().join("ns/net"), own("netns"))],
+            Role::Proxy | Role::Route => Vec::new(),
+        }
+    }
+}
+
+/// A command of words. The first is a program's name, or its path from the user's folder. It does not end with the process
+/// that has started this one.
+pub(super) fn command(words: &[String]) -> Command {
+    let mut command = Command::new(located(words.first().map_or("", String::as_str)));
+    command.args(words.iter().skip(1)).env_remove(PARENT);
+    command
+}
+
+/// The path of a program, or its name if it is looked for in `PATH`.
+pub(super) fn located(name: &str) -> PathBuf {
+    match name {
+        THIS => platform::this_program(),
+        name if name.contains('/') => path::absolute(name).unwrap_or_else(|_| name.into()),
+        name => name.into(),
+    }
+}
+
+pub(super) fn invalid(reason: &str) -> RunError {
+    let source = io::Error::new(io::ErrorKind::InvalidInput, reason);
+    platform::Error::new(Class::Invalid, "run", "the program", source).into()
+}

@@ -1,0 +1,406 @@
+//! A running program: its ends, and the SOCKS5 server that it may use.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use futures_util::future::{self, BoxFuture, join_all, select_all};
+use platform::{Adopted, Class, FaultCounter, Interface, Interrupts};
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+
+use super::super::carrier::{Carrier, CarrierProgram};
+use super::super::networks::{self, FAR, NEAR, Networks, Side, socks5_address};
+use super::echo::Echo;
+use super::end::{End, LAST_LINES, LOOK, READY_TIMEOUT};
+use super::place::{Run, command};
+use super::residents::{ProgramMeter, Residents};
+use crate::error::RunError;
+use crate::failure::Failure;
+use crate::meter::Counters;
+use crate::plan::scenario::Tun;
+use crate::process;
+use crate::process::protocol::Task;
+use crate::program::{Profile, Role};
+use crate::sample::{AdoptedFacts, DeviceFacts, ProcessFacts, ProgramFacts};
+
+/// How long its version may take.
+const VERSION_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How many lines its version may take: others are about its licence and its parts.
+const VERSION_LINES: usize = 2;
+
+/// How long it may do nothing from the making of its device to the link's being up, if it sets it up at all.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// How long it may take in all.
+const LONGEST_SETTLE: Duration = Duration::from_secs(3);
+
+/// How long it is measured at rest.
+const REST: Duration = Duration::from_millis(200);
+
+/// How long its connections may take to end after the load.
+const CLOSE: Duration = Duration::from_millis(100);
+
+/// The SOCKS5 server of a run.
+pub(super) struct Socks5 {
+    pub(super) address: SocketAddr,
+    process: Carrier,
+}
+
+impl Socks5 {
+    /// Starts it in the far network, at an address that no route leads into the device.
+    pub(super) async fn start(
+        tun: &Tun,
+        server: IpAddr,
+        networks: &Networks,
+        interrupts: &mut Interrupts,
+    ) -> Result<Self, RunError> {
+        let (_, prefix_len) = networks::ends(&tun.network);
+        let address = socks5_address(server);
+        // The packets to the servers, which are in the same network, pass the loopback.
+        networks.far().run(move || {
+            platform::set_loopback_up().and_then(|_| platform::add_address(FAR, address.ip(), prefix_len))
+        })??;
+        let program = CarrierProgram::with_task("SOCKS5 server", Task::Socks5(address));
+        let (process, _) = Carrier::start(program, Some(networks.far()), interrupts).await?;
+        process.begin();
+        Ok(Self { address, process })
+    }
+}
+
+/// A running program. Dropping it kills all its processes.
+pub(crate) struct Running {
+    /// Where it has processes; the first one's cost is the program's. None if the kernel alone routes.
+    ends: Vec<End>,
+    upstream: Option<Socks5>,
+    tx_queue_len: Option<u32>,
+    facts: ProgramFacts,
+    begun: Instant,
+}
+
+impl Running {
+    /// Starts a program.
+    pub(super) async fn start(run: &Run<'_>, upstream: Option<Socks5>) -> Result<Self, RunError> {
+        let (role, version) = (Some(run.profile.role), version(run.profile).await);
+        let facts = ProgramFacts { role, version, ..ProgramFacts::default() };
+        let begun = Instant::now();
+        let sides: &[Side] = match run.profile.role {
+            Role::Route => &[],
+            Role::Proxy => &[Side::Near],
+            Role::Tunnel => &[Side::Near, Side::Far],
+            Role::Attach => &[Side::Far],
+        };
+        // The far end first: it may be a server, which the near one calls once.
+        let mut ends = sides.iter().rev().map(|side| End::start(run, *side)).collect::<Result<Vec<_>, _>>()?;
+        ends.reverse();
+        Ok(Self { ends, upstream, tx_queue_len: None, facts, begun })
+    }
+
+    /// Waits for the devices, sets them up, and waits for the first answers.
+    pub(super) async fn get_ready(&mut self, run: &Run<'_>, interrupts: &mut Interrupts) -> Result<(), Reason> {
+        let role = run.profile.role;
+        let has_process = self.ends.iter().any(End::has_process);
+        if !has_process {
+            self.set_up(run, interrupts).await?;
+        }
+        let devices: &[Side] = match role {
+            Role::Route => &[],
+            Role::Proxy | Role::Attach => &[Side::Near],
+            Role::Tunnel => &[Side::Near, Side::Far],
+        };
+        for side in devices {
+            self.find_device(run, *side, interrupts).await?;
+        }
+        if matches!(role, Role::Proxy | Role::Tunnel) {
+            for side in devices.iter().rev() {
+                self.settle(run, *side, interrupts).await?;
+            }
+            self.adopt(run)?;
+        }
+        if has_process && !run.profile.setup.is_empty() {
+            // The programs learn that their devices are up.
+            sleep(LOOK).await;
+            self.begun += LOOK;
+            self.set_up(run, interrupts).await?;
+        }
+        let echo = Echo::start(run.networks, run.server)?;
+        let guess = run.profile.guess().map(|guess| format!("; {guess}")).unwrap_or_default();
+        while let Err(error) = echo.over_tcp().await {
+            self.look(0, interrupts, &format!("let no answer through over TCP: {error}{guess}")).await?;
+        }
+        self.facts.start_seconds = self.begun.elapsed().as_secs_f64();
+        if run.profile.udp {
+            while let Err(error) = echo.over_udp().await {
+                let late = format!("let no answer through over UDP: {error}; udp = false if it has none");
+                self.look(0, interrupts, &late).await?;
+            }
+        }
+        drop(echo);
+        if role == Role::Attach {
+            // It has set its device up itself: an address of ours before would have been one too many.
+            self.adopt(run)?;
+        }
+        let (near, far) = future::join(rest(self.residents()), rest(self.far_residents())).await;
+        let (at_rest, share) = near.unzip();
+        (self.facts.at_rest, self.facts.rest_cpu_share) = (at_rest.unwrap_or_default(), share);
+        (self.facts.far_at_rest, self.facts.far_rest_cpu_share) = far.unzip();
+        Ok(())
+    }
+
+    /// Runs the commands that set the program up, each until it succeeds: first at the far end, which must answer when the
+    /// near one calls.
+    async fn set_up(&mut self, run: &Run<'_>, interrupts: &mut Interrupts) -> Result<(), Reason> {
+        let ends = (0..self.ends.len()).rev();
+        for (index, words) in ends.flat_map(|index| run.profile.setup.iter().map(move |words| (index, words))) {
+            loop {
+                let set_up = tokio::select! {
+                    set_up = self.ends[index].set_up(run, words) => set_up?,
+                    () = interrupts.next() => return Err(Reason::Other(RunError::Interrupted)),
+                };
+                let Err(reason) = set_up else { break };
+                if !self.ends[index].has_process() {
+                    // Nothing will change.
+                    let text = format!("{} cannot be set up: {reason}", run.profile.name);
+                    return Err(RunError::Process { class: Class::Unavailable, text }.into());
+                }
+                self.look(index, interrupts, &format!("not been set up: {reason}")).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the device of a side exists.
+    async fn find_device(&mut self, run: &Run<'_>, side: Side, interrupts: &mut Interrupts) -> Result<(), Reason> {
+        let network = run.folder_at(side);
+        let end = self.ends.iter().position(|end| end.side == side).unwrap_or_default();
+        loop {
+            let mut made = platform::interface_names(&network);
+            if made.iter().any(|name| name == run.device) {
+                return Ok(());
+            }
+            made.retain(|name| !["lo", NEAR, FAR].contains(&name.as_str()));
+            let late = if made.is_empty() {
+                format!("made no device {}", run.device)
+            } else {
+                format!("made the device {} instead of {}; its name is {{tun}}", made.join(", "), run.device)
+            };
+            self.look(end, interrupts, &late).await?;
+        }
+    }
+
+    /// Gives the program time to set up its device, until the link is up. That time is not the program's, if it was in vain.
+    async fn settle(&mut self, run: &Run<'_>, side: Side, interrupts: &mut Interrupts) -> Result<(), Reason> {
+        let found = Instant::now();
+        let mut worked = found;
+        while self.ends.iter().any(End::has_process) && worked.elapsed() < SETTLE && found.elapsed() < LONGEST_SETTLE {
+            if run.is_up(side)? {
+                // The address comes before it or with it, for a route needs both.
+                sleep(LOOK).await;
+                self.begun += LOOK;
+                return Ok(());
+            }
+            // On a busy machine it may be about to set it up for long.
+            if self.ends.iter().any(|end| end.residents.is_busy()) {
+                worked = Instant::now();
+            }
+            self.look(0, interrupts, "kept its device down").await?;
+        }
+        self.begun += found.elapsed();
+        Ok(())
+    }
+
+    /// Sets up the devices where the program has not.
+    fn adopt(&mut self, run: &Run<'_>) -> Result<(), Reason> {
+        let role = run.profile.role;
+        let interface = |side| {
+            let network = run.network_at(side);
+            Interface {
+                name: run.device.to_owned(),
+                address: network.address,
+                prefix_len: network.prefix_len,
+                route_to: (role == Role::Proxy).then_some(run.server),
+                mtu: run.mtu(),
+                tx_queue_len: run.scenario.cell.queue,
+            }
+        };
+        if role == Role::Tunnel {
+            // First: a near end that is up calls the far one at once, and waits long before it calls again.
+            let far = interface(Side::Far);
+            let wanted = far.address;
+            let found = run.networks.far().run(move || far.adopt())??.address;
+            if let Some(other) = found.filter(|found| *found != wanted) {
+                let reason =
+                    format!("given its far device the address {other}; the servers have {wanted}, {{address}} there");
+                return Err(Reason::Program(1, format!("the program {} has {reason}", run.profile.name)));
+            }
+        }
+        let Adopted { mtu, is_up, address, tx_queue_len, vnet_header, queues } = interface(Side::Near).adopt()?;
+        self.tx_queue_len = run.scenario.cell.queue.or(Some(tx_queue_len));
+        self.facts.device = Some(AdoptedFacts { mtu, is_up, address, vnet_header, queues });
+        Ok(())
+    }
+
+    /// Waits a moment for the end with this index.
+    ///
+    /// # Errors
+    ///
+    /// The program has ended, the user interrupted it, or the time is over, for the reason `late`.
+    async fn look(&mut self, of: usize, interrupts: &mut Interrupts, late: &str) -> Result<(), Reason> {
+        for (index, end) in self.ends.iter_mut().enumerate() {
+            end.look().map_err(|reason| Reason::Program(index, reason))?;
+        }
+        if self.begun.elapsed() > READY_TIMEOUT {
+            let name = self.ends.get(of).map_or("kernel", |end| end.name.as_str());
+            let reason = format!("after {} s the {name} has {late}", READY_TIMEOUT.as_secs());
+            return Err(Reason::Program(of, reason));
+        }
+        tokio::select! {
+            biased;
+            () = interrupts.next() => Err(Reason::Other(RunError::Interrupted)),
+            () = sleep(LOOK) => Ok(()),
+        }
+    }
+
+    /// Ends a program that did not become ready, and says why it did not.
+    pub(super) async fn refuse(mut self, reason: Reason) -> RunError {
+        let (index, text) = match reason {
+            Reason::Program(index, text) => (index, text),
+            Reason::Other(error) => {
+                self.end().await;
+                return error;
+            }
+        };
+        // The cause, whatever the program says of it.
+        if let Err(missing) = platform::check_device_node() {
+            self.end().await;
+            return missing.into();
+        }
+        let hint = self.ends.get(index).and_then(|end| end.hint.clone());
+        let text = [text].into_iter().chain(hint).collect::<Vec<_>>().join("; ");
+        let speaks = self.ends.get(index).map(End::printed);
+        let before = speaks.as_ref().map(|(_, printed)| printed.text()).unwrap_or_default();
+        self.end().await;
+        // The thread that reads the output may be a moment behind.
+        sleep(LOOK).await;
+        // What a running one prints after it was asked to end is no reason.
+        let printed = match speaks {
+            Some((is_running, printed)) if !is_running || before.is_empty() => printed.text(),
+            _ => before,
+        };
+        RunError::Process { class: Class::Failed, text: process::last_lines(&text, &printed, LAST_LINES) }
+    }
+
+    /// The processes that count as the program: those of its first end.
+    fn residents(&self) -> Option<Arc<Residents>> {
+        self.ends.first().filter(|end| end.has_process()).map(|end| Arc::clone(&end.residents))
+    }
+
+    /// The processes at the far end of a tunnel.
+    fn far_residents(&self) -> Option<Arc<Residents>> {
+        self.ends.get(1).filter(|end| end.has_process()).map(|end| Arc::clone(&end.residents))
+    }
+
+    /// The device of the run.
+    pub(super) fn device(&self, run: &Run<'_>) -> Option<DeviceFacts> {
+        let adopted = self.facts.device?;
+        Some(DeviceFacts {
+            name: run.device.to_owned(),
+            mtu: run.mtu().into(),
+            offload: adopted.vnet_header == Some(true),
+            tx_queue_len: self.tx_queue_len,
+        })
+    }
+
+    pub(super) fn meter(&self, run: &Run<'_>, faults: Option<Arc<FaultCounter>>) -> ProgramMeter {
+        let (device, near): (_, &[&str]) =
+            if run.profile.role == Role::Route { (NEAR, &[NEAR]) } else { (run.device, &[run.device, NEAR]) };
+        let far: &[&str] = if run.profile.role == Role::Tunnel { &[FAR, run.device] } else { &[FAR] };
+        ProgramMeter {
+            residents: self.residents(),
+            network: platform::folder_of_thread(),
+            device: device.to_owned(),
+            drops: Box::new(run.networks.drops(near, far)),
+            upstream: self.upstream.as_ref().map(|upstream| upstream.process.process()),
+            far: self.far_residents(),
+            faults,
+        }
+    }
+
+    /// Ends when a process of the program or the SOCKS5 server ends by itself, or when the program takes too much memory.
+    pub(super) fn driver(&self) -> BoxFuture<'static, Failure> {
+        let upstream = self.upstream.as_ref().map(|upstream| upstream.process.ended().boxed());
+        let parts: Vec<_> = self.ends.iter().map(|end| end.driver().boxed()).chain(upstream).collect();
+        if parts.is_empty() {
+            future::pending().boxed()
+        } else {
+            select_all(parts).map(|(failure, ..)| failure).boxed()
+        }
+    }
+
+    /// Ends the program after a run.
+    pub(crate) async fn finish(mut self, counters: Option<&Counters>) -> ProgramFacts {
+        if let Some(counters) = counters {
+            self.facts.far_seconds = counters.far_cpu.map(|time| time.as_secs_f64());
+        }
+        self.facts.far = self.far_residents().map(|residents| residents.read());
+        if let Some(residents) = self.residents() {
+            self.facts.under_load = residents.read();
+            sleep(CLOSE).await;
+            self.facts.afterwards = residents.facts();
+        }
+        self.end().await;
+        if let Some(upstream) = self.upstream.take() {
+            // Its work is done, whatever it says.
+            let _ended = upstream.process.finish(true).await;
+        }
+        self.facts.clone()
+    }
+
+    /// Asks all processes to end, and kills those that are left.
+    async fn end(&mut self) {
+        for (was_killed, left) in join_all(self.ends.iter_mut().map(End::end)).await {
+            self.facts.was_killed |= was_killed;
+            self.facts.left_behind += left;
+        }
+    }
+}
+
+/// Why a program is not ready.
+pub(super) enum Reason {
+    /// For a reason of the end with this index, which its last words may explain.
+    Program(usize, String),
+    Other(RunError),
+}
+
+impl<E: Into<RunError>> From<E> for Reason {
+    fn from(error: E) -> Self {
+        Self::Other(error.into())
+    }
+}
+
+/// The resources of one end's processes without a load, and the share of a processor that they use.
+async fn rest(residents: Option<Arc<Residents>>) -> Option<(ProcessFacts, f64)> {
+    let residents = residents?;
+    residents.find();
+    let before = residents.cpu();
+    sleep(REST).await;
+    let taken = residents.cpu().saturating_sub(before);
+    Some((residents.facts(), taken.as_secs_f64() / REST.as_secs_f64()))
+}
+
+/// The first line with a digit at the beginning of what a program prints as its version.
+async fn version(profile: &Profile) -> Option<String> {
+    if profile.version.is_empty() {
+        return None;
+    }
+    let command = command(&profile.version);
+    let printed = spawn_blocking(move || process::printed(command, VERSION_TIMEOUT)).await.ok()??;
+    printed
+        .lines()
+        .take(VERSION_LINES)
+        .map(str::trim)
+        .find(|line| line.contains(|letter: char| letter.is_ascii_digit()))
+        .map(process::shown)
+}

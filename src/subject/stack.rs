@@ -1,0 +1,105 @@
+//! Starts the stack under test.
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use netstacks::{
+    Datagrams, Effective, Listener, Netstack, Spread, StackConfig, StackKind, StartError, Started, Visitor, sharded,
+};
+use platform::Link;
+
+use crate::cell::Cell;
+use crate::error::RunError;
+use crate::failure::Failure;
+use crate::plan::scenario::Scenario;
+
+/// The server of a load. It ends when it has done its work, or with a failure.
+pub(crate) type Server = BoxFuture<'static, Result<(), Failure>>;
+
+/// What serves the connections and the datagrams that come to a stack.
+pub(crate) trait Serve {
+    /// The server of what comes from here.
+    fn serve<Li: Listener>(self, listener: Li, datagrams: impl Datagrams) -> Server;
+}
+
+/// A stack that is to be started, and what serves behind it.
+pub(super) struct Start<L, V> {
+    link: L,
+    /// The links of the other shards, and how flows are spread over all.
+    others: Vec<L>,
+    spread: Spread,
+    config: StackConfig,
+    serve: V,
+}
+
+/// A stack that was started.
+pub(super) struct StartedStack {
+    pub(super) server: Server,
+    /// Ends if the stack fails.
+    pub(super) driver: BoxFuture<'static, Failure>,
+    pub(super) effective: Effective,
+}
+
+impl<L: Link, V: Serve> Start<L, V> {
+    pub(super) fn new(link: L, scenario: &Scenario, serve: V) -> Self {
+        let (others, spread) = (Vec::new(), Spread::default());
+        Self { link, others, spread, config: config(scenario), serve }
+    }
+
+    /// Starts the stack of this kind.
+    pub(super) fn start(self, kind: StackKind) -> Result<StartedStack, RunError> {
+        Ok(kind.visit(self)??)
+    }
+
+    /// The same with more instances, on these links.
+    pub(super) fn with_shards(self, others: Vec<L>, spread: Spread) -> Self {
+        Self { others, spread, ..self }
+    }
+}
+
+fn config(scenario: &Scenario) -> StackConfig {
+    let Cell { workarounds, stack_congestion: congestion, .. } = scenario.cell;
+    StackConfig {
+        window: scenario.cell.window_len(),
+        backlog: backlog(scenario),
+        workarounds: workarounds,
+        congestion,
+        ..StackConfig::default()
+    }
+}
+
+/// Connections that may wait to be accepted, by a stack or by the kernel. All may be opened at once, behind some that are being
+/// closed. If a SYN is dropped, its client waits for a second or more, and the scripted client for ever.
+pub(crate) fn backlog(scenario: &Scenario) -> usize {
+    StackConfig::default().backlog.max(2 * usize::from(scenario.cell.parallel.get()))
+}
+
+impl<L: Link, V: Serve> Visitor<L> for Start<L, V> {
+    type Output = Result<StartedStack, StartError>;
+
+    fn visit<S: Netstack<L>>(self) -> Self::Output {
+        let Self { link, others, spread, config, serve } = self;
+        let Started { listener, datagrams, driver, effective } = sharded::<S, _>(&spread, link, others, &config)?;
+        let driver = driver.map(Failure::of_driver).boxed();
+        Ok(StartedStack { server: serve.serve(listener, datagrams), driver, effective })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    #[test]
+    fn all_connections_of_a_run_fit_in_the_backlog() {
+        for layer in ["path --netstack smoltcp", "stack --netstack smoltcp", "loopback"] {
+            let arguments = format!("x --mode crr --parallel 10000 --layer {layer}");
+            let cli = Cli::try_parse_from(arguments.split_whitespace()).unwrap();
+            let scenario = Scenario::try_from(cli.run).unwrap();
+            assert!(config(&scenario).backlog >= 10_000 && backlog(&scenario) >= 10_000, "{layer}");
+        }
+    }
+}
