@@ -251,7 +251,7 @@ fn a_word_that_went_is_refused_with_advice() {
         ("schema", "docs/json.md describes the fields"),
         ("compare old.jsonl new.jsonl --relative", "a table with the kernel in the same rounds"),
         ("report samples.jsonl --format gha", "bmf has the same figures"),
-        ("matrix --preset workarounds", "--workarounds"),
+        ("matrix --preset repairs", "the preset stacks has each stack with its workarounds"),
         ("-m reader,writer -n lwip", "a run has one value; matrix runs several"),
     ] {
         let refusal = refusal(&words.split(' ').collect::<Vec<_>>()).unwrap_or_else(|| panic!("{words} is accepted"));
