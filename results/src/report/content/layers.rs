@@ -124,7 +124,7 @@ mod tests {
             run("-n lwip -m reader --offload off", 2.0),
             // No layer was measured alone like these.
             run("-n lwip -m reader --offload off --loss 1%", 1.0),
-            run("-n smoltcp -m reader --offload on --repairs none", 1.0),
+            run("-n smoltcp -m reader --offload on --workarounds none", 1.0),
         ];
         let blocks = blocks(&Series::split("runs", &runs, &[])[0]);
         let [.., Block::Table(table)] = &blocks[..] else { unreachable!() };
