@@ -276,12 +276,6 @@ impl Cell {
         fields
     }
 
-    /// The same cell with the default of each property that it does not have.
-    #[must_use]
-    pub(crate) fn without_foreign(&self) -> Self {
-        Self::deserialize(self.fields()).unwrap_or_else(|_| self.clone())
-    }
-
     /// The same cell over a device that offloads, or does not, where that was left to the device.
     #[must_use]
     pub fn with_offload(&self, is_on: bool) -> Self {

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use super::super::line::tests::{environment, head, sample, words};
 use super::super::{Measurements, Program, line_of_its_own};
 use super::*;
+use crate::cell::properties::PROPERTIES;
 use crate::sample::Origin;
 
 /// A folder that is removed after the test, and the path of a file in it.
@@ -411,9 +412,21 @@ fn every_published_file_can_be_read() {
     for path in files {
         let published = SampleFile::read(&path).unwrap();
         assert_eq!(published.heads.len(), 1, "{}", path.display());
+        let planned: BTreeSet<_> = published.heads[0].plan.iter().flat_map(|line| cells_of_plan(line)).collect();
+        let stray = published.samples.iter().find(|sample| !planned.contains(&sample.cell));
+        assert!(stray.is_none(), "{}: {stray:?}", path.display());
         let has_samples = published.scores.is_empty();
         assert_eq!(published.into_samples(None, "").is_ok(), has_samples, "{}", path.display());
     }
+}
+
+/// The cells that a line of a plan may become: a device may decide on the offload. The words that are no property are settings.
+fn cells_of_plan(line: &[String]) -> [Cell; 3] {
+    let is_property =
+        |word: &&String| PROPERTIES.iter().any(|property| word.starts_with(&format!("--{}=", property.long())));
+    let words: Vec<_> = line.iter().filter(is_property).cloned().collect();
+    let cell = Cell::of_words(&words).unwrap().checked().unwrap();
+    [cell.with_offload(true), cell.with_offload(false), cell]
 }
 
 /// A line of another build is read, or the versions of both are in the reason.
