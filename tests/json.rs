@@ -10,8 +10,9 @@ use serde_json::Value;
 use crate::machine::no_device;
 use crate::processes::{folder, run, stderr, stdout};
 
-/// Fields that few runs have, none of which is in a file of this repository.
-const RARE: [&str; 3] = ["detail", "against", "profiles"];
+/// Fields that few lines have, none of them in a file of this repository.
+const RARE: [&str; 6] =
+    ["bytes_back", "requests.blackholes", "recovery_seconds", "against", "lwip-published", "profiles"];
 
 /// The kinds of lines, each with the heading of its section.
 const SECTIONS: [(&str, &str); 3] =
