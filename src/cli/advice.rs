@@ -15,7 +15,7 @@ const GONE: [(&str, &str, &str); 7] = [
     ("--client-threads <N>", "0", "a stack and its clients have threads of their own; leave it out"),
     ("", "schema", "docs/json.md describes the fields"),
     ("", "--relative", "a table with the kernel in the same rounds shows how the machine changed"),
-    ("--preset <PRESET>", "workarounds", "the preset stacks has each stack with its workarounds and without"),
+    ("--preset <PRESET>", "repairs", "the preset stacks has each stack with its workarounds and without"),
     ("--format <FORMAT>", "gha", "bmf has the same figures"),
 ];
 
