@@ -240,9 +240,9 @@ fn a_name_that_is_too_long_for_the_system() {
     assert!(refusal.starts_with("exit 2\n") && refusal.contains("--tun-name"), "{refusal}");
 }
 
-/// Words of older versions are refused with the words that have taken their place.
+/// Words of older versions have the words that have taken their place, and a number its range.
 #[test]
-fn a_word_that_went_is_refused_with_advice() {
+fn a_wrong_word_is_refused_with_advice() {
     for (words, advice) in [
         ("-m reader -n lwip --layer proxy", "--program STACK in place of --layer proxy --netstack STACK"),
         ("matrix -n lwip --layer path,proxy", "--program STACK in place of --layer proxy --netstack STACK"),
@@ -251,8 +251,11 @@ fn a_word_that_went_is_refused_with_advice() {
         ("schema", "docs/json.md describes the fields"),
         ("compare old.jsonl new.jsonl --relative", "a table with the kernel in the same rounds"),
         ("report samples.jsonl --format gha", "bmf has the same figures"),
-        ("matrix --preset workarounds", "--workarounds"),
+        ("matrix --preset repairs", "the preset stacks has each stack with its workarounds"),
         ("-m reader,writer -n lwip", "a run has one value; matrix runs several"),
+        ("-m reader -n all", "a run has one value; matrix runs several"),
+        ("-m rr --program kernel --program tun2proxy", "a run has one value; matrix runs several"),
+        ("-m rr -n lwip --parallel 0", "must be a whole number from 1 to 10000"),
     ] {
         let refusal = refusal(&words.split(' ').collect::<Vec<_>>()).unwrap_or_else(|| panic!("{words} is accepted"));
         assert!(refusal.starts_with("exit 2\n") && refusal.contains(advice), "{words}: {refusal}");

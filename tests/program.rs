@@ -306,11 +306,15 @@ fn a_program_that_cannot_be_run_is_refused_by_name() {
     refused(&["programs", "check", &bad], 2, &format!("error: {bad}: line 4, column 1: unknown field `nme`"));
     refused(&["-m", "rr", "--program", "x --device {device}"], 2, "{device} is no placeholder: these are {tun}, ");
     refused(&["-m", "rr", "--program", "nonesuch"], 2, "no program has this name; there are kernel, socks5, ");
-    refused(&["-m", "rr", "--program", "kernel,tun2proxy"], 2, "--program: has 2 values; use matrix");
+    refused(&["-m", "rr", "--program", "kernel,tun2proxy"], 2, "a run has one value; matrix runs several");
     refused(&["-m", "rr", "--program", "kernel", "--layer", "stack"], 2, "cannot be used with");
     refused(&["-m", "rr", "--program", "kernel", "--offload", "on"], 2, "--offload: ");
     refused(&["-m", "rr", "--program", "kernel", "--window", "1MB"], 2, "--window: ");
-    refused(&["-m", "rr", "--program", "kernel", "--program", "tun2proxy"], 2, "--program: has 2 values; use matrix");
+    refused(
+        &["-m", "rr", "--program", "kernel", "--program", "tun2proxy"],
+        2,
+        "a run has one value; matrix runs several",
+    );
     refused(&["-m", "rr", "--program", "tun2proxy", "--upstream", "direct"], 2, "--upstream: tun2proxy sends its ");
     refused(&["-m", "rr", "-n", "smoltcp", "--upstream", "direct"], 2, "--upstream: only the programs of --program");
     refused(&["-m", "rr", "--program", "kernel", "--netns", "host"], 3, "--netns host");

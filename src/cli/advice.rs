@@ -7,6 +7,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{Error, FromArgMatches};
 
 use super::Cli;
+use crate::cell::properties::{PROPERTIES, Property};
 
 /// Words that this program no longer has: the value of an option or a command, and what to write in its place.
 const GONE: [(&str, &str, &str); 7] = [
@@ -35,7 +36,7 @@ pub fn parse(words: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Re
 }
 
 /// What to write in the place of a word that the parser has refused, if this program knows.
-pub(crate) fn advice(error: &Error) -> Option<&'static str> {
+pub(crate) fn advice(error: &Error) -> Option<String> {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.clone(),
         _ => String::new(),
@@ -46,8 +47,14 @@ pub(crate) fn advice(error: &Error) -> Option<&'static str> {
         "" => command == *word || option == *word,
         of => option == of && value == *word,
     };
-    match GONE.iter().find(is_gone) {
-        Some((.., remedy)) => Some(remedy),
-        None => value.contains(',').then_some("a run has one value; matrix runs several"),
+    if let Some((.., remedy)) = GONE.iter().find(is_gone) {
+        return Some((*remedy).to_owned());
     }
+    let is_twice = !option.is_empty() && text(ContextKind::PriorArg) == option;
+    if is_twice || value == "all" || value.contains(',') {
+        return Some("a run has one value; matrix runs several".to_owned());
+    }
+    let name = option.split(' ').next().unwrap_or_default().trim_start_matches("--");
+    let property = PROPERTIES.iter().filter(|_| !value.is_empty()).find(|property| property.long() == name);
+    property.and_then(Property::bounds)
 }

@@ -203,13 +203,14 @@ mod tests {
         assert_eq!(plan(both).unwrap().results(), 3 * Case::all().count());
         assert_eq!(of("--netstack kernel --workarounds none", StackKind::Kernel), Ok(vec![Workarounds::NONE]));
         let named =
-            of("--netstack smoltcp --workarounds=-late-fin,-no-nagle --workarounds all", StackKind::Smoltcp).unwrap();
-        assert_eq!(named, ["-late-fin,-no-nagle".parse().unwrap(), Workarounds::ALL]);
+            of("--netstack smoltcp --workarounds=-spare-sockets,-task-turns --workarounds all", StackKind::Smoltcp)
+                .unwrap();
+        assert_eq!(named, ["-spare-sockets,-task-turns".parse().unwrap(), Workarounds::ALL]);
         let issue = "--netstack smoltcp,kernel --issue x";
         assert_eq!(of(issue, StackKind::Smoltcp), Ok(vec![Workarounds::NONE]), "as it is published");
         assert_eq!(of(issue, StackKind::Kernel), Ok(vec![Workarounds::ALL]));
         assert!(plan(&format!("{issue} --workarounds all,none")).is_err(), "one report a case");
-        assert!(plan("--netstack lwip --workarounds late-fin").is_err(), "lwip does not have it");
+        assert!(plan("--netstack lwip --workarounds spare-sockets").is_err(), "lwip does not have it");
     }
 
     #[test]

@@ -87,11 +87,9 @@ impl Cell {
                 }
                 continue;
             }
-            let range = &property.range;
             let number = value.and_then(|value| value.parse().ok());
-            if number.is_some_and(|number: u64| !range.contains(&number)) {
-                let reason = format!("must be a whole number from {} to {}", range.start(), range.end());
-                return Err(Wrong::new(option(), reason));
+            if let Some(bounds) = property.bounds().filter(|_| number.is_some_and(|number| !property.holds(number))) {
+                return Err(Wrong::new(option(), bounds));
             }
         }
         Ok(())

@@ -31,7 +31,7 @@ pub struct Property {
     /// Whether the name of a cell has its phrase.
     pub(super) is_named: bool,
     /// The numbers that it may be.
-    pub(super) range: RangeInclusive<u64>,
+    range: RangeInclusive<u64>,
     /// Whether a cell has it.
     has: fn(&Cell) -> bool,
     /// Why other cells do not.
@@ -115,7 +115,11 @@ pub static PROPERTIES: &[Property] = &[
         .no_work()
         .usual("1")
         .said("{} shard(s)"),
-    number("queues", "queues", |cell| cell.queues.map(text)).of(Cell::has_shards, SHARDS).no_work().said("{} queue(s)"),
+    number("queues", "queues", |cell| cell.queues.map(text))
+        .of(Cell::has_shards, SHARDS)
+        .within(1..=256)
+        .no_work()
+        .said("{} queue(s)"),
     property("offload", "offload", |cell| (cell.offload != Offload::Auto).then(|| text(cell.offload)))
         .of(
             Cell::has_offload,
@@ -413,6 +417,18 @@ impl Property {
     /// Whether it is part of the work of a cell. Cells with the same work differ only in the other properties.
     pub fn is_work_of(&self, cell: &Cell) -> bool {
         self.is_work && !(self.option == "offload" && cell.forwarder.is_some())
+    }
+
+    /// Whether a number is one that it may be.
+    pub(super) fn holds(&self, number: u64) -> bool {
+        self.range.contains(&number)
+    }
+
+    /// The numbers that it may be, in words; `None` for all.
+    pub fn bounds(&self) -> Option<String> {
+        let of_bytes = if self.name.ends_with("_bytes") { " of bytes" } else { "" };
+        let (first, last) = (self.range.start(), self.range.end());
+        (*last < u64::MAX).then(|| format!("must be a whole number{of_bytes} from {first} to {last}"))
     }
 
     /// Its value for machines; empty if the cell does not have it, or it is not set.

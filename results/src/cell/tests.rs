@@ -244,7 +244,8 @@ fn a_number_beyond_its_range_is_refused_by_its_range() {
                 continue;
             };
             let refused = cell.checked().map(|_| ()).map_err(|error| error.to_string());
-            let error = format!("--{option}: must be a whole number from {} to {}", range[0], range[1]);
+            let of_bytes = if ["window", "buffer", "request", "response"].contains(&option) { " of bytes" } else { "" };
+            let error = format!("--{option}: must be a whole number{of_bytes} from {} to {}", range[0], range[1]);
             assert_eq!(refused, if is_within { Ok(()) } else { Err(error) }, "{option} {number}");
         }
     }
