@@ -75,7 +75,7 @@ macro_rules! stacks {
             #[serde(rename = "external")]
             #[cfg_attr(feature = "clap", value(name = "external"))]
             External,
-            /// The kernel's own TCP and UDP, for conform alone
+            /// Linux's own TCP and UDP behind the same device
             #[serde(rename = "kernel")]
             #[cfg_attr(feature = "clap", value(name = "kernel"))]
             Kernel,
