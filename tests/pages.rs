@@ -319,7 +319,12 @@ fn runs_of_another_program_are_a_series_of_their_own() {
 fn a_page_has_the_command_lines_that_repeat_the_runs() {
     let html = written(&two()[..1], Format::Html);
     assert!(html.contains("<pre tabindex=\"0\">rust-tun-perf matrix --netstack all --time 1 --runs=7\n"), "{html}");
-    assert!(html.contains("\nrust-tun-perf --mode=writer --netstack=smoltcp --current-thread --offload=on"), "{html}");
+    assert!(
+        html.contains(
+            "\nrust-tun-perf --layer=path --netstack=smoltcp --mode=writer --runtime=current-thread --offload=on"
+        ),
+        "{html}"
+    );
 }
 
 #[test]
