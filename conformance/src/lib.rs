@@ -21,6 +21,7 @@ mod server;
 mod wire;
 
 use netstacks::{StackKind, Workarounds};
+use platform::Program;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::client::{Client, Offer, Out};
@@ -30,10 +31,9 @@ pub(crate) use self::lab::{LATE, Lab, SOON, Setup, patient};
 pub use self::lab::{patience, run};
 pub(crate) use self::link::AnyLink;
 pub use self::link::{MTU, try_device};
-pub use self::process::Program;
 #[doc(hidden)]
 pub use self::process::read_output;
-pub use self::protocol::{Device, PROTOCOL, Ready, START, Task, line};
+pub use self::protocol::{Device, Ready, Task};
 pub use self::recording::Recording;
 pub(crate) use self::server::{Served, Then};
 

@@ -9,7 +9,9 @@ use super::*;
 use crate::cell::Offload;
 use crate::cli::Cli;
 use crate::load::Sides;
-use crate::plan::scenario::Devices;
+use crate::load::stream::Streams;
+use crate::meter::LinkMeter;
+use crate::plan::scenario::{Devices, Tun};
 
 /// A fault of the other end when it sends packets back.
 #[derive(Clone, Copy)]
