@@ -99,7 +99,7 @@ def wait_for(what, done):
 
 
 def make_networks():
-    """Both networks, and the veth that joins them, as src/run/proxy.rs makes them."""
+    """Both networks, and the veth that joins them, as a run of a program makes them."""
     for setting in ("all/rp_filter", "default/rp_filter"):
         Path("/proc/sys/net/ipv4/conf", setting).write_text("0")
     call("mount -t tmpfs none /run")

@@ -29,7 +29,7 @@ document says so beside them:
 
 The table of the stacks gets a column with the number of cases that each fails in docs/data/conformance.jsonl.
 
-Every docs/data/NAME.jsonl has its picture in docs/figures/NAME.svg, except for repairs.jsonl, which has hundreds of cells.
+Every docs/data/NAME.jsonl has its picture in docs/figures/NAME.svg.
 """
 
 import json
@@ -46,7 +46,7 @@ from measure import COMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-PICTURED = sorted(data for data in (ROOT / "docs" / "data").glob("*.jsonl") if data.stem != "repairs")
+PICTURED = sorted((ROOT / "docs" / "data").glob("*.jsonl"))
 PART = re.compile(r"(<!-- report (\S+): ([^>]+?) -->\n).*?(<!-- end report -->)", re.DOTALL)
 OUTPUT = re.compile(r"(<!-- output (scripts/[^>]+?) -->\n).*?(<!-- end output -->)", re.DOTALL)
 COMMAND = re.compile(r"(<!-- command (\S+) -->\n).*?(<!-- end command -->)", re.DOTALL)
@@ -92,14 +92,14 @@ def with_links(parts):
 
 
 def with_failed_cases(body):
-    """The table of the stacks with one more column. A row "as it is" has the scores without repairs. A row without scores has a dash.
-    The kernel is no rival."""
+    """The table of the stacks with one more column. A row "as it is" has the scores without workarounds, and a row without scores has
+    a dash. The kernel is no rival."""
     table, _, rest = body.partition("\n\n")
     scores = [json.loads(line) for line in SCORES.read_text().splitlines()]
     scores = [score for score in scores if score["kind"] == "score"]
     row = {"all": "{}", "none": "{}, as it is"}
-    scores = [score for score in scores if score.get("repairs", "all") in row]
-    scored = [(row[score.get("repairs", "all")].format(score["netstack"]), score["outcome"]) for score in scores]
+    scores = [score for score in scores if score.get("workarounds", "all") in row]
+    scored = [(row[score.get("workarounds", "all")].format(score["netstack"]), score["outcome"]) for score in scores]
     failed = Counter(name for name, outcome in scored if outcome == "fail")
     counts = {name: failed[name] for name, _ in scored}
     names = [row.split("|")[1].strip().replace("\\", "") for row in table.splitlines()]

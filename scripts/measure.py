@@ -27,7 +27,6 @@ PROGRAM = "target/release/rust-tun-perf"
 # The arguments of the program that make each file, without --out.
 COMMANDS = {
     "docs/data/stacks.jsonl": "matrix --preset stacks --netstack all,gvisor --time 0.7 --runs 10",
-    "docs/data/repairs.jsonl": "matrix --preset repairs --netstack lwip,ipstack,smoltcp",
     "docs/data/cores.jsonl": "matrix --preset cores --netstack lwip,ipstack,smoltcp --time 0.3 --runs 6",
     "docs/data/requests.jsonl": "matrix --preset requests --netstack all,gvisor --runs 7 --timeout 15",
     "docs/data/datagrams.jsonl": "matrix --preset datagrams --netstack all,gvisor --runs 7",
@@ -35,9 +34,11 @@ COMMANDS = {
     "docs/data/networks.jsonl": "matrix --preset networks --netstack all,gvisor --runs 7 --timeout 15",
     "docs/data/linux.jsonl": "matrix --baseline --netstack all,gvisor --runs 7 --time 0.3 --timeout 8",
     "docs/data/linux-ipv6.jsonl": "matrix --ipv6 on --netstack all,gvisor --runs 7 --time 0.3 --timeout 8",
-    "docs/data/proxy.jsonl": "matrix --layer loopback,proxy --runtime multi-thread --parallel 1,4 --runs 7",
-    "docs/data/udp-offload.jsonl": "matrix --protocol udp --datagram 1400 --layer path,proxy --netstack lwip,smoltcp --mode reader,writer "
-    "--offload on,off --runtime multi-thread --time 0.3 --runs 3",
+    "docs/data/proxy.jsonl": "matrix --program kernel,lwip,ipstack,smoltcp,tcp_ip,netstack-smoltcp --runtime multi-thread --window 4MiB "
+    "--parallel 1,4 --runs 7",
+    "docs/data/udp-offload.jsonl": "matrix --protocol udp --datagram 1400 --netstack lwip,smoltcp --runtime multi-thread --time 0.3 --runs 3",
+    "docs/data/udp-proxy.jsonl": "matrix --protocol udp --datagram 1400 --program lwip,smoltcp --runtime multi-thread --window 4MiB "
+    "--time 0.3 --runs 3",
     # The limit of the client, and requests at a rate that does not divide a second evenly.
     "docs/data/client.jsonl": "matrix --layer loopback -m rr --runtime multi-thread --parallel 100,1000 --client-threads 1,2 --runs 7",
     "docs/data/schedule.jsonl": "matrix -m rr -n lwip --runtime multi-thread --offload on --rate 97,150,199,333,1000,4999 --runs 7 --time 1",
@@ -46,7 +47,7 @@ COMMANDS = {
     "docs/data/programs-mtu.jsonl": "matrix -m reader,writer --program kernel,slirp4netns,pasta --mtu 1500,9000,65520 --time 1 --warmup 1MB "
     "--timeout 10 --runs 4",
     "docs/data/forward.jsonl": "forward --all --time 3 --runs 7",
-    "docs/data/conformance.jsonl": "conform --netstack all,gvisor,kernel --repairs all,none",
+    "docs/data/conformance.jsonl": "conform --netstack all,gvisor,kernel --workarounds all,none",
 }
 
 # Files that other commands make; {} stands for the file. A run with a flame graph has no figure.

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use netstacks::{StackKind, Workarounds as Repairs};
+use netstacks::{StackKind, Workarounds};
 
+pub(crate) use self::advice::advice;
 pub use self::advice::parse;
 pub use self::proxy::Proxy;
 pub use self::settings::{Netns, Settings};
@@ -269,7 +270,7 @@ pub enum Preset {
     Datagrams,
     /// Bulk bytes with delay and with loss, without offload
     Networks,
-    /// The main figures of each stack, with the repairs of its adapter and without, beside the kernel's: streams, requests,
+    /// The main figures of each stack, with the workarounds of its adapter and without, beside the kernel's: streams, requests,
     /// connections, and 1 % loss
     Stacks,
     /// All of these
@@ -368,10 +369,10 @@ pub struct Conform {
         value_parser = clap::value_parser!(u16).range(576..))]
     pub mtu: u16,
 
-    /// What our adapters do in the stacks' place: all, none, names of repairs, or -NAME for all but these; all,none are
+    /// What our adapters do in the stacks' place: all, none, names of workarounds, or -NAME for all but these; all,none are
     /// two values, names are one. Repeat the option for more [default: all; none with --issue]
-    #[arg(long, value_name = "REPAIRS", value_parser = repairs, allow_hyphen_values = true)]
-    pub repairs: Vec<List<Repairs>>,
+    #[arg(long, alias = "repairs", value_name = "WORKAROUNDS", value_parser = workarounds, allow_hyphen_values = true)]
+    pub workarounds: Vec<List<Workarounds>>,
 
     /// Print one JSON object for each result, as in a file, instead of the table
     #[arg(long)]
@@ -422,9 +423,9 @@ fn stacks(text: &str) -> Result<List<StackKind>, String> {
         .map(List)
 }
 
-/// The values of `--repairs`: `all` and `none`, separated by commas, or one value of names.
-fn repairs(text: &str) -> Result<List<Repairs>, String> {
-    words::values("repairs", text).iter().map(|text| text.parse()).collect::<Result<_, _>>().map(List)
+/// The values of `--workarounds`: `all` and `none`, separated by commas, or one value of names.
+fn workarounds(text: &str) -> Result<List<Workarounds>, String> {
+    words::values("workarounds", text).iter().map(|text| text.parse()).collect::<Result<_, _>>().map(List)
 }
 
 /// The command line. A run shows no options of forwarders, and `forward` those alone that a forwarder has.

@@ -1,7 +1,7 @@
 //! Throughput of userspace TCP/IP stacks over a TUN device, measured so that the figure can be trusted.
 //!
-//! The program is a pipeline. Each stage imports only earlier stages. All but [`run`] are modules of the crate `frontend`,
-//! which opens no device:
+//! The program is a pipeline. Each stage imports only earlier stages. [`sample`], [`measure`] and [`report`] are modules of
+//! the crate `results`, which opens no device:
 //!
 //! 1. [`cli`] parses the command line.
 //! 2. [`plan`] checks it and makes [`scenario`]s of it.

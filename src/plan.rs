@@ -20,7 +20,7 @@ pub use self::matrix::about;
 pub use self::proxy::{ProxyConfig, ProxyPlan};
 use self::scenario::Scenario;
 pub use crate::cell::Wrong as PlanError;
-use crate::cli::{Cli, Command, Compare, Programs};
+use crate::cli::{self, Cli, Command, Compare, Programs};
 use crate::program::{self, Profile, ProgramName};
 use crate::report::Format;
 use crate::sample::Build;
@@ -99,7 +99,9 @@ fn of_parser(error: &clap::Error) -> PlanError {
     let text = error.to_string();
     let lines =
         text.trim_start_matches("error: ").lines().take_while(|line| !line.is_empty() && !line.starts_with("Usage"));
-    PlanError::new(option, lines.map(str::trim).collect::<Vec<_>>().join(" "))
+    let reason = lines.map(str::trim).collect::<Vec<_>>().join(" ");
+    let advice = cli::advice(error).map(|advice| format!("; {advice}")).unwrap_or_default();
+    PlanError::new(option, reason + &advice)
 }
 
 fn profile(typed: &str) -> Result<Profile, PlanError> {

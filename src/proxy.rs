@@ -9,7 +9,7 @@
 //! until the server has replied. The client then gets the same reply: connected, refused, unreachable or none. The
 //! proxy forwards TCP and UDP, over IPv4 and IPv6, to any address and port.
 //!
-//! The command `proxy` serves with it. The layer `proxy` of a run measures it.
+//! The command `proxy` serves with it. `--program STACK` measures it.
 
 mod limits;
 mod relay;
@@ -150,7 +150,7 @@ impl Visitor<ShardLink> for Start {
         let config = StackConfig {
             window: upstream.config.window,
             backlog: upstream.config.max_flows,
-            workarounds: upstream.config.repairs,
+            workarounds: upstream.config.workarounds,
             congestion: upstream.config.stack_congestion,
             ..StackConfig::default()
         };

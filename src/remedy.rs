@@ -83,7 +83,7 @@ pub fn remedy(cause: Cause) -> Option<&'static str> {
         }
         Cause::ReadOnlySettings => {
             "a container may have /proc/sys read-only: make it writable (docker run --privileged), or leave out \
-             --layer device and --layer proxy"
+             --layer device and --program"
         }
         Cause::NoVeth => "load the module (modprobe veth)",
         Cause::NoNetns => "check that the kernel has CONFIG_NET_NS, or use --netns host as root",

@@ -74,7 +74,7 @@ const DESCRIPTORS: usize = 16;
 /// If the scenario is isolated and its layer needs a network namespace, the calling thread enters the namespace of the
 /// run and stays there. Without root, call this from a process without other threads (`user_namespaces(7)`).
 ///
-/// The layer `proxy`, and `forward` with the forwarder of this program, start the calling program again, with the
+/// Our proxy as a program, and the forwarder of this program, start the calling program again, with the
 /// argument `child`. So they need a program that calls [`crate::main`], and do not work in an ordinary test.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TunExecutor;

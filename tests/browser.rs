@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rust_tun_perf::cell::Layer;
-use rust_tun_perf::cli::Format;
-use rust_tun_perf::report::{self, Series};
+use rust_tun_perf::report::{self, Format, Series};
 use rust_tun_perf::sample::{Sample, SampleFile};
 use serde_json::{Value, json};
 
@@ -159,7 +158,7 @@ fn a_page_is_whole_in_every_theme_and_width() {
 
 /// Returns whether a sample is of a layer alone, not of the whole path.
 fn is_layer(sample: &Sample) -> bool {
-    matches!(sample.cell.layer(), Layer::Loopback | Layer::Device | Layer::Stack)
+    matches!(sample.cell.layer, Layer::Loopback | Layer::Device | Layer::Stack)
 }
 
 fn look(browser: &mut Browser, path: &Path, series: &[Series], reader: (&str, &str, u32, &str)) {

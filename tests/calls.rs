@@ -54,7 +54,7 @@ fn a_request_costs_the_stack_four_system_calls() {
 fn a_request_costs_the_proxy_nine_system_calls() {
     skip_if!(no_root().or_else(|| missing_program(&["strace"])).or_else(cannot_trace));
     for stack in ["lwip", "smoltcp"] {
-        let arguments = format!("-n {stack} --layer proxy --current-thread");
+        let arguments = format!("--program {stack} --current-thread");
         let calls = calls_of_a_request(&arguments, 2.0, "calls-of-a-proxy");
         assert!(calls < 9.7, "{arguments}: {calls:.2} system calls for each request");
     }

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 use std::process::Command;
 
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 use rust_tun_perf::Error;
-use rust_tun_perf::cli::Cli;
+use rust_tun_perf::cli::{self, Cli};
 use rust_tun_perf::plan::Plan;
 
 use crate::processes::PROGRAM;
@@ -28,7 +28,7 @@ fn answer(arguments: &[&str]) -> String {
 /// `head` reads what it needs and ends. That is no failure of this program.
 #[test]
 fn a_reader_that_goes_away_gets_no_error() {
-    for arguments in [&["schema"][..], &["conform", "--list"], &["completions", "bash"], &["forward", "--list"]] {
+    for arguments in [&["man"][..], &["conform", "--list"], &["completions", "bash"], &["forward", "--list"]] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let output = Command::new(PROGRAM).args(arguments).stdout(writer).output().unwrap();
@@ -39,7 +39,7 @@ fn a_reader_that_goes_away_gets_no_error() {
 
 /// Returns the same for arguments that are refused, without a process. Returns `None` for arguments that are accepted.
 pub(crate) fn refusal(arguments: &[&str]) -> Option<String> {
-    let (code, text) = match Cli::try_parse_from(["rust-tun-perf"].iter().chain(arguments)) {
+    let (code, text) = match cli::parse(["rust-tun-perf"].iter().chain(arguments)) {
         Ok(cli) => {
             let error = Error::from(Plan::try_from(cli).err()?);
             (i32::from(error.exit_code()), format!("error: {error}\n"))
@@ -57,7 +57,7 @@ fn run_with(arguments: &str) -> Vec<&str> {
     if !stated("--mode", "-m") {
         all.extend(["--mode", "reader"]);
     }
-    if !stated("--netstack", "-n") {
+    if !stated("--netstack", "-n") && !stated("--program", "--layer") {
         all.extend(["--netstack", "smoltcp"]);
     }
     all.extend(&arguments);
@@ -119,12 +119,15 @@ fn every_kind_of_wrong_input_is_refused_by_name() {
         "--mode rr --parallel 10001",
         "--mode rr --rate 0",
         "--mode idle --request 5",
-        "--mode idle --layer stack",
+        "--mode idle --layer stack --netstack smoltcp",
         "--mode rr --netstack smoltcp --buffer 1KB",
         "--mode idle --netstack smoltcp --parallel 2 --release 70",
         "--mode rr --netstack smoltcp --release 1",
         "--mode crr --netstack smoltcp --blackholes 10",
-        "--mode rr --layer proxy --netstack smoltcp --blackholes 10",
+        "--mode rr --program smoltcp --blackholes 10",
+        "--mode crr --program smoltcp --blackholes 1001",
+        "--program smoltcp --worker-threads 2",
+        "--program kernel --shards 2",
         "--mode idle --netstack smoltcp --parallel 2 --protocol udp --half-closed",
         "--mode idle --netstack gvisor --parallel 2 --half-closed",
         "--mode rr --netstack smoltcp --think 1 --rate 5",
@@ -179,9 +182,11 @@ fn every_kind_of_wrong_input_is_refused_by_name() {
         "--buffer 65MiB",
         "--buffer 64MiB --parallel 17",
         "--worker-threads 0",
-        "--layer stack --shards 0",
+        "--shards 0",
         "--queues 0",
-        "--layer stack --shards 257 --parallel 300",
+        "--shards 257 --parallel 300",
+        "--layer stack --netstack smoltcp --shards 2",
+        "--layer stack --netstack kernel",
         "--worker-threads 2 --current-thread",
         "--offload perhaps",
         "--ipv6 --mtu 1279",
@@ -235,10 +240,26 @@ fn a_name_that_is_too_long_for_the_system() {
     assert!(refusal.starts_with("exit 2\n") && refusal.contains("--tun-name"), "{refusal}");
 }
 
+/// Words of older versions have the words that have taken their place, and a number its range.
 #[test]
-fn the_kernel_is_no_stack_of_a_run() {
-    let refusal = refusal(&run_with("--netstack kernel")).unwrap();
-    assert!(refusal.starts_with("exit 2\n") && refusal.contains("for conform alone"), "{refusal}");
+fn a_wrong_word_is_refused_with_advice() {
+    for (words, advice) in [
+        ("-m reader -n lwip --layer proxy", "--program STACK in place of --layer proxy --netstack STACK"),
+        ("matrix -n lwip --layer path,proxy", "--program STACK in place of --layer proxy --netstack STACK"),
+        ("-m reader --layer kernel", "the kernel behind a device is a stack: --netstack kernel"),
+        ("-m rr -n lwip --client-threads 0", "leave it out"),
+        ("schema", "docs/json.md describes the fields"),
+        ("compare old.jsonl new.jsonl --relative", "a table with the kernel in the same rounds"),
+        ("report samples.jsonl --format gha", "bmf has the same figures"),
+        ("matrix --preset repairs", "the preset stacks has each stack with its workarounds"),
+        ("-m reader,writer -n lwip", "a run has one value; matrix runs several"),
+        ("-m reader -n all", "a run has one value; matrix runs several"),
+        ("-m rr --program kernel --program tun2proxy", "a run has one value; matrix runs several"),
+        ("-m rr -n lwip --parallel 0", "must be a whole number from 1 to 10000"),
+    ] {
+        let refusal = refusal(&words.split(' ').collect::<Vec<_>>()).unwrap_or_else(|| panic!("{words} is accepted"));
+        assert!(refusal.starts_with("exit 2\n") && refusal.contains(advice), "{words}: {refusal}");
+    }
 }
 
 #[test]

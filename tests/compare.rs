@@ -2,16 +2,14 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use netstacks::StackKind;
-use rust_tun_perf::cell::{Cell, Layer, Mode, Requests, Subject, Workload};
+use rust_tun_perf::cell::{Cell, Layer};
 use rust_tun_perf::measure::{Comparison, Verdict, differences};
-use rust_tun_perf::plan::scenario::Scenario;
+use rust_tun_perf::program::ProgramName;
 use rust_tun_perf::report;
 use rust_tun_perf::sample::{
     Environment, Head, Latency, Measurements, Program, ProgramFacts, RequestFacts, Sample, SampleFile, Status, line,
@@ -59,8 +57,13 @@ impl Files {
     }
 }
 
-fn cell(netstack: StackKind, mode: Mode) -> Cell {
-    Cell { offload: Some(false), ..fixture::cell(Subject::Path(netstack), Workload::Stream(mode)) }
+fn cell(words: &str) -> Cell {
+    fixture::cell(&format!("{words} --runtime current-thread --offload off"))
+}
+
+/// A reader and a writer of this stack.
+fn both(stack: &str) -> [Cell; 2] {
+    ["reader", "writer"].map(|mode| cell(&format!("-n {stack} -m {mode}")))
 }
 
 fn sample(cell: &Cell, gbps: f64) -> Sample {
@@ -114,12 +117,12 @@ fn compared(test: &str, old: &[Sample], new: &[Sample]) -> String {
 #[test]
 fn every_verdict() {
     let files = Files::new("every_verdict");
-    let [slower, faster] = [Mode::Reader, Mode::Writer].map(|mode| cell(StackKind::Lwip, mode));
-    let [same, broken] = [Mode::Reader, Mode::Writer].map(|mode| cell(StackKind::Smoltcp, mode));
-    let [recovered, failing_still] = [Mode::Reader, Mode::Writer].map(|mode| cell(StackKind::Ipstack, mode));
-    let small = Cell { parallel: 4, ..slower.clone() };
-    let [flaky, missing] = [1280, 9000].map(|mtu| Cell { mtu: Some(mtu), ..same.clone() });
-    let [only_old, only_new] = [1280, 9000].map(|mtu| Cell { mtu: Some(mtu), ..slower.clone() });
+    let [slower, faster] = both("lwip");
+    let [same, broken] = both("smoltcp");
+    let [recovered, failing_still] = both("ipstack");
+    let small = cell("-n lwip -m reader --parallel 4");
+    let [flaky, missing] = [1280, 9000].map(|mtu| Cell { mtu, ..same.clone() });
+    let [only_old, only_new] = [1280, 9000].map(|mtu| Cell { mtu, ..slower.clone() });
     let all = |status| failing(&failing_still, 1.0, 10, status);
     let old = [
         ten(&slower, 10.0),
@@ -154,21 +157,21 @@ fn every_verdict() {
 
 #[test]
 fn nothing_got_slower() {
-    let cells = [Mode::Reader, Mode::Writer].map(|mode| cell(StackKind::Smoltcp, mode));
+    let cells = both("smoltcp");
     let runs = cells.each_ref().map(|cell| ten(cell, 10.0)).concat();
     insta::assert_snapshot!(compared("nothing_got_slower", &runs, &runs));
 }
 
 #[test]
 fn a_cell_is_broken_if_all_its_runs_fail() {
-    let cell = cell(StackKind::Smoltcp, Mode::Reader);
+    let cell = cell("-n smoltcp -m reader");
     insta::assert_snapshot!(compared("broken", &ten(&cell, 10.0), &failing(&cell, 10.0, 10, Status::Stalled)));
 }
 
 #[test]
 fn a_comparison_without_a_possible_verdict_is_no_success() {
     let files = Files::new("nothing_to_find");
-    let cells = [Mode::Reader, Mode::Writer].map(|mode| cell(StackKind::Smoltcp, mode));
+    let cells = both("smoltcp");
     files.write("few.jsonl", &cells.each_ref().map(|cell| ten(cell, 10.0)[..2].to_vec()).concat());
     files.write("none.jsonl", &failing(&cells[0], 10.0, 10, Status::Unavailable));
     files.write("failing.jsonl", &cells.each_ref().map(|cell| failing(cell, 10.0, 10, Status::Stalled)).concat());
@@ -179,7 +182,7 @@ fn a_comparison_without_a_possible_verdict_is_no_success() {
 
 #[test]
 fn files_of_two_machines() {
-    let cell = cell(StackKind::Smoltcp, Mode::Reader);
+    let cell = cell("-n smoltcp -m reader");
     let (old, mut new) = (ten(&cell, 10.0), ten(&cell, 10.0));
     machine(&mut new, |environment| {
         environment.machine.kernel = Some("6.9.0".to_owned());
@@ -196,38 +199,16 @@ fn files_of_two_machines() {
 
 #[test]
 fn cells_that_differ_in_what_a_name_leaves_out() {
-    let large = cell(StackKind::Smoltcp, Mode::Reader);
-    let small = Cell { window_bytes: Some(65_536), ..large.clone() };
+    let large = cell("-n smoltcp -m reader");
+    let small = Cell { window: Some(65_536), ..large.clone() };
     let runs = [ten(&large, 10.0), ten(&small, 3.0)].concat();
     insta::assert_snapshot!(compared("names", &runs, &runs));
-}
-
-#[test]
-fn by_the_speed_of_loopback() {
-    let files = Files::new("loopback");
-    let path = cell(StackKind::Smoltcp, Mode::Reader);
-    let loopback = Cell { subject: Subject::Loopback, offload: None, mtu: None, window_bytes: None, ..path.clone() };
-    let file = |speed: f64| {
-        let mut samples = [ten(&loopback, 40.0 * speed), ten(&path, 10.0 * speed)];
-        for samples in &mut samples {
-            for (sample, round) in samples.iter_mut().zip(1..) {
-                sample.measured.round = Some(round);
-            }
-        }
-        samples.concat()
-    };
-    files.write("old.jsonl", &file(1.0));
-    files.write("new.jsonl", &file(0.8));
-    files.write("without.jsonl", &ten(&path, 10.0));
-    let answers = ["old.jsonl new.jsonl", "old.jsonl new.jsonl --relative", "old.jsonl without.jsonl --relative"]
-        .map(|arguments| files.compare(arguments));
-    insta::assert_snapshot!(answers.join("\n"));
 }
 
 /// The rounds differ by more than the programs.
 #[test]
 fn two_programs_in_the_same_rounds() {
-    let cells = [Mode::Reader, Mode::Writer].map(|mode| cell(StackKind::Smoltcp, mode));
+    let cells = both("smoltcp");
     let runs = |factors: [f64; 2]| -> Vec<Sample> {
         let cells = cells.iter().zip(factors).flat_map(|(cell, factor)| {
             ten(cell, factor).into_iter().zip(1..).map(move |(mut run, round)| {
@@ -246,16 +227,10 @@ fn two_programs_in_the_same_rounds() {
 #[test]
 fn two_programs_of_one_file() {
     let files = Files::new("two_programs_of_one_file");
-    let of = |program: &str, factor: f64| {
-        let subject = Subject::Program(program.parse().unwrap());
-        let cell = Cell {
-            subject,
-            runtime: None,
-            offload: None,
-            window_bytes: None,
-            ..cell(StackKind::Smoltcp, Mode::Writer)
-        };
-        let version = Some(format!("{program} 1.{factor}"));
+    let of = |name: &str, factor: f64| {
+        let program = Some(name.parse::<ProgramName>().unwrap().into());
+        let cell = Cell { program, ..fixture::cell("--program kernel -m writer") };
+        let version = Some(format!("{name} 1.{factor}"));
         let facts = Box::new(ProgramFacts { version, ..ProgramFacts::default() });
         let runs = ten(&cell, factor).into_iter().zip(1..).map(move |(mut run, round)| {
             // The rounds differ by more than the programs.
@@ -280,10 +255,6 @@ fn two_programs_of_one_file() {
 /// The cell without a rate is compared by its answers per second.
 #[test]
 fn requests_at_a_rate_are_compared_by_their_p99() {
-    let of = |rate| {
-        let requests = Requests { rate: NonZeroU32::new(rate), ..Requests::default() };
-        Cell { workload: Workload::Rr(requests), ..cell(StackKind::Smoltcp, Mode::Reader) }
-    };
     // The fixture's bytes are the microseconds that each request takes.
     let runs = |cell: &Cell, usual_us: f64| -> Vec<Sample> {
         let runs = ten(cell, usual_us * 8e-9).into_iter().map(|mut run| {
@@ -294,7 +265,7 @@ fn requests_at_a_rate_are_compared_by_their_p99() {
         });
         runs.collect()
     };
-    let cells = [of(1000), of(2000), of(0)];
+    let cells = ["--rate 1000", "--rate 2000", ""].map(|rate| cell(&format!("-n smoltcp -m rr {rate}")));
     let [old, new] = [[10_000.0, 10_000.0, 10_000.0], [15_000.0, 6_000.0, 15_000.0]].map(|usual_us| {
         cells.iter().zip(usual_us).flat_map(|(cell, usual_us)| runs(cell, usual_us)).collect::<Vec<_>>()
     });
@@ -305,7 +276,7 @@ fn requests_at_a_rate_are_compared_by_their_p99() {
 #[test]
 fn a_file_of_two_builds_is_compared_one_build_at_a_time() {
     let files = Files::new("two_builds");
-    let cell = cell(StackKind::Smoltcp, Mode::Reader);
+    let cell = cell("-n smoltcp -m reader");
     let [this, mut against] = [10.0, 5.0].map(|gbps| ten(&cell, gbps));
     machine(&mut against, |environment| environment.program.commit = Some("0123abc".to_owned()));
     for sample in &mut against {
@@ -334,11 +305,10 @@ fn a_file_of_two_builds_is_compared_one_build_at_a_time() {
 #[test]
 fn a_file_with_a_head() {
     let files = Files::new("head");
-    let cell = cell(StackKind::Smoltcp, Mode::Reader);
+    let cell = cell("-n smoltcp -m reader");
     let samples = ten(&cell, 10.0);
     let environment = Environment::clone(&samples[0].environment);
-    let plan = vec![Scenario::new(StackKind::Smoltcp, Mode::Reader).unwrap()];
-    let head = Head { id: environment.id(), environment, arguments: Vec::new(), seed: 1, plan };
+    let head = Head::new(environment, Vec::new(), 1, vec![vec!["--netstack=smoltcp".into(), "--mode=reader".into()]]);
     let lines: Vec<_> = [head.line()].into_iter().chain(samples.iter().map(line)).collect();
     files.write_text("with.jsonl", &(lines.join("\n") + "\n"));
     files.write("without.jsonl", &samples);
@@ -350,11 +320,11 @@ fn a_file_with_a_head() {
 #[test]
 fn every_kind_of_wrong_file_is_refused_with_its_line() {
     let files = Files::new("wrong");
-    let cell = cell(StackKind::Smoltcp, Mode::Reader);
+    let cell = cell("-n smoltcp -m reader");
     let samples = ten(&cell, 10.0);
     files.write("good.jsonl", &samples);
     let text: String = samples.iter().map(|sample| line_of_its_own(sample) + "\n").collect();
-    let other = Cell { window_bytes: Some(1 << 20), ..cell };
+    let other = Cell { window: Some(1 << 20), ..cell };
     files.write("other-window.jsonl", &ten(&other, 10.0));
     let second = |from: &str, to: &str| {
         let changed = text.lines().nth(1).unwrap().replace(from, to);
@@ -369,7 +339,7 @@ fn every_kind_of_wrong_file_is_refused_with_its_line() {
         ("foreign.jsonl", "{\"end\":{\"sum_sent\":{\"bits_per_second\":1e10}}}\n".to_owned()),
         ("list.jsonl", "[1, 2]\n".to_owned()),
         ("changed.jsonl", second("\"gbps\":9.93", "\"gbps\":12.93")),
-        ("schema.jsonl", second("\"schema\":2", "\"schema\":7")),
+        ("schema.jsonl", second("\"schema\":3", "\"schema\":7")),
         ("kind.jsonl", second("\"kind\":\"sample\"", "\"kind\":\"latency\"")),
         ("status.jsonl", second("\"status\":\"ok\"", "\"status\":\"splendid\"")),
         ("stack.jsonl", second("\"netstack\":\"smoltcp\"", "\"netstack\":\"fastnet\"")),
@@ -399,8 +369,8 @@ fn halves_of_a_measured_file_are_alike() {
     let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/data/linux.jsonl");
     let samples = SampleFile::read(&published).unwrap().samples;
     let medians = Comparison::of(&samples, &samples, 0.0).unwrap().cells;
-    let is_path = |cell: &Cell| cell.layer() == Layer::Path;
-    let group = |cell: &Cell| (cell.stack(), cell.mode());
+    let is_path = |cell: &Cell| cell.layer == Layer::Path;
+    let group = |cell: &Cell| (cell.stack(), cell.mode);
     let pooled = samples.iter().filter(|sample| sample.is_ok() && is_path(&sample.cell)).map(|run| {
         let mut run = run.clone();
         let usual = medians.iter().find(|row| row.cell == run.cell).unwrap().old.as_ref().unwrap().median.unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use netstacks::StackKind;
 use platform::Class;
 use platform::doctor::{Check, Verdict};
-use rust_tun_perf::cell::{Cell, Mode, Subject, Verify};
+use rust_tun_perf::cell::{Mode, Subject, Verify};
 use rust_tun_perf::plan::scenario::Scenario;
 use rust_tun_perf::run::{Executor, RunError};
 use rust_tun_perf::sample::{DeviceFacts, Environment, Measurements, Sample, Status};

@@ -1,9 +1,7 @@
 //! A machine that does not exist, and cells and settings of its runs.
 
-use std::num::NonZeroU16;
-
-use netstacks::{Effective, Repairs, StackCongestion};
-use rust_tun_perf::cell::{Cell, Generator, Impairments, Subject, Workload};
+use netstacks::Effective;
+use rust_tun_perf::cell::Cell;
 
 /// A machine with two fast processors.
 pub(crate) fn machine() -> platform::Environment {
@@ -19,31 +17,9 @@ pub(crate) fn machine() -> platform::Environment {
     }
 }
 
-/// A cell on the current-thread runtime, with offload if it has a link.
-pub(crate) fn cell(subject: Subject, workload: Workload) -> Cell {
-    let link = subject != Subject::Loopback;
-    Cell {
-        subject,
-        workload,
-        conditions: Conditions::default(),
-        runtime: Some(RuntimeKind::CurrentThread),
-        offload: link.then_some(true),
-        mtu: link.then_some(1500),
-        parallel: 1,
-        shards: NonZeroU16::MIN,
-        queues: None,
-        client_threads: None,
-        pin: None,
-        bitrate: None,
-        background: None,
-        ipv6: false,
-        window_bytes: link.then_some(4 << 20),
-        buffer_bytes: 1_000_000,
-        repairs: Repairs::ALL,
-        stack_congestion: StackCongestion::None,
-        queue_packets: None,
-        generator: Generator::Own,
-    }
+/// The checked cell of a line of words.
+pub(crate) fn cell(words: &str) -> Cell {
+    Cell::parse(words).unwrap().checked().unwrap()
 }
 
 /// The settings of a stack of this version, whose packets have so many bytes at most.
@@ -58,6 +34,6 @@ pub(crate) fn effective(version: String, largest_packet_bytes: usize) -> Effecti
         congestion: "none".into(),
         checksum_verified: false,
         checksum_computed: false,
-        repairs: Vec::new(),
+        workarounds: Vec::new(),
     }
 }

@@ -56,6 +56,8 @@ mod external;
 mod forward;
 #[cfg(feature = "smoltcp")]
 mod fuzz;
+#[cfg(all(target_os = "linux", feature = "smoltcp"))]
+mod json;
 mod layers;
 #[cfg(all(target_os = "linux", feature = "smoltcp"))]
 mod leftovers;
@@ -72,8 +74,6 @@ mod process;
 mod program;
 #[cfg(all(target_os = "linux", any(feature = "lwip", feature = "ipstack", feature = "smoltcp")))]
 mod proxy;
-#[cfg(all(target_os = "linux", feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
-mod proxy_layer;
 #[cfg(feature = "smoltcp")]
 mod report;
 #[cfg(all(target_os = "linux", feature = "lwip", feature = "ipstack", feature = "smoltcp"))]

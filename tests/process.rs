@@ -6,9 +6,6 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clap::Parser;
-use rust_tun_perf::cell::Cell;
-use rust_tun_perf::cli::Cli;
 use rust_tun_perf::plan::scenario::Scenario;
 use rust_tun_perf::run::{Executor, ProcessExecutor, RunError};
 use rust_tun_perf::sample::{self, Environment, Measurements, Sample, Status};
@@ -16,15 +13,15 @@ use rust_tun_perf::sample::{self, Environment, Measurements, Sample, Status};
 use crate::processes::{PROGRAM, write_script};
 
 fn scenario(arguments: &str) -> Scenario {
-    let arguments = format!("rust-tun-perf -m reader -n smoltcp {arguments}");
-    Scenario::try_from(Cli::try_parse_from(arguments.split_whitespace()).unwrap().run).unwrap()
+    let words = format!("-m reader -n smoltcp {arguments}");
+    Scenario::of_words(words.split_whitespace().map(str::to_owned).collect()).unwrap()
 }
 
 /// Returns a shell command that prints a sample of this status, as the program does.
 fn print(status: Status) -> String {
     let measured =
         Measurements { bytes: 1000, elapsed: Duration::from_micros(1), ..Measurements::failed(status, "in a test") };
-    let sample = Sample { cell: Cell::planned(&scenario("")), measured, environment: Arc::new(Environment::detect()) };
+    let sample = Sample { cell: scenario("").planned(), measured, environment: Arc::new(Environment::detect()) };
     format!("cat <<'end'\n{}\nend\n", sample::line_of_its_own(&sample))
 }
 
@@ -44,7 +41,7 @@ fn executed(name: &str, script: &str) -> Result<Sample, RunError> {
 /// Runs a script that prints no sample. Returns the status and the reason in the sample that replaces it.
 fn failure(name: &str, script: &str) -> (Status, String) {
     let sample = executed(name, script).unwrap();
-    assert_eq!(sample.cell, Cell::planned(&scenario("")));
+    assert_eq!(sample.cell, scenario("").planned());
     (sample.measured.status, sample.measured.detail.unwrap())
 }
 
@@ -63,40 +60,38 @@ fn a_run_that_failed_is_its_own_sample() {
 }
 
 #[test]
-fn the_process_gets_the_scenario() {
-    let (_, detail) = failure("told", "cat >\"$0.task\"; echo \"$*\" >&2; exit 9");
-    let end = "the process ended with exit code 9 and no sample: it printed nothing";
-    assert_eq!(detail, format!("{end}; its last words: child"));
-    let task = fs::read_to_string(Path::new(env!("CARGO_TARGET_TMPDIR")).join("process-told.task")).unwrap();
-    let task: serde_json::Value = serde_json::from_str(&task).unwrap();
-    assert_eq!(task["protocol"], 1);
-    assert_eq!(task["task"]["run"], serde_json::to_value(scenario("--timeout 10")).unwrap());
-}
-
-#[test]
-fn a_crash_is_a_sample_with_the_signal_and_the_last_words() {
-    let (status, detail) = failure("crash", "echo \"Assertion failed\" >&2; kill -SEGV $$");
-    assert_eq!(status, Status::Panicked);
-    assert_eq!(detail, "the process died of SIGSEGV; its last words: Assertion failed");
-    let (status, detail) = failure("killed", "kill -KILL $$");
-    assert_eq!((status, detail.as_str()), (Status::Panicked, "the process died of SIGKILL"));
-}
-
-#[test]
-fn a_crash_after_the_result_is_a_crash() {
-    let sample = executed("late-crash", &format!("{}kill -ABRT $$", print(Status::Ok))).unwrap();
-    assert_eq!(sample.measured.status, Status::Panicked);
-    assert_eq!(sample.measured.detail.as_deref(), Some("after its result the process died of SIGABRT"));
-}
-
-#[test]
-fn a_panic_is_reported_without_its_note() {
+fn a_bad_end_has_its_cause_and_the_last_words() {
+    let good = print(Status::Ok);
     let note = "note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace";
-    let (_, detail) = failure("panic", &format!("echo 'out of range\n{note}' >&2; exit 101"));
-    assert_eq!(
-        detail,
-        "the process ended with exit code 101 and no sample: it printed nothing; its last words: out of range"
-    );
+    let nothing = "and no sample: it printed nothing";
+    for (script, expected) in [
+        (
+            "echo \"$*\" >&2; exit 9".to_owned(),
+            format!(
+                "the process ended with exit code 9 {nothing}; its last words: -m reader -n smoltcp --timeout 10 --json"
+            ),
+        ),
+        (
+            "echo \"Assertion failed\" >&2; kill -SEGV $$".to_owned(),
+            "the process died of SIGSEGV; its last words: Assertion failed".to_owned(),
+        ),
+        ("kill -KILL $$".to_owned(), "the process died of SIGKILL".to_owned()),
+        (format!("{good}kill -ABRT $$"), "after its result the process died of SIGABRT".to_owned()),
+        (
+            format!("echo 'out of range\n{note}' >&2; exit 101"),
+            format!("the process ended with exit code 101 {nothing}; its last words: out of range"),
+        ),
+        (format!("{good}exit 130"), "after its result the process alone was interrupted".to_owned()),
+        ("exit 130".to_owned(), format!("the process alone was interrupted {nothing}")),
+        ("kill -INT $$".to_owned(), "the process alone was interrupted".to_owned()),
+        (
+            format!("{good}echo 'error: write the result: closed' >&2; exit 1"),
+            "after its result the process ended with exit code 1; its last words: error: write the result: closed"
+                .to_owned(),
+        ),
+    ] {
+        assert_eq!(failure("bad-end", &script), (Status::Panicked, expected), "{script}");
+    }
 }
 
 #[test]
@@ -146,30 +141,6 @@ fn an_error_of_the_process_keeps_its_text_and_its_exit_code() {
         let error = executed("error", &format!("echo note >&2; echo 'error: {said}' >&2; exit {code}")).unwrap_err();
         assert_eq!((error.exit_code(), error.to_string().as_str()), (code, said));
     }
-}
-
-#[test]
-fn a_process_that_alone_was_interrupted_has_failed() {
-    let end = "the process alone was interrupted";
-    for (script, detail) in [
-        (format!("{}exit 130", print(Status::Ok)), format!("after its result {end}")),
-        ("exit 130".to_owned(), format!("{end} and no sample: it printed nothing")),
-        ("kill -INT $$".to_owned(), end.to_owned()),
-    ] {
-        let sample = executed("interrupted", &script).unwrap();
-        assert_eq!((sample.measured.status, sample.measured.detail), (Status::Panicked, Some(detail)), "{script}");
-    }
-}
-
-#[test]
-fn a_good_sample_and_a_bad_end_are_a_failure() {
-    let script = format!("{}echo 'error: write the result: closed' >&2; exit 1", print(Status::Ok));
-    let sample = executed("bad-end", &script).unwrap();
-    assert_eq!(sample.measured.status, Status::Panicked);
-    assert_eq!(
-        sample.measured.detail.unwrap(),
-        "after its result the process ended with exit code 1; its last words: error: write the result: closed"
-    );
 }
 
 #[test]

@@ -6,9 +6,15 @@ use std::process::{Command, Output};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use netstacks::StackCongestion;
+use platform::Offload;
+use rust_tun_perf::cli;
+use rust_tun_perf::plan::Plan;
 use serde_json::Value;
 
+use crate::fixture;
 use crate::machine::{no_root, no_setting};
+use crate::pairs::pairwise;
 use crate::processes::{PROGRAM, STACKS, assert_said, folder, printed, run, stderr, stdout, success, write_script};
 
 /// A reason if no run is possible here. A run writes settings of its network.
@@ -67,7 +73,7 @@ fn every_load_goes_through_a_program() {
     ] {
         let output = through("loads", &command, &format!("{options} --verify full --json"));
         let sample = printed(&output);
-        assert_eq!((&sample["status"], &sample["layer"]), (&"ok".into(), &"program".into()), "{options}: {sample}");
+        assert_eq!((&sample["status"], &sample["layer"]), (&"ok".into(), &Value::Null), "{options}: {sample}");
         let facts = &sample["program_facts"];
         assert_eq!(
             (&sample["program"], &facts["was_killed"], &facts["left_behind"]),
@@ -84,6 +90,90 @@ fn every_load_goes_through_a_program() {
             assert!(sample["cpu"]["subject_seconds"].as_f64() > Some(0.0), "{sample}");
             assert!(sample["packets"]["rx"].as_u64() > Some(0), "{sample}");
         }
+    }
+}
+
+/// The mean size of the packets in the payload's direction.
+fn bytes_per_packet(sample: &Value) -> f64 {
+    let way = if sample["mode"] == "reader" { "tx" } else { "rx" };
+    let [bytes, packets] = [format!("{way}_bytes"), way.to_owned()].map(|name| sample["packets"][name].as_f64());
+    bytes.unwrap() / packets.unwrap()
+}
+
+#[test]
+fn our_proxy_passes_every_byte_on_every_stack() {
+    skip_if!(no_device());
+    let runtimes = ["", "--current-thread"];
+    let options = ["", "--parallel 3", "--mtu 9000 --window 64KiB", "--mtu 65535 --parallel 2"];
+    let lengths = ["--bytes 8MB --warmup 1MB", "--time 0.1 --warmup 1MB"];
+    let axes = [
+        &STACKS[..3],
+        &["reader", "writer"],
+        &["on", "off"],
+        &["", "--ipv6"],
+        &runtimes[..],
+        &options[..],
+        &lengths[..],
+    ];
+    for [stack, mode, offload, version, runtime, options, length] in pairwise(axes) {
+        let words = format!("--program {stack} -m {mode} --offload {offload} {version} {runtime} {options} {length}");
+        let sample = success(&format!("{words} --verify full"));
+        for (name, expected) in
+            [("program", stack), ("mode", mode), ("congestion", "cubic"), ("verified", "full"), ("offload", offload)]
+        {
+            assert_eq!(sample[name], expected, "{words}: {sample}");
+        }
+        let is_on = offload == "on";
+        assert_eq!(
+            (&sample["device"]["name"], &sample["device"]["offload"]),
+            (&"utun8".into(), &is_on.into()),
+            "{sample}"
+        );
+        assert!(sample["bytes"].as_u64().unwrap() > 0, "{sample}");
+        assert!(
+            sample["cpu"]["subject_seconds"].is_number() && sample["cpu"]["client_seconds"].is_number(),
+            "{sample}"
+        );
+        assert!(sample["peak_rss_bytes"].as_u64().unwrap() > 1_000_000, "{sample}");
+        assert!(sample["device_drops"].is_u64(), "{sample}");
+        for way in ["rx", "tx"] {
+            assert!(sample["packets"][way].as_u64().unwrap() > 0, "{sample}");
+        }
+        let (size, mtu) = (bytes_per_packet(&sample), sample["mtu"].as_f64().unwrap());
+        if is_on && mtu < 2000.0 {
+            assert!(size > mtu, "{size}: {sample}");
+        } else if !is_on {
+            assert!(size <= mtu, "{size}: {sample}");
+        }
+    }
+}
+
+/// The words of a cell that its proxy is started with have the proxy do what they say.
+#[test]
+fn our_proxy_has_the_properties_of_its_cell() {
+    let words = "--offload off --runtime current-thread --shards 2 --queues 1 --window 64KiB --workarounds none";
+    let cell = fixture::cell(&format!("--program smoltcp -m reader --stack-congestion reno {words}"));
+    let start = ["rust-tun-perf", "proxy", "--interface", "lo", "--netstack", "smoltcp"].map(str::to_owned);
+    let plan = Plan::try_from(cli::parse(start.into_iter().chain(cell.proxy_words())).unwrap()).unwrap();
+    let Plan::Proxy(plan) = plan else { panic!("{plan:?}") };
+    assert_eq!((plan.device.offload, plan.workers, plan.shards, plan.queues), (Offload::Off, None, 2, Some(1)));
+    let config = &plan.config;
+    let of_stack = (config.window, config.workarounds, config.stack_congestion);
+    assert_eq!(of_stack, (64 << 10, "none".parse().unwrap(), StackCongestion::Reno));
+}
+
+/// The servers get another network than the device, or no route to them would work.
+#[test]
+fn a_device_may_have_any_addresses() {
+    skip_if!(no_device());
+    for network in [
+        "--tun-addr 198.18.1.9 --tun-dest 198.18.1.10 --tun-mask 255.255.255.0 --tun-name tun0",
+        "--tun-addr 198.0.0.9 --tun-dest 198.0.0.10 --tun-mask 255.0.0.0",
+        "--tun-addr 10.18.1.1 --tun-dest 10.18.1.2 --tun-mask 255.255.255.252",
+        "--ipv6 --tun-addr 2001:2:0:2::2 --tun-dest 2001:2:0:2::3 --tun-mask ffff:ffff:ffff:ffff::",
+    ] {
+        let sample = success(&format!("--program smoltcp -m reader --time 0.05 --verify full {network}"));
+        assert!(sample["bytes"].as_u64().unwrap() > 0, "{sample}");
     }
 }
 
@@ -216,11 +306,15 @@ fn a_program_that_cannot_be_run_is_refused_by_name() {
     refused(&["programs", "check", &bad], 2, &format!("error: {bad}: line 4, column 1: unknown field `nme`"));
     refused(&["-m", "rr", "--program", "x --device {device}"], 2, "{device} is no placeholder: these are {tun}, ");
     refused(&["-m", "rr", "--program", "nonesuch"], 2, "no program has this name; there are kernel, socks5, ");
-    refused(&["-m", "rr", "--program", "kernel,tun2proxy"], 2, "--program: has 2 values; use matrix");
+    refused(&["-m", "rr", "--program", "kernel,tun2proxy"], 2, "a run has one value; matrix runs several");
     refused(&["-m", "rr", "--program", "kernel", "--layer", "stack"], 2, "cannot be used with");
     refused(&["-m", "rr", "--program", "kernel", "--offload", "on"], 2, "--offload: ");
     refused(&["-m", "rr", "--program", "kernel", "--window", "1MB"], 2, "--window: ");
-    refused(&["-m", "rr", "--program", "kernel", "--program", "tun2proxy"], 2, "--program: has 2 values; use matrix");
+    refused(
+        &["-m", "rr", "--program", "kernel", "--program", "tun2proxy"],
+        2,
+        "a run has one value; matrix runs several",
+    );
     refused(&["-m", "rr", "--program", "tun2proxy", "--upstream", "direct"], 2, "--upstream: tun2proxy sends its ");
     refused(&["-m", "rr", "-n", "smoltcp", "--upstream", "direct"], 2, "--upstream: only the programs of --program");
     refused(&["-m", "rr", "--program", "kernel", "--netns", "host"], 3, "--netns host");

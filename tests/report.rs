@@ -9,7 +9,7 @@ use clap::Parser;
 use netstacks::Effective;
 use platform::{Class, Switches};
 use portable_atomic::AtomicU64;
-use rust_tun_perf::cell::{Cell, Forwarder, Mode};
+use rust_tun_perf::cell::{Cell, Forwarder, Mode, Offload};
 use rust_tun_perf::cli::Cli;
 use rust_tun_perf::plan::Plan;
 use rust_tun_perf::plan::scenario::Scenario;
@@ -51,7 +51,7 @@ impl Executor for Fixed {
         };
         let mut environment = Environment { machine: fixture::machine(), program: Program::default() };
         environment.program.build = Some("release".to_owned());
-        let mut sample = Sample { cell: Cell::of(scenario, false), measured, environment: Arc::new(environment) };
+        let mut sample = Sample { cell: scenario.planned(), measured, environment: Arc::new(environment) };
         if sample.cell.forwarder().is_some() {
             load(&mut sample.measured);
         }
@@ -179,8 +179,8 @@ fn rate(of: &Cell, call: u64) -> f64 {
         return row as f64 + (call % 3) as f64 / 10.0;
     }
     let stack = of.stack().map_or(5, |stack| stack as u64 + 1);
-    let base = if of.offload == Some(true) { 40.0 } else { 4.0 };
-    base / stack as f64 * if of.mode() == Some(Mode::Reader) { 0.8 } else { 1.0 } + (call * 7 % 5) as f64 / 10.0
+    let base = if of.offload == Offload::On { 40.0 } else { 4.0 };
+    base / stack as f64 * if of.mode == Some(Mode::Reader) { 0.8 } else { 1.0 } + (call * 7 % 5) as f64 / 10.0
 }
 
 /// Makes each sample with the rate of its cell. The first call is a check, the second a run, and so on.
@@ -191,7 +191,7 @@ type Fate = fn(&Scenario, u64) -> Result<Option<Status>, RunError>;
 
 impl Executor for Rates {
     fn execute(&self, scenario: &Scenario) -> Result<Sample, RunError> {
-        if scenario.cell.subject().forwarder().and_then(Forwarder::row) == Some(15) {
+        if scenario.cell.forwarder().and_then(Forwarder::row) == Some(15) {
             let text = "start go: no such file; install it".to_owned();
             return Err(RunError::Process { class: Class::Unavailable, text });
         }
@@ -258,7 +258,7 @@ fn a_matrix_goes_on_after_a_failure() {
 fn an_unavailable_cell_is_a_row_and_the_others_go_on() {
     let two = "--netstack smoltcp --mode reader --runtime current-thread --offload on,off --runs 2";
     insta::assert_snapshot!(matrix(two, |scenario, _| match scenario.cell.offload {
-        platform::Offload::On => Err(unavailable()),
+        Offload::On => Err(unavailable()),
         _ => Ok(None),
     }));
 }
@@ -278,7 +278,7 @@ fn impossible_combinations_are_left_out_by_name() {
     let text =
         matrix("--netstack smoltcp --mode reader --mtu 600,1500 --ipv6 all --offload off --runs 1", |_, _| Ok(None));
     assert_eq!(text.lines().filter(|line| line.starts_with("left out: ")).count(), 2, "{text}");
-    assert!(text.contains("MTU 600, IPv6: --mtu: 600 bytes; IPv6 needs at least 1280"), "{text}");
+    assert!(text.contains("--mtu=600 --ipv6=on --time=1: --mtu: 600 bytes; IPv6 needs at least 1280"), "{text}");
     let nothing = matrix("--netstack smoltcp --mtu 600 --ipv6 on", |_, _| Ok(None));
     assert!(nothing.starts_with("exit 2") && nothing.contains("--mtu: 600 bytes"), "{nothing}");
 }

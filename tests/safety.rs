@@ -32,7 +32,7 @@ fn a_run_leaves_the_host_s_network_first_and_closes_all_on_exec() {
         "-m rr -n lwip --current-thread",
         "-m writer -n smoltcp --loss 1 --offload off",
         "-m writer -n lwip --protocol udp --bitrate 1M",
-        "-m rr -n smoltcp --layer proxy",
+        "-m rr  --program smoltcp",
         "-m reader --layer loopback",
     ];
     for arguments in runs {

@@ -20,18 +20,16 @@ fn requests_are_answered_on_every_stack_and_layer() {
         // packet, which never comes.
         &STACKS[..3],
         &["rr", "crr"],
-        &["path", "proxy", "loopback", "kernel", "stack"],
+        &["-n STACK", "--program STACK", "--layer loopback", "-n kernel", "--layer stack -n STACK"],
         &["on", "off"],
         &["", "--ipv6"],
         &options,
     ];
-    for [stack, mode, layer, offload, version, options] in pairwise(axes) {
-        let subject = match layer {
-            "loopback" => String::new(),
-            "kernel" => format!("--offload {offload}"),
-            _ => format!("-n {stack} --offload {offload} --window 256KiB"),
-        };
-        let arguments = format!("-m {mode} --layer {layer} {subject} {version} {options} --time 0.3 --verify full");
+    for [stack, mode, subject, offload, version, options] in pairwise(axes) {
+        let offload = if subject == "--layer loopback" { String::new() } else { format!("--offload {offload}") };
+        let window = if subject.contains("STACK") { "--window 256KiB" } else { "" };
+        let subject = subject.replace("STACK", stack);
+        let arguments = format!("-m {mode} {subject} {offload} {window} {version} {options} --time 0.3 --verify full");
         let sample = success(&arguments);
         let requests = &sample["requests"];
         assert!(count(&requests["answered"]) > 0.0, "{arguments}\n{sample}");
@@ -59,7 +57,7 @@ fn thousands_of_clients_connect_at_once() {
 #[test]
 fn a_proxy_takes_every_connection_of_a_run() {
     skip_if!(no_device());
-    let sample = success("-m rr --layer proxy -n ipstack --parallel 1500 --time 1 --window 64KiB");
+    let sample = success("-m rr --program ipstack --parallel 1500 --time 1 --window 64KiB");
     assert!(count(&sample["requests"]["answered"]) >= 1500.0, "{sample}");
 }
 
@@ -67,8 +65,8 @@ fn a_proxy_takes_every_connection_of_a_run() {
 fn streams_in_both_directions_deliver_every_byte() {
     skip_if!(no_device());
     for stack in STACKS {
-        for layer in ["path", "proxy", "stack"] {
-            let sample = success(&format!("-m both -n {stack} --layer {layer} --time 0.3 --warmup 1MB --verify full"));
+        for subject in ["-n", "--program", "--layer stack -n"] {
+            let sample = success(&format!("-m both {subject} {stack} --time 0.3 --warmup 1MB --verify full"));
             let (all, back) = (count(&sample["bytes"]), count(&sample["bytes_back"]));
             assert!(back > 0.0 && all > back, "{sample}");
         }
@@ -79,14 +77,9 @@ fn streams_in_both_directions_deliver_every_byte() {
 #[test]
 fn idle_connections_have_their_memory() {
     skip_if!(no_device());
-    for subject in [
-        "--layer loopback",
-        "-n lwip",
-        "-n ipstack",
-        "-n smoltcp --ipv6",
-        "--layer proxy -n lwip",
-        "--layer stack -n lwip",
-    ] {
+    for subject in
+        ["--layer loopback", "-n lwip", "-n ipstack", "-n smoltcp --ipv6", "--program lwip", "--layer stack -n lwip"]
+    {
         let sample = success(&format!("-m idle {subject} --parallel 500 --time 0.3"));
         let idle = &sample["idle"];
         assert_eq!(idle["connections"], 500, "{sample}");
@@ -106,7 +99,7 @@ fn idle_flows_have_their_memory() {
         ("-n lwip", false),
         ("--layer stack -n smoltcp", false),
         ("-n ipstack --ipv6", true),
-        ("--layer proxy -n lwip", true),
+        ("--program lwip", true),
     ] {
         let output = run(&format!("-m idle --protocol udp {subject} --parallel 600 --time 0.3 --release 0.2"));
         let line = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -138,11 +131,11 @@ fn half_closed_connections_rest_and_end() {
     skip_if!(no_device());
     for subject in [
         "--layer loopback",
-        "--layer kernel",
+        "-n kernel",
         "-n lwip",
         "-n ipstack",
         "-n smoltcp --ipv6",
-        "--layer proxy -n lwip",
+        "--program lwip",
         "--layer stack -n smoltcp",
     ] {
         let sample = success(&format!("-m idle --half-closed {subject} --parallel 300 --time 0.3"));
@@ -155,7 +148,7 @@ fn half_closed_connections_rest_and_end() {
 #[test]
 fn black_holes_are_held_beside_the_requests() {
     skip_if!(no_device());
-    for subject in ["--layer proxy -n lwip", "--layer proxy -n smoltcp --ipv6", "--program kernel"] {
+    for subject in ["--program lwip", "--program smoltcp --ipv6", "--program kernel"] {
         let sample = success(&format!("-m crr {subject} --parallel 3 --blackholes 20 --time 0.5"));
         assert!(count(&sample["requests"]["answered"]) > 0.0, "{sample}");
         let holes = (&sample["requests"]["blackholes"], &sample["blackholes"]);
@@ -167,7 +160,7 @@ fn black_holes_are_held_beside_the_requests() {
 #[test]
 fn a_delay_is_in_the_latency_of_every_request() {
     skip_if!(no_device());
-    for subject in ["-n lwip", "-n ipstack", "-n smoltcp", "--layer kernel", "--layer proxy -n smoltcp"] {
+    for subject in ["-n lwip", "-n ipstack", "-n smoltcp", "-n kernel", "--program smoltcp"] {
         let sample = success(&format!("-m rr {subject} --delay 40ms --time 0.8"));
         let latency = &sample["requests"]["latency"];
         assert!(count(&latency["p50_us"]) >= 80_000.0, "{sample}");
@@ -206,7 +199,7 @@ fn conditions_meet_the_share_of_packets_that_they_name() {
 fn no_fault_of_the_link_reaches_the_application() {
     skip_if!(no_device());
     let faults = ["--duplicate 2", "--reorder 1", "--corrupt 0.2", "--loss 0.2", "--delay 2ms --jitter 1ms --loss 0.1"];
-    let subjects = ["-n lwip", "-n smoltcp", "--layer kernel", "--layer proxy -n lwip"];
+    let subjects = ["-n lwip", "-n smoltcp", "-n kernel", "--program lwip"];
     for [subject, mode, version, faults] in pairwise([&subjects, &["reader", "writer"], &["", "--ipv6"], &faults]) {
         let arguments =
             format!("-m {mode} {subject} {version} --offload off {faults} --bytes 400KB --warmup 50KB --verify full");
@@ -219,7 +212,7 @@ fn no_fault_of_the_link_reaches_the_application() {
 #[test]
 fn a_rate_limit_is_the_most_that_crosses() {
     skip_if!(no_device());
-    for [mode, subject] in pairwise([&["reader", "writer"], &["-n smoltcp --window 128KiB", "--layer kernel"]]) {
+    for [mode, subject] in pairwise([&["reader", "writer"], &["-n smoltcp --window 128KiB", "-n kernel"]]) {
         let sample = success(&format!("-m {mode} {subject} --rate-limit 50M --time 1"));
         let gbps = count(&sample["gbps"]);
         assert!((0.02..=0.05).contains(&gbps), "{sample}");
@@ -233,9 +226,9 @@ fn datagrams_cross_every_stack_and_layer() {
         "-n lwip",
         "-n ipstack",
         "-n smoltcp",
-        "--layer kernel",
+        "-n kernel",
         "--layer loopback",
-        "--layer proxy -n lwip",
+        "--program lwip",
         "--layer stack -n ipstack",
         "--layer stack -n smoltcp",
     ];
@@ -283,7 +276,7 @@ fn bulk_datagrams_share_packets_if_the_device_offloads() {
 #[test]
 fn lost_and_repeated_datagrams_are_those_of_the_link() {
     skip_if!(no_device());
-    for subject in ["-n smoltcp", "-n lwip", "-n ipstack", "--layer kernel"] {
+    for subject in ["-n smoltcp", "-n lwip", "-n ipstack", "-n kernel"] {
         for mode in ["reader", "writer"] {
             // The link counts packets, so each has one datagram.
             let arguments = format!(
@@ -313,8 +306,7 @@ fn a_search_finds_the_limit_of_the_link() {
 #[test]
 fn requests_over_udp_are_answered_on_every_stack_and_layer() {
     skip_if!(no_device());
-    let subjects =
-        ["-n lwip", "-n ipstack", "-n smoltcp", "--layer kernel", "--layer loopback", "--layer proxy -n smoltcp"];
+    let subjects = ["-n lwip", "-n ipstack", "-n smoltcp", "-n kernel", "--layer loopback", "--program smoltcp"];
     let options =
         ["--parallel 20 --request 64 --response 512", "--rate 300 --parallel 4", "--parallel 600", "--background both"];
     for [subject, version, options] in pairwise([&subjects, &["", "--ipv6"], &options]) {
@@ -348,7 +340,7 @@ fn many_streams_share_a_few_threads() {
     skip_if!(no_device());
     let subjects = [
         "--layer loopback --parallel 1500",
-        "--layer kernel --parallel 300",
+        "-n kernel --parallel 300",
         "-n lwip --parallel 500 --window 64KiB",
         "-n smoltcp --parallel 500 --window 64KiB",
         "--layer stack -n smoltcp --parallel 400 --window 64KiB",

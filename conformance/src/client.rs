@@ -1,55 +1,70 @@
-//! A TCP client that does only what a case tells it to do.
+//! A TCP client that does only what a case tells it to do: its segments. What it waits for is in `receive`.
+
+mod receive;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use platform::Checksum;
 use platform::packet::flags::{ACK, FIN, PSH, RST, SYN};
 use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders};
 
 use crate::wire::{Key, SACK, Segment, TIMESTAMPS, Wire};
-use crate::{LATE, SOON, Step, Stop, check, distance, patient};
+use crate::{SOON, Step};
 
 /// Kinds of options.
 pub(crate) const MSS: u8 = 2;
 pub(crate) const WINDOW_SCALE: u8 = 3;
 pub(crate) const SACK_PERMITTED: u8 = 4;
 
-/// The options and flags of a SYN.
+/// The most bytes of options in a TCP header (RFC 9293, 3.1).
+const MAX_OPTIONS_LEN: usize = 40;
+
+/// A SYN, and what the client's later segments have by it.
 #[derive(Clone, Debug)]
-pub(crate) struct Offer {
-    pub(crate) mss: Option<u16>,
-    pub(crate) scale: Option<u8>,
+pub struct Offer {
+    /// Its flags.
+    pub flags: u8,
+    /// The window field of all segments, not shifted.
+    pub window: u16,
+    /// The MSS.
+    pub mss: Option<u16>,
+    /// The shift count of the client's windows.
+    pub scale: Option<u8>,
+    /// Whether it permits SACK.
+    pub sack: bool,
+    /// The first timestamp.
+    pub stamp: Option<u32>,
     /// Further options.
-    pub(crate) extra: Vec<u8>,
-    pub(crate) flags: u8,
+    pub extra: Vec<u8>,
 }
 
 impl Default for Offer {
     fn default() -> Self {
-        Self { mss: Some(1460), scale: None, extra: Vec::new(), flags: SYN }
+        Self { flags: SYN, window: u16::MAX, mss: Some(1460), scale: None, sack: false, stamp: None, extra: Vec::new() }
     }
 }
 
 impl Offer {
     fn options(&self) -> Vec<u8> {
-        let mut options = Vec::new();
-        if let Some(mss) = self.mss {
-            options.extend([MSS, 4]);
-            options.extend(mss.to_be_bytes());
-        }
-        if let Some(scale) = self.scale {
-            options.extend([WINDOW_SCALE, 3, scale]);
-        }
+        let mss = self.mss.map(|mss| [&[MSS, 4][..], &mss.to_be_bytes()].concat());
+        let scale = self.scale.map(|scale| vec![WINDOW_SCALE, 3, scale]);
+        let sack = self.sack.then(|| vec![SACK_PERMITTED, 2]);
+        let mut options = [mss, scale, sack].into_iter().flatten().flatten().collect::<Vec<_>>();
         options.extend(&self.extra);
-        while options.len() % 4 > 0 {
-            options.push(1);
-        }
+        options.resize(options.len().next_multiple_of(4), 1);
         options
     }
+}
+
+/// Returns a SACK option with these ends of blocks (RFC 2018, 3).
+pub(crate) fn sack_option(ends: &[u32]) -> Vec<u8> {
+    let header = [1, 1, SACK, 2 + 4 * ends.len() as u8];
+    header.into_iter().chain(ends.iter().flat_map(|end| end.to_be_bytes())).collect()
 }
 
 /// A segment to send.
@@ -63,6 +78,9 @@ pub(crate) struct Out<'a> {
     pub(crate) options: &'a [u8],
     pub(crate) payload: &'a [u8],
 }
+
+/// Changes a packet.
+type Wrap = dyn Fn(&[u8]) -> Vec<u8>;
 
 /// The client's side of a connection with the stack.
 pub(crate) struct Client {
@@ -84,12 +102,16 @@ pub(crate) struct Client {
     pub(crate) growth: u16,
     /// The shift count of the stack's windows.
     pub(crate) scale: u8,
+    offers_scale: bool,
+    syn_ack: Option<Segment>,
     /// The timestamp of our segments, and the newest one of the stack, which they echo. `None` sends neither.
     pub(crate) stamps: Option<[u32; 2]>,
     /// Whether our segments report the held ones (RFC 2018).
     pub(crate) sack: bool,
     /// Whether the stack's FIN and all bytes before it have arrived.
     pub(crate) ended: bool,
+    /// Changes each packet.
+    pub(crate) wrap: Option<Box<Wrap>>,
     /// Segments that arrived out of order, by their sequence numbers.
     held: BTreeMap<u32, Segment>,
     /// The last segments that arrived, for the text of a failure.
@@ -112,9 +134,12 @@ impl Client {
             window: u16::MAX,
             growth: 0,
             scale: 0,
+            offers_scale: false,
+            syn_ack: None,
             stamps: None,
             sack: false,
             ended: false,
+            wrap: None,
             held: BTreeMap::new(),
             seen: Vec::new(),
         }
@@ -122,6 +147,18 @@ impl Client {
 
     pub(crate) fn port(&self) -> u16 {
         self.local.port()
+    }
+
+    /// Says that bytes are sent, so that further ones follow them.
+    pub(crate) fn sent(&mut self, len: usize) {
+        self.next = self.next.wrapping_add(len as u32);
+    }
+
+    /// Sets the timestamp of the next segments.
+    pub(crate) fn stamp(&mut self, stamp: u32) {
+        if let Some([own, _]) = &mut self.stamps {
+            *own = stamp;
+        }
     }
 
     /// Begins a new connection from the same port, with this initial sequence number.
@@ -136,10 +173,23 @@ impl Client {
         Out { flags: ACK, seq, ack, window, options: &[], payload: &[] }
     }
 
+    /// Returns a segment with a part of the bytes that come next.
+    pub(crate) fn part<'a>(&self, bytes: &'a [u8], range: Range<usize>) -> Out<'a> {
+        let seq = self.next.wrapping_add(range.start as u32);
+        Out { flags: ACK | PSH, seq, payload: &bytes[range], ..self.out() }
+    }
+
+    /// Returns a packet as the stack would send it next, for an ICMP error to quote.
+    pub(crate) fn stack_packet(&self) -> Vec<u8> {
+        let stack = Self::new(Rc::clone(&self.wire), self.server, self.local);
+        stack.packet(Out { seq: self.expected, ack: self.next, payload: &[0; 1400], ..stack.out() })
+    }
+
     /// Returns the packet of a segment.
     pub(crate) fn packet(&self, out: Out<'_>) -> Vec<u8> {
         let Out { flags, seq, ack, window, options, payload } = out;
-        let options = &[&self.options()[..], options].concat();
+        let own = Some(self.options()).filter(|own| own.len() + options.len() <= MAX_OPTIONS_LEN).unwrap_or_default();
+        let options = &[&own[..], options].concat();
         let fields = TcpFields { sequence: seq, acknowledgement: ack, flags, window };
         let mut headers = [0; MAX_HEADERS_LEN];
         let Some(template) = &self.headers else { return Vec::new() };
@@ -148,7 +198,7 @@ impl Client {
     }
 
     /// Returns the options that all our segments have at present.
-    fn options(&self) -> Vec<u8> {
+    pub(crate) fn options(&self) -> Vec<u8> {
         let mut options = Vec::new();
         if let Some([own, echo]) = self.stamps {
             options.extend([1, 1, TIMESTAMPS, 10]);
@@ -156,8 +206,7 @@ impl Client {
         }
         let blocks = self.blocks();
         if self.sack && !blocks.is_empty() {
-            options.extend([1, 1, SACK, 2 + 8 * blocks.len() as u8]);
-            options.extend(blocks.into_iter().flatten().flat_map(u32::to_be_bytes));
+            options.extend(sack_option(&blocks.concat()));
         }
         options
     }
@@ -174,24 +223,73 @@ impl Client {
         blocks.into_iter().rev().take(3).collect()
     }
 
+    /// Returns the packet of a usual SYN, with this payload.
+    pub(crate) fn syn_packet(&self, payload: &[u8]) -> Vec<u8> {
+        let options = &Offer::default().options();
+        self.packet(Out { flags: SYN, seq: self.isn, ack: 0, options, payload, ..self.out() })
+    }
+
     /// Sends a segment. The next sequence number stays the same.
     pub(crate) fn put(&self, out: Out<'_>) -> Step {
         self.send_packet(&self.packet(out))
     }
 
+    /// Sends a segment. The next one follows it.
+    pub(crate) fn send(&mut self, out: Out<'_>) -> Step {
+        self.put(out)?;
+        let flags = usize::from(out.flags & SYN != 0) + usize::from(out.flags & FIN != 0);
+        self.next = out.seq;
+        self.sent(out.payload.len() + flags);
+        Ok(())
+    }
+
     pub(crate) fn send_packet(&self, packet: &[u8]) -> Step {
-        self.wire.borrow_mut().send(packet)
+        match &self.wrap {
+            Some(wrap) => self.wire.borrow_mut().send(&wrap(packet)),
+            None => self.wire.borrow_mut().send(packet),
+        }
+    }
+
+    /// Sends a part of the bytes that come next, in segments of up to `len` bytes. The next sequence number stays the same.
+    pub(crate) fn put_parts(&self, bytes: &[u8], range: Range<usize>, len: usize) -> Step {
+        let end = range.end;
+        range.step_by(len).try_for_each(|from| self.put(self.part(bytes, from..end.min(from + len))))
+    }
+
+    /// Sends bytes in segments of 1,000 bytes, joined into a super-packet. The next sequence number stays the same.
+    pub(crate) fn put_joined(&self, bytes: &[u8]) -> Step {
+        // A PSH ends a super-packet.
+        let segment = |from| self.packet(Out { flags: ACK, ..self.part(bytes, from..bytes.len().min(from + 1000)) });
+        self.send_joined(&(0..bytes.len()).step_by(1000).map(segment).collect::<Vec<_>>())
+    }
+
+    /// Sends packets joined into a super-packet.
+    pub(crate) fn send_joined(&self, packets: &[Vec<u8>]) -> Step {
+        self.wire.borrow_mut().send_joined(packets)
+    }
+
+    pub(crate) fn takes_super_packets(&self) -> bool {
+        self.wire.borrow().capabilities().segmentation.any()
     }
 
     pub(crate) fn ack(&self) -> Step {
         self.put(self.out())
     }
 
-    pub(crate) fn syn(&mut self, offer: &Offer) -> Step {
-        let options = offer.options();
-        let syn = Out { flags: offer.flags, seq: self.isn, ack: 0, options: &options, ..self.out() };
-        self.next = self.isn.wrapping_add(1);
-        self.put(syn)
+    /// Acknowledges everything up to a number.
+    pub(crate) fn ack_to(&mut self, end: u32) -> Step {
+        self.expected = end;
+        self.ack()
+    }
+
+    pub(crate) fn syn(&mut self) -> Step {
+        self.syn_with(&Offer::default())
+    }
+
+    pub(crate) fn syn_with(&mut self, offer: &Offer) -> Step {
+        (self.window, self.stamps) = (offer.window, offer.stamp.map(|stamp| [stamp, 0]));
+        self.offers_scale = offer.scale.is_some();
+        self.send(Out { flags: offer.flags, seq: self.isn, ack: 0, options: &offer.options(), ..self.out() })
     }
 
     /// Waits for the SYN+ACK.
@@ -199,14 +297,36 @@ impl Client {
         let after_isn = self.isn.wrapping_add(1);
         let segment =
             self.expect_within(within, "SYN+ACK", |segment| segment.has(SYN | ACK) && segment.ack == after_isn)?;
-        (self.stack_isn, self.expected) = (segment.seq, segment.end());
-        self.scale = segment.option(WINDOW_SCALE).and_then(|value| value.first().copied()).unwrap_or(0);
+        self.opened(&segment);
         Ok(segment)
     }
 
+    /// Takes the numbers of the stack's SYN.
+    pub(crate) fn opened(&mut self, syn_ack: &Segment) {
+        (self.stack_isn, self.expected) = (syn_ack.seq, syn_ack.end());
+        let scale = syn_ack.option(WINDOW_SCALE).and_then(|value| value.first()).filter(|_| self.offers_scale);
+        self.scale = scale.map_or(0, |scale| *scale.min(&14));
+        self.syn_ack = Some(syn_ack.clone());
+    }
+
+    /// Connects again from the same port, with a number that is higher than all before.
+    pub(crate) fn again(&mut self) -> Step {
+        self.begin_at(self.next.wrapping_add(0x0001_0000));
+        self.open()
+    }
+
+    pub(crate) fn open(&mut self) -> Step {
+        self.open_with(&Offer::default()).map(drop)
+    }
+
+    /// Returns whether the stack's SYN has this option.
+    pub(crate) fn has_agreed(&self, option: u8) -> bool {
+        self.syn_ack.as_ref().is_some_and(|syn_ack| syn_ack.option(option).is_some())
+    }
+
     /// Opens the connection with a handshake. Returns the SYN+ACK.
-    pub(crate) fn open(&mut self, offer: &Offer) -> Step<Segment> {
-        self.syn(offer)?;
+    pub(crate) fn open_with(&mut self, offer: &Offer) -> Step<Segment> {
+        self.syn_with(offer)?;
         let segment = self.syn_ack(SOON)?;
         self.ack()?;
         Ok(segment)
@@ -215,11 +335,7 @@ impl Client {
     /// Sends bytes in segments of up to 1,000 bytes, as the MTU allows. Ignores the stack's window.
     pub(crate) fn data(&mut self, bytes: &[u8]) -> Step {
         let room = self.wire.borrow().capabilities().mtu - 60;
-        for payload in bytes.chunks(room.min(1000)) {
-            self.put(Out { flags: ACK | PSH, payload, ..self.out() })?;
-            self.next = self.next.wrapping_add(payload.len() as u32);
-        }
-        Ok(())
+        bytes.chunks(room.min(1000)).try_for_each(|payload| self.send(self.part(payload, 0..payload.len())))
     }
 
     /// Sends bytes, and waits for an ACK after each 8,000 bytes.
@@ -231,196 +347,21 @@ impl Client {
         Ok(())
     }
 
-    /// Waits until the stack has acknowledged everything.
-    pub(crate) fn acked(&mut self, within: Duration) -> Step<Segment> {
-        let next = self.next;
-        self.expect_within(within, "ACK of everything", |segment| segment.has(ACK) && segment.ack == next)
+    pub(crate) fn fin(&mut self) -> Step {
+        self.send(Out { flags: FIN | ACK, ..self.out() })
     }
 
-    pub(crate) fn fin(&mut self) -> Step {
-        self.put(Out { flags: FIN | ACK, ..self.out() })?;
-        self.next = self.next.wrapping_add(1);
-        Ok(())
+    /// Sends a FIN, which must be acknowledged with everything before it.
+    pub(crate) fn close(&mut self) -> Step {
+        self.fin()?;
+        self.acked(SOON).map(drop)
+    }
+
+    pub(crate) fn fin_again(&self) -> Step {
+        self.put(Out { flags: FIN | ACK, seq: self.next.wrapping_sub(1), ..self.out() })
     }
 
     pub(crate) fn rst(&self) -> Step {
         self.put(Out { flags: RST | ACK, ..self.out() })
-    }
-
-    /// Returns the next segment of the stack, if one arrives in time.
-    pub(crate) fn next_segment(&mut self, within: Duration) -> Step<Option<Segment>> {
-        self.segment_until(Instant::now() + patient(within))
-    }
-
-    /// The same with an end that stays as it is.
-    pub(crate) fn segment_until(&mut self, until: Instant) -> Step<Option<Segment>> {
-        let segment = self.wire.borrow_mut().segment(self.key, until)?;
-        if let Some(segment) = &segment {
-            self.seen.push(self.describe(segment));
-            if let (Some([_, echo]), Some([own, _])) = (&mut self.stamps, segment.stamps()) {
-                *echo = own;
-            }
-        }
-        Ok(segment)
-    }
-
-    /// Describes a segment, with numbers relative to both initial sequence numbers.
-    pub(crate) fn describe(&self, segment: &Segment) -> String {
-        let seq = segment.seq.wrapping_sub(self.stack_isn);
-        let ack = segment.ack.wrapping_sub(self.isn);
-        let window = segment.window;
-        if segment.has(SYN) {
-            format!("{segment} (ack {ack}, window {window})")
-        } else {
-            format!("{segment} (seq {seq}, ack {ack}, window {window})")
-        }
-    }
-
-    /// Waits for a segment, and skips other segments.
-    pub(crate) fn expect(&mut self, what: &str, is_it: impl FnMut(&Segment) -> bool) -> Step<Segment> {
-        self.expect_within(SOON, what, is_it)
-    }
-
-    pub(crate) fn expect_within(
-        &mut self,
-        within: Duration,
-        what: &str,
-        mut is_it: impl FnMut(&Segment) -> bool,
-    ) -> Step<Segment> {
-        let until = Instant::now() + patient(within);
-        self.seen.clear();
-        while let Some(segment) = self.segment_until(until)? {
-            if is_it(&segment) {
-                return Ok(segment);
-            }
-        }
-        Err(Stop::fail(format!("no {what} within {within:?}; {}", self.came())))
-    }
-
-    /// Fails if a segment arrives for which `is_it` is true.
-    pub(crate) fn expect_none(
-        &mut self,
-        during: Duration,
-        what: &str,
-        mut is_it: impl FnMut(&Segment) -> bool,
-    ) -> Step {
-        let until = Instant::now() + during;
-        self.seen.clear();
-        while let Some(segment) = self.segment_until(until)? {
-            if is_it(&segment) {
-                return Err(Stop::fail(format!("{what} came: {}", self.describe(&segment))));
-            }
-        }
-        Ok(())
-    }
-
-    /// Describes the segments that arrived instead of the expected one.
-    fn came(&self) -> String {
-        match self.seen.as_slice() {
-            [] => "nothing came".to_owned(),
-            all @ ([_] | [_, _] | [_, _, _]) => format!("it sent {}", all.join(", ")),
-            [first, .., last] => {
-                format!("it sent {} segments: first {first}, last {last}", self.seen.len())
-            }
-        }
-    }
-
-    /// Drops all segments that have arrived.
-    pub(crate) fn forget(&mut self) -> Step {
-        while self.segment_until(Instant::now())?.is_some() {}
-        Ok(())
-    }
-
-    /// Receives `len` bytes, and acknowledges each segment.
-    pub(crate) fn receive(&mut self, len: usize, within: Duration) -> Step<Vec<u8>> {
-        self.receive_with(len, within, |_| false)
-    }
-
-    /// The same over a link that loses the segments for which `lost` is true.
-    pub(crate) fn receive_with(
-        &mut self,
-        len: usize,
-        within: Duration,
-        mut lost: impl FnMut(&Segment) -> bool,
-    ) -> Step<Vec<u8>> {
-        let mut bytes = Vec::new();
-        let until = Instant::now() + patient(within);
-        self.seen.clear();
-        while bytes.len() < len {
-            let Some(segment) = self.segment_until(until)? else {
-                let got = bytes.len();
-                return Err(Stop::fail(format!("{got} of {len} bytes came within {within:?}; {}", self.came())));
-            };
-            if segment.has(RST) {
-                return Err(Stop::fail(format!("a RST came after {} bytes", bytes.len())));
-            }
-            if !lost(&segment) {
-                self.take(segment, &mut bytes)?;
-            }
-        }
-        Ok(bytes)
-    }
-
-    /// Receives everything up to the stack's FIN, and acknowledges each segment.
-    pub(crate) fn receive_to_end(&mut self) -> Step<Vec<u8>> {
-        self.receive_to_end_with(|_| false)
-    }
-
-    /// The same with losses.
-    pub(crate) fn receive_to_end_with(&mut self, mut lost: impl FnMut(&Segment) -> bool) -> Step<Vec<u8>> {
-        let mut bytes = Vec::new();
-        let until = Instant::now() + patient(LATE);
-        self.seen.clear();
-        while !self.ended {
-            let Some(segment) = self.segment_until(until)? else {
-                let got = bytes.len();
-                return Err(Stop::fail(format!("no end after {got} bytes within {LATE:?}; {}", self.came())));
-            };
-            if segment.has(RST) {
-                return Err(Stop::fail(format!("a RST came after {} bytes, and no FIN", bytes.len())));
-            }
-            if !lost(&segment) {
-                self.take(segment, &mut bytes)?;
-            }
-        }
-        Ok(bytes)
-    }
-
-    /// Checks how many bytes the stack sends without an ACK: at least `least`, and no more than the window. The first `least`
-    /// bytes may take a while. Any beyond them would follow at once.
-    pub(crate) fn sent_to(&mut self, least: i32, window: i32) -> Step {
-        let (mut until, mut reached) = (Instant::now() + patient(LATE), 0);
-        let mut is_enough = false;
-        while let Some(segment) = self.segment_until(until)? {
-            reached = reached.max(distance(self.expected, segment.end()));
-            if reached >= least && !is_enough {
-                (is_enough, until) = (true, Instant::now() + patient(Duration::from_millis(400)));
-            }
-        }
-        check((least..=window).contains(&reached), || format!("it sent {reached} bytes to a window of {window}"))
-    }
-
-    /// Takes a segment, and acknowledges it if it has payload, SYN or FIN.
-    pub(crate) fn take(&mut self, segment: Segment, bytes: &mut Vec<u8>) -> Step {
-        if segment.len() == 0 {
-            return Ok(());
-        }
-        self.held.insert(segment.seq.wrapping_sub(self.stack_isn), segment);
-        while let Some(entry) = self.held.first_entry() {
-            let ahead = distance(entry.get().seq, self.expected);
-            if ahead < 0 {
-                break;
-            }
-            let segment = entry.remove();
-            let new = segment.payload.get(ahead.unsigned_abs() as usize..).unwrap_or_default();
-            bytes.extend_from_slice(new);
-            self.expected = self.expected.wrapping_add(new.len() as u32);
-            if segment.has(FIN) && self.expected.wrapping_add(1) == segment.end() {
-                self.expected = segment.end();
-                self.ended = true;
-            }
-        }
-        self.window = self.window.saturating_add(self.growth);
-        self.ack()
     }
 }

@@ -9,6 +9,7 @@
 mod app;
 mod peer;
 mod play;
+mod script;
 mod stage;
 #[cfg(test)]
 mod tests;
@@ -19,14 +20,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use netstacks::StackKind;
+use netstacks::{StackConfig, StackKind};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::{Config, RngSeed, TestRunner};
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Runtime};
 
 use self::play::{Play, plays};
+#[doc(hidden)]
+pub use self::{
+    play::{Fault, Forged, Move, Opening},
+    script::{CLIENTS, Script, perform as perform_script},
+};
 use crate::known::without_numbers;
-use crate::{Case, Layer, Outcome, Ran, Run, Setup, Step, Stop, lab};
+use crate::{Case, Harm, Lab, Layer, Outcome, Ran, Run, Step, Stop, lab, pattern};
 
 /// The most bytes of each direction of a play.
 const LONGEST: usize = 64 << 10;
@@ -40,6 +46,13 @@ const TRYING: Duration = Duration::from_mins(2);
 
 /// The bytes of one direction, from the first on.
 type Stream = Arc<[u8]>;
+
+/// Returns the streams of the client at a place, and of its server.
+fn streams(at: u16) -> [Stream; 2] {
+    static MADE: Mutex<BTreeMap<u64, Stream>> = Mutex::new(BTreeMap::new());
+    let stream = |seed| Arc::clone(lock(&MADE).entry(seed).or_insert_with(|| pattern(seed, LONGEST).into()));
+    [2 * u64::from(at) + 1, 2 * u64::from(at) + 2].map(stream)
+}
 
 /// Plays to run. Those of a seed are the same in each run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,56 +79,50 @@ enum Invariant {
 
 /// The invariants, as the cases that tables list.
 const INVARIANTS: [Case; 9] = [
-    invariant("play-bytes").about(
-        "Random play: the bytes of both directions",
-        "RFC 9293, 2.2",
-        "Each side reads the bytes that the other has written, in order, and its end after the last one.",
-    ),
-    invariant("play-acks").about(
-        "Random play: acknowledgements",
-        "RFC 9293, 3.4",
-        "The stack acknowledges no byte that has not reached it undamaged.",
-    ),
-    invariant("play-window").about(
-        "Random play: the client's window",
-        "RFC 9293, 3.8.6",
-        "The stack sends nothing beyond the client's window, but for a probe of one byte.",
-    ),
-    invariant("play-size").about(
-        "Random play: the sizes of segments",
-        "RFC 9293, 3.7.1; RFC 6691, 2",
-        "No segment has more bytes, with its options, than the client's MSS.",
-    ),
-    invariant("play-unasked").about(
-        "Random play: what nobody has asked for",
-        "RFC 9293, 3.10",
+    invariant("play-bytes", "RFC 9293, 2.2")
+        .about("Random play: the bytes of both directions")
+        .expects("Each side reads the bytes that the other has written, in order, and its end after the last one."),
+    invariant("play-acks", "RFC 9293, 3.4")
+        .about("Random play: acknowledgements")
+        .expects("The stack acknowledges no byte that has not reached it undamaged."),
+    invariant("play-window", "RFC 9293, 3.8.6")
+        .about("Random play: the client's window")
+        .expects("The stack sends nothing beyond the client's window, but for a probe of one byte."),
+    invariant("play-size", "RFC 9293, 3.7.1; RFC 6691, 2")
+        .about("Random play: the sizes of segments")
+        .expects("No segment has more bytes, with its options, than the client's MSS."),
+    invariant("play-unasked", "RFC 9293, 3.10").about("Random play: what nobody has asked for").expects(
         "No data that the server has not written, no FIN before the server closes, and no RST without a reason.",
     ),
-    invariant("play-progress").about(
-        "Random play: progress",
-        "RFC 9293, 3.8",
-        "Once nothing is lost and both sides read, all bytes and the ends get through.",
-    ),
-    invariant("play-end").about(
-        "Random play: the end of a connection",
-        "RFC 9293, 3.6.1; 3.10.7.4; 3.8.3",
-        "A reset, bytes that nobody reads, and a client that is gone are reported to the other side.",
-    ),
-    invariant("play-freed").about(
-        "Random play: after the end",
-        "RFC 9293, 3.6.1",
-        "A new connection with the same ports is served.",
-    ),
-    invariant("play-lives").about(
-        "Random play: the stack itself",
-        "RFC 9293; RFC 8200; RFC 791",
-        "The stack runs on, and sends valid packets.",
-    ),
+    invariant("play-progress", "RFC 9293, 3.8")
+        .about("Random play: progress")
+        .expects("Once nothing is lost and both sides read, all bytes and the ends get through."),
+    invariant("play-end", "RFC 9293, 3.6.1; 3.10.7.4; 3.8.3")
+        .about("Random play: the end of a connection")
+        .expects("A reset, bytes that nobody reads, and a client that is gone are reported to the other side."),
+    invariant("play-freed", "RFC 9293, 3.6.1")
+        .about("Random play: after the end")
+        .expects("A new connection with the same ports is served."),
+    invariant("play-lives", "RFC 9293; RFC 8200; RFC 791")
+        .about("Random play: the stack itself")
+        .expects("The stack runs on, and sends valid packets."),
 ];
 
-const fn invariant(id: &'static str) -> Case {
-    let case = Case::new(id, |_| Ok(()));
-    Case { subject: "random play", ..case }
+/// The harm of each, if it is broken.
+const HARMS: [Harm; 9] = [
+    Harm::Data,
+    Harm::Data,
+    Harm::Manners,
+    Harm::Manners,
+    Harm::Manners,
+    Harm::Hang,
+    Harm::Hang,
+    Harm::Hang,
+    Harm::Hang,
+];
+
+const fn invariant(id: &'static str, rfc: &'static str) -> Case {
+    Case { subject: "random play", ..Case::new(id, |_| Ok(()), rfc) }
 }
 
 /// The invariants of random play, in the order of tables.
@@ -151,7 +158,7 @@ impl Broken {
 /// The link has failed, or a packet is invalid.
 impl From<Stop> for Broken {
     fn from(stop: Stop) -> Self {
-        let (Stop::Fail(seen) | Stop::NotApplicable(seen) | Stop::Unavailable(seen)) = stop;
+        let (Stop::Fail { seen, .. } | Stop::NotApplicable(seen) | Stop::Unavailable(seen)) = stop;
         Self::new(Invariant::Lives, seen)
     }
 }
@@ -199,7 +206,7 @@ pub fn explore(exploration: Exploration, run: &Run) -> Vec<(Case, Ran)> {
     if run.program.is_some()
         && let Err(Stop::Unavailable(why)) = try_start(run.clone())
     {
-        let unavailable = |case| (case, Ran::of(Outcome::Unavailable(why.clone()), None));
+        let unavailable = |case| (case, Ran::of(Outcome::Unavailable { seen: why.clone() }, None));
         return invariants().map(unavailable).collect();
     }
     let is_alone = layer == Layer::Path || matches!(stack, StackKind::Lwip | StackKind::LwipPublished);
@@ -237,7 +244,8 @@ pub fn explore(exploration: Exploration, run: &Run) -> Vec<(Case, Ran)> {
     let outcome = |index: usize| {
         let of_it = texts.iter().filter(|((invariant, _), _)| *invariant as usize == index);
         let texts: Vec<_> = of_it.map(|(_, text)| text.as_str()).collect();
-        if texts.is_empty() { Outcome::Pass } else { Outcome::Fail(texts.join(";\n")) }
+        let harm = HARMS[index];
+        if texts.is_empty() { Outcome::Pass } else { Outcome::Fail { seen: texts.join(";\n"), harm } }
     };
     let ran = |(index, case)| (case, Ran::of(outcome(index), None));
     invariants().enumerate().map(ran).collect()
@@ -276,7 +284,7 @@ fn shrunk<T>(seed: u64, breaks: impl Fn(&Play) -> Option<T>) -> Option<(Play, T)
 fn try_start(run: Run) -> Step {
     let mut runtime = Builder::new_multi_thread();
     runtime.worker_threads(1);
-    lab::perform("start", runtime, false, run, |setup| setup.start().map(drop)).0
+    lab::perform("start", runtime, false, run, |_| (), |_, _| Ok(())).0
 }
 
 /// Performs a play on a stack of its own.
@@ -291,13 +299,11 @@ fn perform(play: &Play, run: Run) -> Played {
         runtime.worker_threads(1);
         (runtime, HURRIED)
     };
-    let (play, ipv6) = (play.clone(), play.ipv6);
-    let script = move |setup: &Setup| {
-        let mut lab = setup.start_with(|config| {
-            (config.window, config.user_timeout) = (play.buffers, pace.user_timeout);
-        })?;
-        let played = setup.runtime.block_on(stage::perform(&play, &mut lab, pace));
+    let (play, ipv6, buffers) = (play.clone(), play.opening.ipv6, play.buffers);
+    let configure = move |config: &mut StackConfig| (config.window, config.user_timeout) = (buffers, pace.user_timeout);
+    let script = move |lab: &mut Lab, runtime: &Runtime| {
+        let played = runtime.block_on(stage::perform(&play, lab, pace));
         Ok(played.and_then(|()| Ok(lab.finish()?)))
     };
-    lab::perform("play", runtime, ipv6, run, script).0?
+    lab::perform("play", runtime, ipv6, run, configure, script).0?
 }

@@ -1,4 +1,4 @@
-//! The known results of each stack, with all repairs and with none.
+//! The known results of each stack, with all workarounds and with none.
 
 mod expected;
 
@@ -29,16 +29,16 @@ pub struct Known {
     /// The same with offload alone.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub when_busy_with_offload: BTreeMap<String, String>,
-    /// The cases above that fail by a fault of the adapter, and not of the stack: each with the repairs that are its cause,
+    /// The cases above that fail by a fault of the adapter, and not of the stack: each with the workarounds that are its cause,
     /// or "none" if another part of the adapter is.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub of_adapter: BTreeMap<String, Workarounds>,
-    /// Other cases, which fail without repairs, each with the repairs that mend it.
+    /// Other cases, which fail without workarounds, each with the workarounds that mend it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub repaired: BTreeMap<String, Workarounds>,
-    /// The same for cases that pass in some runs without repairs.
+    pub worked_around: BTreeMap<String, Workarounds>,
+    /// The same for cases that pass in some runs without workarounds.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub repaired_at_times: BTreeMap<String, Workarounds>,
+    pub worked_around_at_times: BTreeMap<String, Workarounds>,
     /// The text that a known failure contains. A `#` stands for any number. A ` | ` is between texts of which one is enough.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub seen: BTreeMap<String, String>,
@@ -51,8 +51,8 @@ pub struct Failure {
     pub reason: String,
     /// In which runs it comes.
     pub when: When,
-    /// The repairs that mend it, if there are some.
-    pub repair: Option<Workarounds>,
+    /// The workarounds that mend it, if there are some.
+    pub workaround: Option<Workarounds>,
     /// Whether it is a fault of the adapter, and not of the stack.
     pub of_adapter: bool,
 }
@@ -64,35 +64,37 @@ pub enum When {
     Always,
     /// In some, and not in at least one of four.
     AtTimes,
-    /// As the machine is fast or busy, or as the repairs are on that were named.
+    /// As the machine is fast or busy, or as the workarounds are on that were named.
     Depends,
 }
 
 impl Known {
-    /// Returns the known failure of a case over this kind of link. Results are known with all repairs and with none. If some
+    /// Returns the known failure of a case over this kind of link. Results are known with all workarounds and with none. If some
     /// are named, each case of the list may pass or fail.
-    pub fn failure(&self, id: &str, offload: bool, repairs: Workarounds) -> Option<Failure> {
-        let is_named = repairs.named().next().is_some();
-        let failure = |reason, when, repair, of_adapter| {
+    pub fn failure(&self, id: &str, offload: bool, workarounds: Workarounds) -> Option<Failure> {
+        let is_named = workarounds.named().next().is_some();
+        let failure = |reason, when, workaround, of_adapter| {
             let when = if is_named { When::Depends } else { when };
-            Failure { reason, when, repair, of_adapter }
+            Failure { reason, when, workaround, of_adapter }
         };
         let cause = self.of_adapter.get(id);
-        let is_off =
-            |cause: &Workarounds| *cause != Workarounds::NONE && !cause.named().any(|repair| repairs.has(repair));
+        let is_off = |cause: &Workarounds| {
+            *cause != Workarounds::NONE && !cause.named().any(|workaround| workarounds.has(workaround))
+        };
         if let Some((reason, when)) = self.listed(id, offload)
             && (is_named || !cause.is_some_and(is_off))
         {
             return Some(failure(reason.clone(), when, None, cause.is_some()));
         }
-        let always = self.repaired.get(id).map(|repair| (*repair, When::Always));
-        let mended = always.or_else(|| Some((*self.repaired_at_times.get(id)?, When::AtTimes)));
-        let (repair, when) = mended.filter(|_| repairs != Workarounds::ALL)?;
-        let effects: Vec<_> = repair.named().map(|repair| format!("{}: {}", repair.name(), repair.does())).collect();
-        Some(failure(format!("It passes with repairs. {}", effects.join(" ")), when, Some(repair), false))
+        let always = self.worked_around.get(id).map(|workaround| (*workaround, When::Always));
+        let mended = always.or_else(|| Some((*self.worked_around_at_times.get(id)?, When::AtTimes)));
+        let (workaround, when) = mended.filter(|_| workarounds != Workarounds::ALL)?;
+        let effects: Vec<_> =
+            workaround.named().map(|workaround| format!("{}: {}", workaround.name(), workaround.does())).collect();
+        Some(failure(format!("It passes with workarounds. {}", effects.join(" ")), when, Some(workaround), false))
     }
 
-    /// Returns the reason why a case fails with all repairs.
+    /// Returns the reason why a case fails with all workarounds.
     fn listed(&self, id: &str, offload: bool) -> Option<(&String, When)> {
         let lists = [
             (&self.failures, When::Always, true),
@@ -137,30 +139,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_is_known_with_all_repairs_and_with_none() {
+    fn a_failure_is_known_with_all_workarounds_and_with_none() {
         let known: Known = serde_json::from_str(
             r#"{
                 "failures": { "stack": "It fails.", "fragments": "We fail.", "limit": "We fail." },
-                "of_adapter": { "fragments": "none", "limit": "challenge-ack" },
-                "repaired": { "blind-rst": "challenge-ack" }
+                "of_adapter": { "fragments": "none", "limit": "partial-ack" },
+                "worked_around": { "two-lost": "partial-ack" }
             }"#,
         )
         .unwrap();
-        let when = |id: &str, repairs: &str| known.failure(id, false, repairs.parse().unwrap()).map(|one| one.when);
+        let when =
+            |id: &str, workarounds: &str| known.failure(id, false, workarounds.parse().unwrap()).map(|one| one.when);
         for (id, all, none) in [
             ("handshake", None, None),
             ("stack", Some(When::Always), Some(When::Always)),
             ("fragments", Some(When::Always), Some(When::Always)),
             ("limit", Some(When::Always), None),
-            ("blind-rst", None, Some(When::Always)),
+            ("two-lost", None, Some(When::Always)),
         ] {
             assert_eq!([when(id, "all"), when(id, "none")], [all, none], "{id}");
             let is_listed = all.or(none).map(|_| When::Depends);
-            assert_eq!(when(id, "late-fin"), is_listed, "{id}: nothing is known of some repairs");
+            assert_eq!(when(id, "task-turns"), is_listed, "{id}: nothing is known of some workarounds");
         }
-        let failure = known.failure("blind-rst", false, Workarounds::NONE).unwrap();
-        assert!(!failure.of_adapter && failure.reason.contains("challenge-ack: A RST, a SYN"), "{failure:?}");
-        assert_eq!(failure.repair, "challenge-ack".parse().ok());
+        let failure = known.failure("two-lost", false, Workarounds::NONE).unwrap();
+        assert!(!failure.of_adapter && failure.reason.contains("partial-ack: Several losses"), "{failure:?}");
+        assert_eq!(failure.workaround, "partial-ack".parse().ok());
         assert!(known.failure("fragments", false, Workarounds::NONE).unwrap().of_adapter);
     }
 }

@@ -5,6 +5,26 @@
 //! an [`Outcome`]: pass, fail with what was seen, or not applicable. [`known`] has the failures that are expected of
 //! each stack, with their reasons.
 
+/// Fails with this text of what was seen. The name of a [`Harm`] may be before it; without one, it is that of bad manners.
+macro_rules! fail {
+    ($harm:ident, $($seen:tt)+) => {
+        Err($crate::Stop::Fail { seen: format!($($seen)+), harm: $crate::Harm::$harm })
+    };
+    ($($seen:tt)+) => { fail!(Manners, $($seen)+) };
+}
+
+/// Fails like `fail!`, unless the condition holds.
+macro_rules! check {
+    ($holds:expr, $($failure:tt)+) => { if $holds { Ok(()) } else { fail!($($failure)+) } };
+}
+
+/// Ends the case as not applicable with this text of why, unless the condition holds.
+macro_rules! applies {
+    ($holds:expr, $($why:tt)+) => {
+        if $holds { Ok(()) } else { Err($crate::Stop::NotApplicable(format!($($why)+))) }
+    };
+}
+
 mod cases;
 mod client;
 mod explore;
@@ -14,28 +34,35 @@ pub mod known;
 mod lab;
 mod link;
 mod packets;
+mod prelude;
 mod process;
 mod protocol;
 mod recording;
 mod server;
 mod wire;
 
-use netstacks::{StackKind, Workarounds};
+use std::time::Duration;
+
+use netstacks::{StackConfig, StackKind, Workarounds};
 use platform::Program;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::client::{Client, Offer, Out};
 pub use self::explore::{Exploration, explore, invariants};
+#[doc(hidden)]
+pub mod fuzzing {
+    //! For the fuzz targets alone.
+    pub use crate::client::Offer;
+    pub use crate::explore::{CLIENTS, Fault, Forged, Move, Opening, Script, perform_script};
+    pub use crate::process::read_output;
+}
 pub use self::harm::Harm;
-pub(crate) use self::lab::{LATE, Lab, SOON, Setup, patient};
+pub(crate) use self::lab::{LATE, Lab, SOON, patient};
 pub use self::lab::{patience, run};
 pub(crate) use self::link::AnyLink;
 pub use self::link::{MTU, try_device};
-#[doc(hidden)]
-pub use self::process::read_output;
 pub use self::protocol::{Device, Ready, Task};
 pub use self::recording::Recording;
-pub(crate) use self::server::{Served, Then};
 
 /// A test of one behaviour of a stack.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +80,11 @@ pub struct Case {
     /// Whether it is over IPv6.
     pub ipv6: bool,
     links: Links,
-    run: fn(&Setup) -> Step,
+    /// The same case over IPv6: its name, title and RFC.
+    twin: Option<[&'static str; 3]>,
+    /// Changes the configuration of the stack.
+    configure: fn(&mut StackConfig),
+    run: fn(&mut Lab) -> Step,
 }
 
 /// The links that a case can be run over.
@@ -65,13 +96,27 @@ enum Links {
 }
 
 impl Case {
-    const fn new(id: &'static str, run: fn(&Setup) -> Step) -> Self {
-        Self { id, title: "", rfc: "", expects: "", subject: "", links: Links::Any, ipv6: false, run }
+    const fn new(id: &'static str, run: fn(&mut Lab) -> Step, rfc: &'static str) -> Self {
+        Self {
+            id,
+            title: "",
+            rfc,
+            expects: "",
+            subject: "",
+            ipv6: false,
+            links: Links::Any,
+            twin: None,
+            configure: |_| (),
+            run,
+        }
     }
 
-    /// Describes the case: the situation, the RFC and its section, and the expected behaviour.
-    const fn about(self, title: &'static str, rfc: &'static str, expects: &'static str) -> Self {
-        Self { title, rfc, expects, ..self }
+    const fn about(self, title: &'static str) -> Self {
+        Self { title, ..self }
+    }
+
+    const fn expects(self, expects: &'static str) -> Self {
+        Self { expects, ..self }
     }
 
     /// Restricts the case to links without offload.
@@ -88,9 +133,24 @@ impl Case {
         Self { ipv6: true, ..self }
     }
 
+    /// Starts the stack with another configuration.
+    const fn with(self, configure: fn(&mut StackConfig)) -> Self {
+        Self { configure, ..self }
+    }
+
+    /// Adds the same case over IPv6.
+    const fn over_ipv6(self, id: &'static str, title: &'static str, rfc: &'static str) -> Self {
+        Self { twin: Some([id, title, rfc]), ..self }
+    }
+
     /// All cases, in the order of tables.
     pub fn all() -> impl Iterator<Item = Self> {
-        cases::SUBJECTS.iter().flat_map(|(subject, cases)| cases.iter().map(|case| Self { subject, ..*case }))
+        let cases = cases::SUBJECTS.iter().flat_map(|(subject, cases)| cases.iter().map(move |case| (subject, *case)));
+        cases.flat_map(|(subject, case)| {
+            let case = Self { subject, ..case };
+            let twin = case.twin.map(|[id, title, rfc]| Self { id, title, rfc, ipv6: true, ..case });
+            [Some(case), twin].into_iter().flatten()
+        })
     }
 
     /// Returns whether the link must offload; `None` if the case runs over either kind of link.
@@ -127,16 +187,38 @@ impl Layer {
 
 /// The result of a case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "outcome", content = "seen", rename_all = "kebab-case")]
+#[serde(tag = "outcome", rename_all = "kebab-case")]
 pub enum Outcome {
     /// The stack did what was expected.
     Pass,
-    /// It did something else: what was seen.
-    Fail(String),
-    /// The case says nothing here, and why.
-    NotApplicable(String),
-    /// The stack's program did not start, and why.
-    Unavailable(String),
+    /// It did something else.
+    Fail {
+        /// What was seen.
+        seen: String,
+        /// How bad it is. Files of older versions have none.
+        #[serde(default)]
+        harm: Harm,
+    },
+    /// The case says nothing here.
+    NotApplicable {
+        /// Why.
+        seen: String,
+    },
+    /// The stack's program did not start.
+    Unavailable {
+        /// Why.
+        seen: String,
+    },
+}
+
+impl Outcome {
+    /// How bad a failure is.
+    pub const fn harm(&self) -> Option<Harm> {
+        match self {
+            Self::Fail { harm, .. } => Some(*harm),
+            _ => None,
+        }
+    }
 }
 
 /// The result of running a case.
@@ -146,8 +228,8 @@ pub struct Ran {
     pub outcome: Outcome,
     /// The stack's version, if the stack started.
     pub version: Option<String>,
-    /// The repairs that were active; see [`netstacks::Effective`].
-    pub repairs: Vec<String>,
+    /// The workarounds that were active; see [`netstacks::Effective`].
+    pub workarounds: Vec<String>,
 }
 
 /// How to run a case.
@@ -167,7 +249,7 @@ pub struct Run {
     /// The largest packet of the link, in bytes: 1280 or more for a case over IPv6.
     pub mtu: u16,
     /// What the adapter does in the stack's place.
-    pub repairs: Workarounds,
+    pub workarounds: Workarounds,
     /// Gets the packets of the link.
     pub trace: Option<Recording>,
 }
@@ -178,32 +260,45 @@ type Step<T = ()> = Result<T, Stop>;
 /// Why a case ends early.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    Fail(String),
+    Fail { seen: String, harm: Harm },
     NotApplicable(String),
     Unavailable(String),
 }
 
 impl Stop {
-    fn fail(seen: impl Into<String>) -> Self {
-        Self::Fail(seen.into())
+    /// The same failure with another harm.
+    fn with(self, harm: Harm) -> Self {
+        match self {
+            Self::Fail { seen, .. } => Self::Fail { seen, harm },
+            other => other,
+        }
+    }
+
+    /// The stack does not start, waits for ever, or has ended.
+    fn hang(seen: impl Into<String>) -> Self {
+        Self::Fail { seen: seen.into(), harm: Harm::Hang }
     }
 }
 
-/// Fails with the text of `seen`, unless `ok`.
-fn check(ok: bool, seen: impl FnOnce() -> String) -> Step {
-    if ok { Ok(()) } else { Err(Stop::Fail(seen())) }
+const fn ms(count: u64) -> Duration {
+    Duration::from_millis(count)
 }
 
-/// Ends the case as not applicable with the text of `why`, unless `ok`.
-fn applies(ok: bool, why: impl FnOnce() -> String) -> Step {
-    if ok { Ok(()) } else { Err(Stop::NotApplicable(why())) }
+const fn secs(count: u64) -> Duration {
+    Duration::from_secs(count)
 }
 
 /// Fails unless the bytes are the expected ones.
 fn same(got: &[u8], expected: &[u8]) -> Step {
-    check(got == expected, || {
-        let at = got.iter().zip(expected).position(|(a, b)| a != b).unwrap_or(got.len().min(expected.len()));
-        format!("{} bytes came of {}, and byte {at} differs", got.len(), expected.len())
+    let at = got.iter().zip(expected).position(|(a, b)| a != b).unwrap_or(got.len().min(expected.len()));
+    check!(got == expected, Data, "{} bytes came of {}, and byte {at} differs", got.len(), expected.len())
+}
+
+/// Says in the failure of a step which step it was.
+fn named<T>(step: Step<T>, name: impl FnOnce() -> String) -> Step<T> {
+    step.map_err(|stop| match stop {
+        Stop::Fail { seen, harm } => Stop::Fail { seen: format!("{}: {seen}", name()), harm },
+        other => other,
     })
 }
 

@@ -21,6 +21,12 @@ pub(crate) fn error(kind: u8, code: u8, rest: u32, about: &[u8]) -> Vec<u8> {
     icmp_error(kind, code, rest, about, quoted).unwrap_or_default()
 }
 
+/// Returns the ICMP error that a packet of the stack is too big for an MTU.
+pub(crate) fn too_big(mtu: u32, about: &[u8]) -> Vec<u8> {
+    let [kind, code] = if about.first().is_some_and(|first| first >> 4 == 6) { [2, 0] } else { [3, 4] };
+    error(kind, code, mtu, about)
+}
+
 /// Returns an ICMP message (RFC 792, RFC 4443). `body` is everything after the checksum.
 pub(crate) fn message(from: IpAddr, to: IpAddr, kind: [u8; 2], body: &[u8]) -> Vec<u8> {
     let protocol = if from.is_ipv6() { ICMPV6 } else { ICMP };
@@ -28,6 +34,12 @@ pub(crate) fn message(from: IpAddr, to: IpAddr, kind: [u8; 2], body: &[u8]) -> V
     let at = packet.len() - body.len() - 4;
     let checksum = !transport_sum(&packet, at, protocol);
     packet[at + 2..at + 4].copy_from_slice(&checksum.to_be_bytes());
+    packet
+}
+
+/// Flips the last bit of a packet.
+pub(crate) fn damaged(mut packet: Vec<u8>) -> Vec<u8> {
+    packet.iter_mut().rev().take(1).for_each(|last| *last ^= 1);
     packet
 }
 
@@ -78,8 +90,13 @@ pub(crate) fn datagram_with(
     packet
 }
 
+/// Returns the fragments of a packet. Each holds up to `len` bytes, a multiple of 8.
+pub(crate) fn fragments(packet: &[u8], len: usize) -> Vec<Vec<u8>> {
+    if packet[0] >> 4 == 6 { fragments_v6(packet, len) } else { fragments_v4(packet, len) }
+}
+
 /// Returns the IPv4 fragments of a packet. Each holds up to `len` bytes, a multiple of 8.
-pub(crate) fn fragments_v4(packet: &[u8], len: usize) -> Vec<Vec<u8>> {
+fn fragments_v4(packet: &[u8], len: usize) -> Vec<Vec<u8>> {
     let (header, payload) = packet.split_at(20);
     let count = payload.len().div_ceil(len);
     let fragment = |(index, payload): (usize, &[u8])| {
@@ -98,7 +115,7 @@ pub(crate) fn fragments_v4(packet: &[u8], len: usize) -> Vec<Vec<u8>> {
 }
 
 /// Returns the IPv6 fragments of a packet without extension headers.
-pub(crate) fn fragments_v6(packet: &[u8], len: usize) -> Vec<Vec<u8>> {
+fn fragments_v6(packet: &[u8], len: usize) -> Vec<Vec<u8>> {
     let payload = &packet[40..];
     let count = payload.len().div_ceil(len);
     let fragment = |(index, payload): (usize, &[u8])| {
@@ -141,7 +158,8 @@ pub(crate) fn with_ip_options(packet: &[u8], options: &[u8]) -> Vec<u8> {
 /// Multicast and broadcast addresses, which no host has.
 pub(crate) fn groups(ipv6: bool) -> Vec<IpAddr> {
     if ipv6 {
-        [(0xff02, 1), (0xff0e, 5)].map(|(scope, group)| Ipv6Addr::new(scope, 0, 0, 0, 0, 0, 0, group).into()).into()
+        let groups = [(0xff02, 1), (0xff05, 2), (0xff0e, 0x1234)];
+        groups.map(|(scope, group)| Ipv6Addr::new(scope, 0, 0, 0, 0, 0, 0, group).into()).into()
     } else {
         [Ipv4Addr::new(224, 0, 0, 1), Ipv4Addr::new(239, 1, 2, 3), Ipv4Addr::BROADCAST].map(IpAddr::V4).into()
     }

@@ -13,7 +13,9 @@ pub struct Task<'a, L> {
     device: Device<'a>,
     window_bytes: usize,
     threads: Option<usize>,
-    repairs: Vec<Cow<'static, str>>,
+    // Programs of other people read this name.
+    #[serde(rename = "repairs")]
+    workarounds: Vec<Cow<'static, str>>,
     #[serde(flatten)]
     load: L,
 }
@@ -42,15 +44,15 @@ pub struct Ready {
 
 impl<'a, L: Serialize> Task<'a, L> {
     /// A task with buffers of `window_bytes` for each connection. The process may run on `threads` threads at once; `None`
-    /// is no limit. Of the stack's repairs, those that are chosen are on.
+    /// is no limit. Of the stack's workarounds, those that are chosen are on.
     pub fn new(
         device: Device<'a>,
         window_bytes: usize,
         threads: Option<usize>,
-        (stack, repairs): (StackKind, Workarounds),
+        (stack, workarounds): (StackKind, Workarounds),
         load: L,
     ) -> Self {
-        let repairs = repairs.active(stack, device.offload);
-        Self { protocol: PROTOCOL, device, window_bytes, threads, repairs, load }
+        let workarounds = workarounds.active(stack, device.offload);
+        Self { protocol: PROTOCOL, device, window_bytes, threads, workarounds, load }
     }
 }

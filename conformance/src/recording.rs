@@ -85,7 +85,7 @@ mod tests {
     use platform::{Checksum, Link, MemoryLink, PacketMeta, Traced};
 
     use super::*;
-    use crate::packets::{datagram, error, fragments_v4, fragments_v6, with_ip_bytes};
+    use crate::packets::{datagram, error, fragments, with_ip_bytes};
 
     fn segment(from: &str, to: &str, fields: TcpFields, options: &[u8], payload: &[u8]) -> Vec<u8> {
         let mut headers = [0; MAX_HEADERS_LEN];
@@ -137,8 +137,8 @@ IP 10.1.0.2.40000 > 10.2.0.2.5201: Flags [P.], seq 1:8, ack 1, win 1000, length 
         let large_v6 = datagram("[fd10:0:1::2]:7".parse().unwrap(), "[fd10:0:2::2]:9".parse().unwrap(), &[0; 20]);
         let foreign = datagram("192.0.2.1:7".parse().unwrap(), "192.0.2.2:9".parse().unwrap(), b"");
         let mut all = vec![large.clone(), large_v6.clone(), foreign];
-        all.extend(fragments_v4(&large, 16));
-        all.extend(fragments_v6(&large_v6, 16));
+        all.extend(fragments(&large, 16));
+        all.extend(fragments(&large_v6, 16));
         all.push(error(3, 4, 600, &large));
         all.push(error(2, 0, 1280, &large_v6));
         all.push(error(3, 1, 0, &large));

@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::{AnyLink, LATE, Step, Stop, patient};
+use crate::{AnyLink, LATE, Step, Stop, patient, same};
 
 /// Timeout of a read of bytes that have been sent to the stack.
 const READ: Duration = Duration::from_secs(2);
@@ -153,12 +153,28 @@ impl Served {
         let mut got = 0;
         while got < len {
             match self.read_some(&mut bytes[got..], patient(READ))? {
-                Ok(0) => return Err(Stop::fail(format!("the stream ended after {got} of {len} bytes"))),
+                Ok(0) => return fail!(Data, "the stream ended after {got} of {len} bytes"),
                 Ok(more) => got += more,
-                Err(error) => return Err(Stop::fail(format!("a read failed: {error}"))),
+                Err(error) => return fail!(Hang, "a read failed: {error}"),
             }
         }
         Ok(bytes)
+    }
+
+    /// Reads these bytes.
+    pub(crate) fn reads(&mut self, bytes: &[u8]) -> Step {
+        same(&self.read(bytes.len())?, bytes)
+    }
+
+    /// Reads these bytes, and then the end of the stream.
+    pub(crate) fn reads_to_end(&mut self, bytes: &[u8]) -> Step {
+        same(&self.read_to_end()?, bytes)
+    }
+
+    /// Reads until the connection is reset.
+    pub(crate) fn reads_reset(&mut self) -> Step {
+        let kind = self.read_error()?;
+        check!(kind == io::ErrorKind::ConnectionReset, "the error is \"{kind}\"")
     }
 
     /// Reads up to the end of the stream.
@@ -168,7 +184,7 @@ impl Served {
             match self.read_some(&mut buffer, patient(READ))? {
                 Ok(0) => return Ok(bytes),
                 Ok(len) => bytes.extend_from_slice(&buffer[..len]),
-                Err(error) => return Err(Stop::fail(format!("a read failed after {} bytes: {error}", bytes.len()))),
+                Err(error) => return fail!(Hang, "a read failed after {} bytes: {error}", bytes.len()),
             }
         }
     }
@@ -178,7 +194,7 @@ impl Served {
         let mut buffer = [0; 4096];
         loop {
             match self.read_some(&mut buffer, patient(READ))? {
-                Ok(0) => return Err(Stop::fail("the stream ended as if by a FIN")),
+                Ok(0) => return fail!(Data, "the stream ended as if by a FIN"),
                 Ok(_) => {}
                 Err(error) => return Ok(error.kind()),
             }
@@ -192,7 +208,7 @@ impl Served {
 
     fn read_some(&mut self, buffer: &mut [u8], within: Duration) -> Step<io::Result<usize>> {
         let read = async { timeout(within, self.stream.read(buffer)).await };
-        self.runtime.block_on(read).map_err(|_| Stop::fail(format!("a read waited {within:?} in vain")))
+        self.runtime.block_on(read).map_err(|_| Stop::hang(format!("a read waited {within:?} in vain")))
     }
 
     /// Writes bytes, which the stack must have room for.
@@ -200,8 +216,8 @@ impl Served {
         let write = async { timeout(patient(LATE), self.stream.write_all(bytes)).await };
         match self.runtime.block_on(write) {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(Stop::fail(format!("a write failed: {error}"))),
-            Err(_) => Err(Stop::fail(format!("a write of {} bytes waited {LATE:?} in vain", bytes.len()))),
+            Ok(Err(error)) => fail!(Hang, "a write failed: {error}"),
+            Err(_) => fail!(Hang, "a write of {} bytes waited {LATE:?} in vain", bytes.len()),
         }
     }
 
@@ -225,8 +241,8 @@ impl Served {
         let shutdown = async { timeout(patient(LATE), self.stream.shutdown()).await };
         match self.runtime.block_on(shutdown) {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(Stop::fail(format!("the shutdown failed: {error}"))),
-            Err(_) => Err(Stop::fail("the shutdown waits")),
+            Ok(Err(error)) => fail!(Hang, "the shutdown failed: {error}"),
+            Err(_) => fail!(Hang, "the shutdown waits"),
         }
     }
 
@@ -244,8 +260,26 @@ pub(crate) struct Sending {
 
 impl Sending {
     /// Waits until all is written.
-    pub(crate) fn finish(self) -> Step<Option<Served>> {
-        self.result()?.map_err(|error| Stop::fail(format!("the server's write failed: {error}")))
+    pub(crate) fn finish(self) -> Step {
+        self.finished().map(drop)
+    }
+
+    /// The same. Returns the server's side, which still holds its stream.
+    pub(crate) fn served(self) -> Step<Served> {
+        self.finished()?.ok_or_else(|| Stop::hang("the server has dropped its stream"))
+    }
+
+    /// The same. Returns the server's side, unless it has dropped its stream.
+    pub(crate) fn finished(self) -> Step<Option<Served>> {
+        self.result()?.map_err(|error| Stop::hang(format!("the server's write failed: {error}")))
+    }
+
+    /// Waits until the write fails, because the client has vanished.
+    pub(crate) fn times_out(self) -> Step {
+        match self.result()? {
+            Ok(_) => fail!(Hang, "all was written to a peer that does not answer"),
+            Err(error) => check!(error.kind() == io::ErrorKind::TimedOut, "the error is \"{}\"", error.kind()),
+        }
     }
 
     /// Waits for the result.
@@ -254,8 +288,8 @@ impl Sending {
         let finish = async { timeout(patient(LATE), task).await };
         match self.runtime.block_on(finish) {
             Ok(Ok(result)) => Ok(result),
-            Ok(Err(_)) => Err(Stop::fail("the stack panicked")),
-            Err(_) => Err(Stop::fail("the server's write waits")),
+            Ok(Err(_)) => fail!(Hang, "the stack panicked"),
+            Err(_) => fail!(Hang, "the server's write waits"),
         }
     }
 }

@@ -20,7 +20,7 @@ use platform::vnet::{self, SuperPacket};
 use platform::{Capabilities, Checksum, Link, PacketBuffer, PacketMeta};
 
 use crate::link::{AnyLink, Origin};
-use crate::{Step, Stop, applies, check};
+use crate::{Step, Stop};
 
 /// Kinds of TCP options (RFC 2018, 3; RFC 7323, 3.2).
 pub(crate) const SACK: u8 = 5;
@@ -139,16 +139,21 @@ impl Message {
     /// Checks that an ICMP error is about this packet: its addresses, and its quote of at least `least` bytes.
     pub(crate) fn is_about(&self, packet: &[u8], least: usize) -> Step {
         let ends = addresses(packet);
-        check(ends == Some((self.destination, self.source)), || {
-            format!("the error is from {} to {}", self.source, self.destination)
-        })?;
+        check!(
+            ends == Some((self.destination, self.source)),
+            "the error is from {} to {}",
+            self.source,
+            self.destination
+        )?;
         // Routers change the hop limit, and with it the checksum of an IPv4 header.
         let changed = if self.source.is_ipv6() { 7..8 } else { 8..12 };
         let kept = |bytes: &[u8]| [&bytes[..changed.start], &bytes[changed.end..]].concat();
         let quote = self.body.get(4..).unwrap_or_default();
-        check(quote.len() >= least && kept(packet).starts_with(&kept(quote)), || {
-            format!("the error quotes {} bytes, and they are not the first of the packet", quote.len())
-        })
+        check!(
+            quote.len() >= least && kept(packet).starts_with(&kept(quote)),
+            "the error quotes {} bytes, and they are not the first of the packet",
+            quote.len()
+        )
     }
 }
 
@@ -170,6 +175,10 @@ pub(crate) struct Wire {
     packets: usize,
     /// Super-packets that have arrived.
     pub(crate) super_packets: usize,
+    /// Whether packets of other hosts have been sent, so that the stack may answer to any address.
+    pub(crate) has_strangers: bool,
+    /// Whether a packet is lost if the link has no room for it. Otherwise it waits.
+    pub(crate) is_lossy: bool,
     waker: Waker,
 }
 
@@ -198,6 +207,8 @@ impl Wire {
             violation: None,
             packets: 0,
             super_packets: 0,
+            has_strangers: false,
+            is_lossy: false,
             waker: Waker::from(Arc::new(Unpark(thread::current()))),
         }
     }
@@ -209,7 +220,7 @@ impl Wire {
     /// Sends a packet. A case does not apply if one of its packets is longer than the MTU.
     pub(crate) fn send(&mut self, packet: &[u8]) -> Step {
         let (len, mtu) = (packet.len(), self.capabilities.mtu);
-        applies(len <= mtu, || format!("the client sends {len} bytes, and the MTU is {mtu}"))?;
+        applies!(len <= mtu, "the client sends {len} bytes, and the MTU is {mtu}")?;
         self.send_with(PacketMeta::default(), packet)
     }
 
@@ -222,7 +233,7 @@ impl Wire {
         });
         let result = match joined {
             Some((len, meta)) => self.send_with(meta, &scratch[..len]),
-            None => Err(Stop::fail("the case made segments that cannot be joined")),
+            None => fail!("the case made segments that cannot be joined"),
         };
         self.scratch = scratch;
         result
@@ -246,8 +257,9 @@ impl Wire {
         loop {
             match self.link.try_send(meta, &[IoSlice::new(packet)]) {
                 Ok(()) => {
-                    return self.link.flush().map_err(|error| Stop::fail(format!("the link failed: {error}")));
+                    return self.link.flush().map_err(|error| Stop::hang(format!("the link failed: {error}")));
                 }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && self.is_lossy => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {
                     // Receive too: the stack may not take packets before it can send its own.
                     self.take()?;
@@ -256,7 +268,7 @@ impl Wire {
                         thread::park_timeout(Duration::from_millis(5));
                     }
                 }
-                Err(error) => return Err(Stop::fail(format!("the link takes no packet: {error}"))),
+                Err(error) => return fail!(Hang, "the link takes no packet: {error}"),
             }
         }
     }
@@ -297,7 +309,7 @@ impl Wire {
             match self.link.poll_readable(&mut Context::from_waker(&waker)) {
                 Poll::Pending => thread::park_timeout(until - now),
                 Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(error)) => return Err(Stop::fail(format!("the link failed: {error}"))),
+                Poll::Ready(Err(error)) => return fail!(Hang, "the link failed: {error}"),
             }
         }
     }
@@ -318,18 +330,18 @@ impl Wire {
         match result {
             Ok(_) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Stop::fail("the stack has ended")),
-            Err(error) => Err(Stop::fail(format!("the link failed: {error}"))),
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => fail!(Hang, "the stack has ended"),
+            Err(error) => fail!(Hang, "the link failed: {error}"),
         }
     }
 
     fn sort(&mut self, meta: PacketMeta, packet: &[u8]) {
         match addresses(packet).map(|(source, _)| Origin::of(source)) {
             Some(Origin::Stack) => {}
-            Some(Origin::Forged) => {
+            Some(Origin::Forged) if !self.has_strangers => {
                 self.violation.get_or_insert_with(|| "the stack sent a packet from an address of others".to_owned());
             }
-            Some(Origin::System) | None => return,
+            Some(Origin::Forged | Origin::System) | None => return,
         }
         self.packets += 1;
         if let Some(violation) = violation(meta, packet) {

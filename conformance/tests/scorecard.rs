@@ -1,5 +1,5 @@
 //! Runs every case on every stack, over a link in memory, and compares the results with the list of known failures. Cases
-//! that pass by a repair are run without repairs too.
+//! that pass by a workaround are run without workarounds too.
 //!
 //! `UPDATE_KNOWN=1 cargo test -p rust-tun-perf-conformance` rewrites the list, and keeps the reasons that are there.
 
@@ -25,12 +25,12 @@ use netstacks::{StackKind, Workarounds};
 /// How many cases run at once, if the stack can run more than once in a process. Cases wait most of the time.
 const AT_ONCE: usize = 8;
 
-/// How a case is run: whether with offload, and with all repairs or none.
+/// How a case is run: whether with offload, and with all workarounds or none.
 type How = (bool, Workarounds);
 
-fn run(stack: StackKind, case: &Case, (offload, repairs): How, shards: u16) -> Outcome {
+fn run(stack: StackKind, case: &Case, (offload, workarounds): How, shards: u16) -> Outcome {
     let layer = if stack == StackKind::Kernel { Layer::Path } else { Layer::Stack };
-    let run = Run { stack, program: None, layer, shards, offload, mtu: conformance::MTU, repairs, trace: None };
+    let run = Run { stack, program: None, layer, shards, offload, mtu: conformance::MTU, workarounds, trace: None };
     conformance::run(case, run).outcome
 }
 
@@ -64,18 +64,18 @@ fn changed(stack: StackKind, known: &Known, case: &Case, how: How, shards: u16) 
     expected.judge(outcome, || {
         std::thread::sleep(PAUSE);
         let outcome = run(stack, case, how, shards);
-        println!("{stack} {} (offload: {}, repairs: {}) once more: {outcome:?}", case.id, how.0, how.1);
+        println!("{stack} {} (offload: {}, workarounds: {}) once more: {outcome:?}", case.id, how.0, how.1);
         outcome
     })
 }
 
 /// The runs of all cases. With offload only the cases of its own lists may fail, so other failures are not tried. A case that
-/// a repair mends runs without repairs on the link that it needs.
+/// a workaround mends runs without workarounds on the link that it needs.
 fn runs(known: &Known) -> Vec<(Case, How)> {
     let (offloading, plain): (Vec<_>, Vec<_>) = Case::all().partition(|case| case.offload() == Some(true));
     let both = plain.iter().filter(|case| case.offload().is_none() && !known.failures.contains_key(case.id));
     let over_offloading = both.chain(&offloading).map(|case| (*case, (true, Workarounds::ALL)));
-    let mended = plain.iter().chain(&offloading).filter(|case| known.repaired.contains_key(case.id));
+    let mended = plain.iter().chain(&offloading).filter(|case| known.worked_around.contains_key(case.id));
     let without = mended.map(|case| (*case, (case.offload().unwrap_or(false), Workarounds::NONE)));
     plain.iter().map(|case| (*case, (false, Workarounds::ALL))).chain(over_offloading).chain(without).collect()
 }
@@ -96,9 +96,10 @@ fn scorecard(stack: StackKind) {
 /// The results that are not the known ones, a line for each.
 fn described(known: &Known, changed: Vec<(&str, How, Outcome)>) -> String {
     let mut text = String::new();
-    for (id, (offload, repairs), outcome) in changed {
-        let expected = Expected::of(known, id, offload, repairs);
-        writeln!(text, "{id} (offload: {offload}, repairs: {repairs}): {outcome:?}; known: {expected:?}").unwrap();
+    for (id, (offload, workarounds), outcome) in changed {
+        let expected = Expected::of(known, id, offload, workarounds);
+        writeln!(text, "{id} (offload: {offload}, workarounds: {workarounds}): {outcome:?}; known: {expected:?}")
+            .unwrap();
     }
     text
 }
@@ -108,21 +109,22 @@ fn described(known: &Known, changed: Vec<(&str, How, Outcome)>) -> String {
 #[test]
 fn smoltcp_in_two_shards() {
     let known = known::of(StackKind::Smoltcp);
-    let runs: Vec<_> = runs(&known).into_iter().filter(|(_, (_, repairs))| *repairs == Workarounds::ALL).collect();
+    let runs: Vec<_> =
+        runs(&known).into_iter().filter(|(_, (_, workarounds))| *workarounds == Workarounds::ALL).collect();
     let text = described(&known, changes(StackKind::Smoltcp, &known, &runs, 2));
     assert!(text.is_empty(), "two shards differ from one:\n{text}");
 }
 
 /// Notes a result. A new failure gets its observation as the reason.
-fn learn(known: &mut Known, id: &str, (offload, repairs): How, outcome: Outcome) {
-    if let Outcome::Fail(seen) = outcome {
+fn learn(known: &mut Known, id: &str, (offload, workarounds): How, outcome: Outcome) {
+    if let Outcome::Fail { seen, .. } = outcome {
         known.seen.insert(id.to_owned(), known::without_numbers(&seen));
-        if known.failure(id, offload, repairs).is_none() {
+        if known.failure(id, offload, workarounds).is_none() {
             let failures = if offload { &mut known.failures_with_offload } else { &mut known.failures };
             failures.entry(id.to_owned()).or_insert(seen);
         }
-    } else if repairs == Workarounds::NONE {
-        known.repaired.remove(id);
+    } else if workarounds == Workarounds::NONE {
+        known.worked_around.remove(id);
     } else {
         for list in [&mut known.failures, &mut known.failures_with_offload, &mut known.seen] {
             list.remove(id);
@@ -150,7 +152,7 @@ fn the_list_names_cases() {
         assert!(StackKind::ALL.into_iter().chain([StackKind::Gvisor, StackKind::Kernel]).any(is_its_name), "{stack}");
         let failures = [&known.failures, &known.failures_with_offload, &known.at_times];
         let failures: Vec<_> = failures.into_iter().chain([&known.when_busy, &known.when_busy_with_offload]).collect();
-        let mended = known.repaired.keys().chain(known.repaired_at_times.keys());
+        let mended = known.worked_around.keys().chain(known.worked_around_at_times.keys());
         for id in failures.iter().copied().chain([&known.seen]).flat_map(BTreeMap::keys).chain(mended) {
             assert!(ids.contains(&id.as_str()), "{stack}: there is no case {id}");
         }
@@ -158,15 +160,17 @@ fn the_list_names_cases() {
             assert!(failures.iter().any(|list| list.contains_key(id)), "{stack}: {id} does not fail");
         }
         let kind = StackKind::ALL.into_iter().find(|kind| kind.name() == stack);
-        for (kind, repairs) in kind.iter().flat_map(|kind| mended_by(&known).map(move |repairs| (kind, repairs))) {
-            assert_eq!(repairs.check(*kind), Ok(()));
+        for (kind, workarounds) in
+            kind.iter().flat_map(|kind| mended_by(&known).map(move |workarounds| (kind, workarounds)))
+        {
+            assert_eq!(workarounds.check(*kind), Ok(()));
         }
     }
     assert!(!known::all().is_empty());
 }
 
 fn mended_by(known: &Known) -> impl Iterator<Item = Workarounds> {
-    known.repaired.values().chain(known.repaired_at_times.values()).chain(known.of_adapter.values()).copied()
+    known.worked_around.values().chain(known.worked_around_at_times.values()).chain(known.of_adapter.values()).copied()
 }
 
 #[test]

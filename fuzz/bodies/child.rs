@@ -86,6 +86,6 @@ fn output(text: &str, code: i32) {
     }
     let sample = fuzzing::sample(&SCENARIO, text.as_bytes(), text.as_bytes(), code);
     assert!(code != 0 || sample.is_ok_and(|sample| !sample.is_ok() || text.contains("gbps")));
-    let (connections, datagrams, _end) = conformance::read_output(text.as_bytes());
+    let (connections, datagrams, _end) = conformance::fuzzing::read_output(text.as_bytes());
     assert!(connections + datagrams <= text.lines().count());
 }

@@ -6,8 +6,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use clap::ValueEnum;
-use rust_tun_perf::cli::Format;
-use rust_tun_perf::report::{self, Series};
+use rust_tun_perf::report::{self, Format, Series};
 use rust_tun_perf::sample::{Head, SampleFile, line_of_its_own, parse_line, score_line};
 use serde_json::{Value, json};
 

@@ -1,6 +1,5 @@
 //! Fuzz targets: what `platform::vnet` does with what a device hands over.
 
-#![allow(dead_code, reason = "a target uses one of the bodies")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a fuzz target fails by panic")]
 
 use std::num::NonZeroU16;

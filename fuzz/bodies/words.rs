@@ -5,6 +5,7 @@
 use clap::{CommandFactory, Parser};
 use rust_tun_perf::cli::Cli;
 use rust_tun_perf::plan::Plan;
+use rust_tun_perf::plan::scenario::Scenario;
 
 use super::input::{self, Input};
 
@@ -41,7 +42,6 @@ const VALUES: &[&str] = &[
     "external",
     "path",
     "stack",
-    "proxy",
     "kernel",
     "loopback",
     "device",
@@ -49,7 +49,7 @@ const VALUES: &[&str] = &[
     "off",
     "all",
     "none",
-    "-late-fin",
+    "-task-turns",
     "udp",
     "full",
     "10.1.2.3",
@@ -70,7 +70,7 @@ const VALUES: &[&str] = &[
     "x",
 ];
 
-/// Any words are refused or make a plan; the arguments of its scenario make the same scenario again.
+/// Any words are refused or make a plan; the words of its scenario, if it has them, make the same scenario again.
 pub(crate) fn parse(bytes: &[u8]) {
     let name = "rust-tun-perf".to_owned();
     let words: Vec<_> = match input::text(bytes) {
@@ -79,11 +79,9 @@ pub(crate) fn parse(bytes: &[u8]) {
     };
     let Ok(cli) = Cli::try_parse_from(&words) else { return };
     let Ok(Plan::Run { scenario, .. }) = Plan::try_from(cli) else { return };
-    let again = [words[0].clone()].into_iter().chain(scenario.arguments());
-    let again = Plan::try_from(Cli::try_parse_from(again).unwrap()).unwrap();
-    let Plan::Run { scenario: again, .. } = again else { unreachable!("{again:?}") };
-    // A picture of a profile is asked for by no argument of a scenario.
-    assert_eq!(again.arguments(), scenario.arguments(), "{words:?}");
+    if !scenario.words.is_empty() {
+        assert_eq!(Scenario::of_words(scenario.words.clone()).as_ref(), Ok(&*scenario), "{words:?}");
+    }
 }
 
 /// Options that there are, with values that may be theirs.

@@ -1,9 +1,6 @@
 #![no_main]
 
-#[path = "../bodies/connection.rs"]
-mod connection;
-#[allow(dead_code, reason = "a body uses a part of it")]
-#[path = "../bodies/input.rs"]
-mod input;
+#[path = "../bodies/all.rs"]
+mod bodies;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| connection::run::<netstacks::Smoltcp>(bytes, connection::Promise::Delivers));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| bodies::connection::run(netstacks::StackKind::Smoltcp, bytes));

@@ -1,9 +1,6 @@
 #![no_main]
 
-#[allow(dead_code, reason = "a body uses a part of it")]
-#[path = "../bodies/input.rs"]
-mod input;
-#[path = "../bodies/packet.rs"]
-mod packet;
+#[path = "../bodies/all.rs"]
+mod bodies;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| packet::run(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| bodies::packet::run(bytes));

@@ -1,9 +1,6 @@
 #![no_main]
 
-#[allow(dead_code, reason = "a body uses a part of it")]
-#[path = "../bodies/input.rs"]
-mod input;
-#[path = "../bodies/vnet.rs"]
-mod vnet;
+#[path = "../bodies/all.rs"]
+mod bodies;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| vnet::coalesce(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| bodies::vnet::coalesce(bytes));

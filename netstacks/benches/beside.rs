@@ -14,13 +14,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a bench may panic")]
 
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use netstacks::peer::{Client, Peer, SharedLink};
+use netstacks::peer::{Peers, SharedLink};
 use netstacks::{Listener, Netstack, StackConfig, StackKind, Started, Visitor};
 use platform::packet::flags::{ACK, PSH, RST, SYN};
 use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, TcpSegment};
@@ -30,14 +30,13 @@ use tokio::runtime::Builder;
 
 const SERVER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)), 80);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
-/// The ports of the misbehaving client, and the first of those of the client that behaves.
+/// The port of the misbehaving client, an even one.
 const BAD_PORT: u16 = 1000;
-const FIRST_PORT: u16 = 2000;
 
 /// Each round is one measurement without the other client and one beside it.
 const ROUNDS: usize = 7;
 const ROUND: Duration = Duration::from_millis(700);
-const CONNECTIONS: u16 = 100;
+const CONNECTIONS: usize = 100;
 const BETWEEN_CONNECTIONS: Duration = Duration::from_millis(30);
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -198,12 +197,15 @@ fn serve<S: Netstack<MemoryLink>>(link: MemoryLink) {
     });
 }
 
-/// Connects one client after another. Returns how many had an answer within a second.
-fn connect(ends: Vec<(SharedLink<MemoryLink>, u16)>) -> Vec<Duration> {
+/// The client that behaves, at the odd ports.
+type Good = Peers<SharedLink<MemoryLink>>;
+
+/// Connects again and again. Returns the times of the connections that had an answer within a second.
+fn connect(mut good: Good) -> Vec<Duration> {
     let mut times = Vec::new();
-    for (link, port) in ends {
+    for slot in 0..CONNECTIONS {
         let start = Instant::now();
-        if ask(&mut client(link, port)).is_ok() && start.elapsed() < PATIENCE {
+        if good.connect(slot, SERVER).and_then(|()| exchange(&mut good, slot)).is_ok() {
             times.push(start.elapsed());
         }
         thread::sleep(BETWEEN_CONNECTIONS);
@@ -211,45 +213,42 @@ fn connect(ends: Vec<(SharedLink<MemoryLink>, u16)>) -> Vec<Duration> {
     times
 }
 
-fn client(link: SharedLink<MemoryLink>, port: u16) -> Client<SharedLink<MemoryLink>> {
-    Client::new(Peer::new(link, (CLIENT, port).into(), SERVER).unwrap(), PATIENCE)
-}
-
-/// Connects, and exchanges a byte.
-fn ask(client: &mut Client<SharedLink<MemoryLink>>) -> io::Result<()> {
-    client.connect()?;
-    exchange(client)
-}
-
-fn exchange(client: &mut Client<SharedLink<MemoryLink>>) -> io::Result<()> {
-    client.write_all(b"x")?;
-    client.read_exact(&mut [0])
+/// Sends a byte and waits for the answer, for a second.
+fn exchange(good: &mut Good, slot: usize) -> io::Result<()> {
+    let (begin, mut is_sent, mut ready) = (Instant::now(), false, Vec::new());
+    while begin.elapsed() < PATIENCE {
+        let moved =
+            if is_sent || !good.is_connected(slot) { good.read(slot, &mut [0]) } else { good.write(slot, b"x") };
+        match moved {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) if is_sent => return Ok(()),
+            Ok(_) => is_sent = true,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => good.wait(PATIENCE, &mut ready)?,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::ErrorKind::TimedOut.into())
 }
 
 /// Asks for one byte after another. Returns the time of each answer.
-fn request(link: SharedLink<MemoryLink>, port: u16) -> Vec<Duration> {
-    let mut client = client(link, port);
-    ask(&mut client).expect("the first request");
+fn request(mut good: Good) -> Vec<Duration> {
+    good.connect(0, SERVER).expect("a free port");
+    exchange(&mut good, 0).expect("the first request");
     let mut times = Vec::new();
     let begin = Instant::now();
     while begin.elapsed() < ROUND {
         let start = Instant::now();
-        exchange(&mut client).expect("an answer within a second");
+        exchange(&mut good, 0).expect("an answer within a second");
         times.push(start.elapsed());
     }
     times
 }
 
 /// Runs a client that behaves beside one that does not, or alone. Returns the times of its work.
-fn beside<S: Netstack<MemoryLink>>(
-    bad: Option<Bad>,
-    ports: u16,
-    work: impl FnOnce(Vec<(SharedLink<MemoryLink>, u16)>) -> Vec<Duration>,
-) -> Vec<Duration> {
+fn beside<S: Netstack<MemoryLink>>(bad: Option<Bad>, work: impl FnOnce(Good) -> Vec<Duration>) -> Vec<Duration> {
     let (near, far) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
-    let ports: Vec<u16> = [BAD_PORT].into_iter().chain((0..ports).map(|index| FIRST_PORT + index)).collect();
-    let mut ends = SharedLink::split(far, &ports).into_iter().zip(ports);
-    let (rogue, _) = ends.next().unwrap();
+    let mut ends = SharedLink::split_evenly(far, 2);
+    let (good, rogue) = (Peers::sharing(ends.remove(1), CLIENT.into(), 1, 2), ends.remove(0));
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let server = scope.spawn(|| serve::<S>(near));
@@ -259,7 +258,7 @@ fn beside<S: Netstack<MemoryLink>>(
             let is_over = &is_over;
             scope.spawn(move || rogue.run(is_over))
         });
-        let times = work(ends.collect());
+        let times = work(good);
         is_over.store(true, Ordering::Relaxed);
         let sent = rogue.map(|rogue| rogue.join().unwrap());
         assert!(sent != Some(0), "the other client sent nothing");
@@ -284,7 +283,7 @@ impl Visitor<MemoryLink> for Judge {
         let Self { stack } = self;
         let mut is_good = true;
         for bad in [Bad::Syns, Bad::Scan] {
-            let mut times = beside::<S>(Some(bad), CONNECTIONS, connect);
+            let mut times = beside::<S>(Some(bad), connect);
             let connected = times.len();
             let p50 = percentile(&mut times, 50);
             println!(
@@ -293,15 +292,7 @@ impl Visitor<MemoryLink> for Judge {
             is_good &= connected >= LEAST_CONNECTED;
         }
         for bad in Bad::ALL {
-            let p99 = |bad| {
-                percentile(
-                    &mut beside::<S>(bad, 1, |mut ends| {
-                        let (link, port) = ends.remove(0);
-                        request(link, port)
-                    }),
-                    99,
-                )
-            };
+            let p99 = |bad| percentile(&mut beside::<S>(bad, request), 99);
             let mut rounds: Vec<_> = (0..ROUNDS).map(|_| (p99(None), p99(Some(bad)))).collect();
             rounds.sort_by(|one, other| (one.1 / one.0).total_cmp(&(other.1 / other.0)));
             let (alone, besides) = rounds[ROUNDS / 2];

@@ -9,16 +9,6 @@ use serde::{Deserialize, Serialize};
 use crate::{StackKind, Workarounds};
 
 /// The configuration that every stack gets. The MTU and the offloads come from the link.
-///
-/// ```
-/// use std::time::Duration;
-///
-/// use netstacks::StackConfig;
-///
-/// let config = StackConfig { window: 256 << 10, user_timeout: Duration::from_secs(30), ..StackConfig::default() };
-/// assert!((StackConfig::MIN_WINDOW..=StackConfig::MAX_WINDOW).contains(&config.window));
-/// assert_eq!(config.backlog, 1024);
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StackConfig {
     /// Size of each connection's receive buffer and of its send buffer, in bytes. A stack that does not
@@ -74,12 +64,6 @@ impl StackConfig {
     pub const MAX_WINDOW: usize = (1 << 30) - 1;
 
     /// The same for each of so many instances: each has an equal share of the limits on connections, rounded up.
-    ///
-    /// ```
-    /// use netstacks::StackConfig;
-    ///
-    /// assert_eq!(StackConfig::default().divided(3).backlog, 342);
-    /// ```
     #[must_use]
     pub fn divided(&self, instances: usize) -> Self {
         let share = |limit: usize| limit.div_ceil(instances.max(1));
@@ -126,7 +110,7 @@ pub struct Effective {
     /// Whether checksums of packets that leave are computed by the stack.
     pub checksum_computed: bool,
     /// The [`Workaround`](crate::Workaround)s that were active, by name.
-    #[serde(default, rename = "repairs", alias = "workarounds", skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, alias = "repairs", skip_serializing_if = "Vec::is_empty")]
     pub workarounds: Vec<Cow<'static, str>>,
 }
 
@@ -146,19 +130,6 @@ pub(crate) fn window_scale(window: usize) -> u8 {
 }
 
 /// Why a stack could not be started.
-///
-/// ```
-/// use netstacks::{Netstack, Smoltcp, StackConfig, StartError};
-/// use platform::MemoryLink;
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() {
-/// let (link, _other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
-/// let config = StackConfig { window: 1, ..StackConfig::default() };
-/// let Err(StartError::Unfit { reason, .. }) = Smoltcp::start(link, &config) else { panic!("one byte is too small") };
-/// assert!(reason.starts_with("a window of 1 bytes"));
-/// # }
-/// ```
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The stack keeps its state in globals, so only one instance can run in a process.

@@ -50,8 +50,7 @@ const DECIDING: u8 = FIN | SYN | RST | ACK;
 /// connections wait for a decision; further SYNs are dropped, and their peers retransmit them.
 ///
 /// ```
-/// # use std::future::poll_fn;
-/// # use netstacks::peer::Peer;
+/// # use netstacks::peer::Client;
 /// use netstacks::{Listener, Netstack, Smoltcp, StackConfig, gate};
 /// use platform::MemoryLink;
 ///
@@ -61,8 +60,10 @@ const DECIDING: u8 = FIN | SYN | RST | ACK;
 /// let (gated, mut gate) = gate(link, 128);
 /// let mut stack = Smoltcp::start(gated, &StackConfig::default())?;
 /// tokio::spawn(stack.driver);
-/// # let mut peer = Peer::new(other_end, "10.0.0.1:4000".parse()?, "192.0.2.7:443".parse()?)?;
-/// # let client = tokio::spawn(async move { poll_fn(|cx| peer.poll_connect(cx)).await.map(|()| peer) });
+/// # let client = tokio::task::spawn_blocking(|| {
+/// #     let (local, remote) = ([10, 0, 0, 1].into(), ([192, 0, 2, 7], 443).into());
+/// #     Client::connect(other_end, local, remote, std::time::Duration::from_secs(10))
+/// # });
 /// // A client connects to 192.0.2.7:443 now.
 /// let request = gate.request().await.ok_or("the link is gone")?;
 /// assert_eq!(request.key().local, "192.0.2.7:443".parse()?);
@@ -104,31 +105,6 @@ impl Gate {
 }
 
 /// Sends ICMP messages about undelivered datagrams.
-///
-/// ```
-/// use std::future::poll_fn;
-///
-/// use netstacks::{FlowKey, Netstack, Smoltcp, StackConfig, Unreachable, gate};
-/// use platform::{Link, MemoryLink, PacketBuffer};
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let (link, mut other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
-/// let (gated, gate) = gate(link, 128);
-/// let stack = Smoltcp::start(gated, &StackConfig::default())?;
-/// tokio::spawn(stack.driver);
-/// // The server of a datagram from 10.0.0.1:4000 to 192.0.2.7:53 has closed its port.
-/// let key = FlowKey { local: "192.0.2.7:53".parse()?, peer: "10.0.0.1:4000".parse()? };
-/// gate.answers().unreachable(key, Unreachable::Port);
-///
-/// poll_fn(|cx| other_end.poll_readable(cx)).await?;
-/// let mut received = [PacketBuffer::new(1500)];
-/// other_end.try_recv(&mut received)?;
-/// // Behind the IPv4 header: ICMP type 3, destination unreachable; code 3, port unreachable.
-/// assert_eq!(received[0].packet()[20..22], [3, 3]);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Debug)]
 pub struct Answers(Arc<Shared>);
 
@@ -141,29 +117,6 @@ impl Answers {
 
 /// A connection that a peer wants to open. Its SYN waits here. Dropping the request drops the SYN; a retransmitted
 /// SYN makes a new request. So does a SYN after the client has given up; see [`Request::abandoned`].
-///
-/// ```
-/// use std::io::ErrorKind;
-///
-/// # use std::future::poll_fn;
-/// # use netstacks::peer::Peer;
-/// # use netstacks::{Netstack, Smoltcp, StackConfig, gate};
-/// # use platform::MemoryLink;
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
-/// # let (gated, mut gate) = gate(link, 128);
-/// # let stack = Smoltcp::start(gated, &StackConfig::default())?;
-/// # tokio::spawn(stack.driver);
-/// # let mut peer = Peer::new(other_end, "10.0.0.1:4000".parse()?, "192.0.2.7:443".parse()?)?;
-/// # let client = tokio::spawn(async move { poll_fn(|cx| peer.poll_connect(cx)).await });
-/// // `gate` is in front of a stack. A client connects to 192.0.2.7:443, and that server refuses.
-/// let request = gate.request().await.ok_or("the link is gone")?;
-/// request.refuse();
-/// assert_eq!(client.await?.unwrap_err().kind(), ErrorKind::ConnectionReset);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug)]
 pub struct Request(Admission);
 

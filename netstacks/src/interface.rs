@@ -13,23 +13,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::{Datagrams, Effective, StackConfig, StartError};
 
 /// A running stack.
-///
-/// ```
-/// use netstacks::{Netstack, Smoltcp, StackConfig, Started};
-/// use platform::MemoryLink;
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let (link, _other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
-/// let Started { listener, datagrams, driver, effective } = Smoltcp::start(link, &StackConfig::default())?;
-/// tokio::spawn(driver);
-/// // This program does not use UDP: the stack drops all datagrams.
-/// drop(datagrams);
-/// println!("smoltcp {}, window {} bytes", effective.stack_version, effective.receive_buffer_bytes);
-/// # drop(listener);
-/// # Ok(())
-/// # }
-/// ```
 pub struct Started<Li, D> {
     /// Yields the connections.
     pub listener: Li,
@@ -37,44 +20,14 @@ pub struct Started<Li, D> {
     pub datagrams: D,
     /// The future that keeps the stack running; see [`Driver`].
     pub driver: Driver,
-    /// The configuration that the stack really uses. It may differ from the [`StackConfig`]:
-    ///
-    /// ```
-    /// use netstacks::{Ipstack, Netstack, StackConfig};
-    /// use platform::MemoryLink;
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let (link, _other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
-    /// let effective = Ipstack::start(link, &StackConfig { window: 1 << 20, ..StackConfig::default() })?.effective;
-    /// // ipstack has no window scaling.
-    /// assert_eq!((effective.receive_buffer_bytes, effective.window_scale), (65_535, None));
-    /// # Ok(())
-    /// # }
-    /// ```
+    /// The configuration that the stack really uses. It may differ from the [`StackConfig`]: ipstack, for one, has no
+    /// window scaling.
     pub effective: Effective,
 }
 
 /// The future that serves a stack's timers, and packets that arrive while no stream is polled. It must be
 /// polled for as long as the stack is used. It ends only with an error: the link or the stack has failed.
 /// The stack is gone when the driver, the listener, the datagrams and all streams are dropped.
-///
-/// ```
-/// use netstacks::{Netstack, Smoltcp, StackConfig};
-/// use platform::MemoryLink;
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
-/// let stack = Smoltcp::start(link, &StackConfig::default())?;
-/// let driver = tokio::spawn(stack.driver);
-/// // A link in memory fails when its other end is dropped.
-/// drop(other_end);
-/// let error = driver.await?.unwrap_err();
-/// assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
-/// # Ok(())
-/// # }
-/// ```
 pub type Driver = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
 
 /// A TCP/IP stack that can be started on links of the type `L`.
@@ -122,27 +75,6 @@ pub trait Netstack<L: Link>: 'static {
 }
 
 /// Accepts connections to any address and port.
-///
-/// ```
-/// # use std::future::poll_fn;
-/// # use netstacks::peer::Peer;
-/// use netstacks::{Listener, Netstack, Smoltcp, StackConfig, Stream};
-/// use platform::MemoryLink;
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
-/// let mut stack = Smoltcp::start(link, &StackConfig::default())?;
-/// tokio::spawn(stack.driver);
-/// # let mut peer = Peer::new(other_end, "10.0.0.1:4000".parse()?, "192.0.2.7:443".parse()?)?;
-/// # let client = tokio::spawn(async move { poll_fn(|cx| peer.poll_connect(cx)).await.map(|()| peer) });
-/// // A client connects to 192.0.2.7:443 now.
-/// let stream = stack.listener.accept().await?;
-/// assert_eq!(stream.local_addr(), "192.0.2.7:443".parse()?);
-/// # client.await??;
-/// # Ok(())
-/// # }
-/// ```
 pub trait Listener: Send + 'static {
     /// A connection.
     type Stream: Stream;
@@ -169,9 +101,8 @@ pub type Source<'a> = dyn FnMut(&mut [u8]) -> io::Result<usize> + 'a;
 /// - Dropping the stream closes it. Written bytes are still delivered, as long as the driver runs.
 ///
 /// ```
-/// use std::future::poll_fn;
-///
-/// # use netstacks::peer::Peer;
+/// # use std::io::{Read, Write};
+/// # use netstacks::peer::Client;
 /// # use netstacks::{Listener, Netstack, Smoltcp, StackConfig};
 /// use netstacks::Stream;
 /// # use platform::MemoryLink;
@@ -182,16 +113,18 @@ pub type Source<'a> = dyn FnMut(&mut [u8]) -> io::Result<usize> + 'a;
 /// # let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
 /// # let mut stack = Smoltcp::start(link, &StackConfig::default())?;
 /// # tokio::spawn(stack.driver);
-/// # let mut peer = Peer::new(other_end, "10.0.0.1:4000".parse()?, "10.0.0.2:80".parse()?)?;
-/// # let (connected, accepted) = tokio::join!(poll_fn(|cx| peer.poll_connect(cx)), stack.listener.accept());
-/// # connected?;
-/// # let mut stream = accepted?;
-/// // `stream` comes from a listener, and `peer` is its client.
-/// assert_eq!((stream.local_addr(), stream.peer_addr()), ("10.0.0.2:80".parse()?, "10.0.0.1:4000".parse()?));
+/// # let client = tokio::task::spawn_blocking(|| -> std::io::Result<String> {
+/// #     let (local, remote) = ([10, 0, 0, 1].into(), ([10, 0, 0, 2], 80).into());
+/// #     let mut client = Client::connect(other_end, local, remote, std::time::Duration::from_secs(10))?;
+/// #     client.write_all(b"request")?;
+/// #     client.shutdown_write()?;
+/// #     let mut response = String::new();
+/// #     client.read_to_string(&mut response).map(|_| response)
+/// # });
+/// let mut stream = stack.listener.accept().await?;
+/// assert_eq!(stream.local_addr(), "10.0.0.2:80".parse()?);
 ///
 /// // The client sends a request and ends its half.
-/// poll_fn(|cx| peer.poll_write(cx, b"request")).await?;
-/// poll_fn(|cx| peer.poll_shutdown(cx)).await?;
 /// let mut request = String::new();
 /// stream.read_to_string(&mut request).await?;
 /// assert_eq!(request, "request");
@@ -199,9 +132,7 @@ pub type Source<'a> = dyn FnMut(&mut [u8]) -> io::Result<usize> + 'a;
 /// // Our half is still open.
 /// stream.write_all(b"response").await?;
 /// stream.shutdown().await?;
-/// let mut response = [0; 100];
-/// assert_eq!(poll_fn(|cx| peer.poll_read(cx, &mut response)).await?, 8);
-/// assert_eq!(poll_fn(|cx| peer.poll_read(cx, &mut response)).await?, 0);
+/// assert_eq!(client.await??, "response");
 /// # Ok(())
 /// # }
 /// ```
@@ -227,32 +158,16 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// ```
     /// use std::future::poll_fn;
     ///
-    /// # use netstacks::peer::Peer;
-    /// # use netstacks::{Listener, Netstack, Smoltcp, StackConfig};
     /// use netstacks::Stream;
-    /// # use platform::MemoryLink;
     ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
-    /// # let mut stack = Smoltcp::start(link, &StackConfig::default())?;
-    /// # tokio::spawn(stack.driver);
-    /// # let mut peer = Peer::new(other_end, "10.0.0.1:4000".parse()?, "10.0.0.2:80".parse()?)?;
-    /// # let (connected, accepted) = tokio::join!(poll_fn(|cx| peer.poll_connect(cx)), stack.listener.accept());
-    /// # connected?;
-    /// # let mut stream = accepted?;
-    /// poll_fn(|cx| peer.poll_write(cx, b"hello")).await?;
-    /// let mut taken = Vec::new();
-    /// let len = poll_fn(|cx| {
-    ///     stream.poll_read_with(cx, &mut |slices| {
+    /// /// Appends what a connection has received.
+    /// async fn take<S: Stream>(stream: &mut S, taken: &mut Vec<u8>) -> std::io::Result<usize> {
+    ///     let mut sink = |slices: &[std::io::IoSlice<'_>]| {
     ///         slices.iter().for_each(|slice| taken.extend_from_slice(slice));
     ///         Ok(slices.iter().map(|slice| slice.len()).sum())
-    ///     })
-    /// });
-    /// assert_eq!(len.await?, 5);
-    /// assert_eq!(taken, b"hello");
-    /// # Ok(())
-    /// # }
+    ///     };
+    ///     poll_fn(|cx| stream.poll_read_with(cx, &mut sink)).await
+    /// }
     /// ```
     fn poll_read_with(&mut self, _cx: &mut Context<'_>, _sink: &mut Sink<'_>) -> Poll<io::Result<usize>> {
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
@@ -270,33 +185,6 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     ///
     /// The errors of a write and of the source. A stack that cannot lend its buffer always returns
     /// [`io::ErrorKind::Unsupported`]; use a write instead.
-    ///
-    /// ```
-    /// use std::future::poll_fn;
-    /// use std::io::Read;
-    ///
-    /// # use netstacks::peer::Peer;
-    /// # use netstacks::{Listener, Netstack, Smoltcp, StackConfig};
-    /// use netstacks::Stream;
-    /// # use platform::MemoryLink;
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// # let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
-    /// # let mut stack = Smoltcp::start(link, &StackConfig::default())?;
-    /// # tokio::spawn(stack.driver);
-    /// # let mut peer = Peer::new(other_end, "10.0.0.1:4000".parse()?, "10.0.0.2:80".parse()?)?;
-    /// # let (connected, accepted) = tokio::join!(poll_fn(|cx| peer.poll_connect(cx)), stack.listener.accept());
-    /// # connected?;
-    /// # let mut stream = accepted?;
-    /// let mut file = &b"hello"[..];
-    /// let len = poll_fn(|cx| stream.poll_write_with(cx, &mut |room| file.read(room))).await?;
-    /// assert_eq!(len, 5);
-    /// let mut buffer = [0; 100];
-    /// assert_eq!(poll_fn(|cx| peer.poll_read(cx, &mut buffer)).await?, 5);
-    /// # Ok(())
-    /// # }
-    /// ```
     fn poll_write_with(&mut self, _cx: &mut Context<'_>, _source: &mut Source<'_>) -> Poll<io::Result<usize>> {
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
@@ -325,14 +213,6 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
 }
 
 /// The addresses of a connection, or of a flow of datagrams.
-///
-/// ```
-/// use netstacks::FlowKey;
-///
-/// let key = FlowKey { local: "192.0.2.7:443".parse()?, peer: "10.0.0.1:4000".parse()? };
-/// println!("{} connects to {}", key.peer, key.local);
-/// # Ok::<_, std::net::AddrParseError>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowKey {
     /// The address that the peer sends to.

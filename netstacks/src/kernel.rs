@@ -19,22 +19,6 @@ use crate::udp::segment_len_of;
 use crate::{Datagram, DatagramBatch, Datagrams, Listener, Stream};
 
 /// Several listeners as one. Each is polled only when it has become ready: there may be thousands.
-///
-/// ```
-/// use netstacks::kernel::KernelListener;
-/// use netstacks::{Listener, Stream};
-/// use std::net::{TcpListener, TcpStream};
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> std::io::Result<()> {
-/// let socket = TcpListener::bind("127.0.0.1:0")?;
-/// let address = socket.local_addr()?;
-/// let mut listener = KernelListener::new([socket])?;
-/// let client = TcpStream::connect(address)?;
-/// assert_eq!(listener.accept().await?.peer_addr(), client.local_addr()?);
-/// # Ok(())
-/// # }
-/// ```
 pub struct KernelListener(FuturesUnordered<Accepting>);
 
 /// Waits for the next connection of a listener, and returns the listener with it.
@@ -129,24 +113,6 @@ impl AsyncWrite for KernelStream {
 }
 
 /// A few UDP sockets as one. Only one task may receive.
-///
-/// ```
-/// use netstacks::Datagrams;
-/// use netstacks::kernel::KernelDatagrams;
-/// use std::net::UdpSocket;
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> std::io::Result<()> {
-/// let (server, client) = (UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?);
-/// let address = server.local_addr()?;
-/// let datagrams = KernelDatagrams::new([server])?;
-/// client.send_to(b"query", address)?;
-/// let query = datagrams.recv(&mut [0; 1500]).await?;
-/// assert_eq!((query.local, query.peer), (address, client.local_addr()?));
-/// datagrams.try_send(query.local, query.peer, b"answer")?;
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone)]
 pub struct KernelDatagrams(Arc<[(SocketAddr, UdpSocket)]>);
 

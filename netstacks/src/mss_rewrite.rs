@@ -127,7 +127,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn without_the_repair_the_mss_is_left_alone() {
+    fn without_the_workaround_the_mss_is_left_alone() {
         for (workarounds, expected) in [(Workarounds::ALL, 44 * 1460), (Workarounds::NONE, 1460)] {
             let mut packet = syn(false, 1460);
             raise_mss(&super::offload(&Capabilities::offloading(1500), workarounds), &mut packet);

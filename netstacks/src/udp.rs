@@ -111,15 +111,6 @@ pub trait Datagrams: Clone + Send + Sync + 'static {
 }
 
 /// The datagrams of a stack or an adapter without UDP: none ever arrives.
-///
-/// ```
-/// use netstacks::{Effective, NoDatagrams, Started};
-///
-/// /// The end of an adapter's `Netstack::start`.
-/// fn started<L>(listener: L, effective: Effective) -> Started<L, NoDatagrams> {
-///     Started { listener, datagrams: NoDatagrams, driver: Box::pin(std::future::pending()), effective }
-/// }
-/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoDatagrams;
 

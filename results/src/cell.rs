@@ -10,20 +10,22 @@ mod kinds;
 mod pin;
 pub mod properties;
 mod subject;
+#[cfg(test)]
+mod tests;
 mod workload;
 
-use std::borrow::Cow;
 use std::fmt;
+use std::mem;
 use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use clap::{Args, Parser};
-use netstacks::{StackConfig, StackCongestion, StackKind, Workarounds as Repairs};
+use netstacks::{StackConfig, StackCongestion, StackKind, Workarounds};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use self::properties::PROPERTIES;
+use self::properties::{PROPERTIES, Property};
 use crate::program::{Program, ProgramName};
 use crate::units;
 
@@ -203,10 +205,10 @@ pub struct Cell {
     #[serde(rename = "queue_packets")]
     pub queue: Option<u32>,
 
-    /// What our adapter does in the stack's place: all, none, the names of repairs, or -NAME for all but these; all,none are
-    /// two values, names are one. Repeat the option for more. See docs/repairs.md
-    #[arg(long, value_name = "REPAIRS", default_value_t = Repairs::ALL, allow_hyphen_values = true, hide_short_help = true)]
-    pub repairs: Repairs,
+    /// What our adapter does in the stack's place: all, none, the names of workarounds, or -NAME for all but these; all,none are
+    /// two values, names are one. Repeat the option for more. See docs/workarounds.md
+    #[arg(long, alias = "repairs", value_name = "WORKAROUNDS", default_value_t = Workarounds::ALL, allow_hyphen_values = true, hide_short_help = true)]
+    pub workarounds: Workarounds,
 
     /// The congestion control of the stack smoltcp
     #[arg(long, value_name = "NAME", default_value = "none", hide_short_help = true)]
@@ -260,12 +262,7 @@ impl Cell {
     /// A value is of another type, the cell does not take it, or it cannot be run.
     pub fn of_fields(fields: &Map<String, Value>) -> Result<Self, String> {
         let cell = Self::deserialize(fields).map_err(|error| error.to_string())?;
-        let is_foreign =
-            |property: &&properties::Property| fields.contains_key(property.name) && !property.is_of(&cell);
-        match PROPERTIES.iter().find(is_foreign) {
-            Some(property) => Err(format!("there is a \"{}\": {}", property.name, property.others)),
-            None => cell.checked().map_err(|wrong| wrong.to_string()),
-        }
+        cell.checked().map_err(|wrong| wrong.to_string())
     }
 
     /// The properties that it has, by their names in JSON. Those that are not set, off or 0 are left out.
@@ -277,12 +274,6 @@ impl Cell {
                 && PROPERTIES.iter().find(|property| property.name == name).is_none_or(|property| property.is_of(self))
         });
         fields
-    }
-
-    /// The same cell with the default of each property that it does not have.
-    #[must_use]
-    pub(crate) fn without_foreign(&self) -> Self {
-        Self::deserialize(self.fields()).unwrap_or_else(|_| self.clone())
     }
 
     /// The same cell over a device that offloads, or does not, where that was left to the device.
@@ -299,37 +290,50 @@ impl Cell {
     #[must_use]
     pub(crate) fn with_subject_of(&self, other: &Self) -> Self {
         let Self { layer, netstack, program, forwarder, io, hop, workers, thread, .. } = other.clone();
-        let Self { runtime, worker_threads, shards, queues, repairs, stack_congestion, .. } = *other;
+        let Self { runtime, worker_threads, shards, queues, workarounds, stack_congestion, .. } = *other;
         let offload = if forwarder.is_some() { other.offload } else { self.offload };
         let settings =
-            Self { runtime, worker_threads, shards, queues, repairs, stack_congestion, offload, ..self.clone() };
+            Self { runtime, worker_threads, offload, shards, queues, workarounds, stack_congestion, ..self.clone() };
         Self { layer, netstack, program, forwarder, io, hop, workers, thread, ..settings }
     }
 
     /// Whether another cell has the same settings of its stack.
     pub(crate) fn has_stack_settings_of(&self, other: &Self) -> bool {
         let of = |cell: &Self| {
-            (cell.runtime, cell.worker_threads, cell.shards, cell.queues, cell.repairs, cell.stack_congestion)
+            (cell.runtime, cell.worker_threads, cell.shards, cell.queues, cell.workarounds, cell.stack_congestion)
         };
         of(self) == of(other)
     }
 
     /// Whether `other` does the same work: only the stack and its settings, the runtime, the program or the forwarder may differ.
+    /// A foreign program does the work of our proxy, and has a device and buffers of its own.
     pub fn same_work(&self, other: &Self) -> bool {
-        let is_alike = std::mem::discriminant(&self.subject()) == std::mem::discriminant(&other.subject());
-        is_alike && self.with_subject_of(other) == *other
+        let is_alike = mem::discriminant(&self.subject()) == mem::discriminant(&other.subject());
+        let mut own = self.with_subject_of(other);
+        if self.has_offload() != other.has_offload() {
+            (own.offload, own.window) = (other.offload, other.window);
+        }
+        is_alike && own == *other
+    }
+
+    /// What the order of cells in tables is by: the subject, then all else. Forwarders are in the order of the published table.
+    pub(crate) fn place(&self) -> (Subject, &Self) {
+        (self.subject(), self)
     }
 
     /// The settings of its stack that differ from the usual ones, as words.
     pub(crate) fn variant(&self) -> impl Iterator<Item = String> {
-        let repairs = (self.repairs != Repairs::ALL).then(|| format!("repairs {}", self.repairs));
+        let workarounds = (self.workarounds != Workarounds::ALL).then(|| format!("workarounds {}", self.workarounds));
         let congestion = self.stack_congestion;
-        repairs.into_iter().chain((congestion != StackCongestion::None).then(|| format!("with {}", congestion.name())))
+        workarounds
+            .into_iter()
+            .chain((congestion != StackCongestion::None).then(|| format!("with {}", congestion.name())))
     }
 
-    /// The names of the repairs that are active in it.
-    pub(crate) fn active_repairs(&self) -> Vec<Cow<'static, str>> {
-        self.adapter().map_or_else(Vec::new, |stack| self.repairs.active(stack, self.offload != Offload::Off))
+    /// Whether the same workarounds would be active in it with this choice of them.
+    pub(crate) fn workarounds_as(&self, workarounds: Workarounds) -> bool {
+        let active = |workarounds: Workarounds| Some(workarounds.active(self.adapter()?, self.offload != Offload::Off));
+        active(workarounds) == active(self.workarounds)
     }
 
     /// Whether it is one of those that are compared: a stack or a program, and not the kernel alone beside them.
@@ -369,7 +373,7 @@ impl Cell {
 
     /// The words for the command `proxy` that its properties are for our proxy.
     pub fn proxy_words(&self) -> Vec<String> {
-        let of_proxy = ["offload", "runtime", "shards", "queues", "window", "repairs", "stack_congestion"];
+        let of_proxy = ["offload", "runtime", "shards", "queues", "window", "workarounds", "stack_congestion"];
         let own = PROPERTIES.iter().filter(|property| of_proxy.contains(&property.option));
         let words = own.map(|property| (property, property.machine_value(self))).filter(|(_, value)| !value.is_empty());
         words.map(|(property, value)| format!("--{}={value}", property.long())).collect()
@@ -386,7 +390,7 @@ impl Cell {
     }
 }
 
-/// One line: the subject and its phrases.
+/// One line: the subject and its phrases. The name of a forwarder has only what differs from the defaults.
 impl fmt::Display for Cell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let subject = match self.subject() {
@@ -396,8 +400,13 @@ impl fmt::Display for Cell {
             Subject::Forward(forwarder) => forwarder.to_string(),
             subject => subject.name().to_owned(),
         };
-        let phrases =
-            PROPERTIES.iter().filter(|property| property.is_named).filter_map(|property| property.phrase(self));
+        let usual = self.forwarder.and_then(|_| Self::default().with_subject_of(self).checked().ok());
+        let is_said = |property: &&Property| {
+            let is_usual = usual.as_ref().is_some_and(|usual| property.value(usual) == property.value(self));
+            let is_single = property.option == "parallel" && self.parallel == NonZeroU16::MIN;
+            property.is_named && !is_usual && !is_single
+        };
+        let phrases = PROPERTIES.iter().filter(is_said).filter_map(|property| property.phrase(self));
         let words: Vec<_> = Some(subject).into_iter().chain(phrases).collect();
         f.pad(&words.join(if self.forwarder.is_some() { ", " } else { " " }))
     }

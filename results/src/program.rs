@@ -3,26 +3,24 @@
 //! A [`Profile`] is a TOML file of a few lines: how a program is started on a TUN device, and what it needs. The profiles in
 //! `program/profiles/` are part of this program; docs/your-program.md explains one line by line.
 
+mod built_in;
 mod name;
 mod template;
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::env;
-use std::fmt;
 use std::fs::{self, File};
-use std::hash::{Hash, Hasher};
 use std::io::{self, Read};
 use std::iter;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
-use std::sync::Arc;
 
 use clap::ValueEnum;
 use netstacks::StackKind;
 use serde::{Deserialize, Serialize};
 
-pub use self::name::ProgramName;
+pub(crate) use self::built_in::{is_baseline, role};
+pub use self::built_in::{names, text};
+pub use self::name::{Program, ProgramName};
 pub use self::template::{Unknown, fill, placeholders};
 
 /// A name that stands for a value in a profile.
@@ -75,85 +73,6 @@ const MAX_PROFILE: u64 = 64 << 10;
 /// The first bytes of a file that is a program: an executable of Linux (ELF), or a script. A profile may begin like a
 /// script, because `#` begins a comment in TOML.
 const PROGRAM_STARTS: [&[u8]; 2] = [b"\x7fELF", b"#!"];
-
-/// A program that a cell names. Two of one name are the same cell.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(from = "ProgramName", into = "ProgramName")]
-pub struct Program {
-    /// Its name in tables and files.
-    pub name: ProgramName,
-    profile: Option<Arc<Profile>>,
-}
-
-impl Program {
-    /// How it is started; `None` if the cell is from a file of samples.
-    pub fn profile(&self) -> Option<&Profile> {
-        self.profile.as_deref()
-    }
-
-    /// The stack that it is, if it is our proxy.
-    pub fn stack(&self) -> Option<StackKind> {
-        StackKind::ALL.into_iter().find(|stack| stack.name() == self.name.as_str())
-    }
-
-    /// Whether there is no program: others are compared with it.
-    pub fn is_baseline(&self) -> bool {
-        is_baseline(self.name)
-    }
-}
-
-/// The text that a user types: see [`Profile::named`].
-impl FromStr for Program {
-    type Err = String;
-
-    fn from_str(typed: &str) -> Result<Self, String> {
-        Profile::named(typed).map(|profile| Self { name: profile.name, profile: Some(Arc::new(profile)) })
-    }
-}
-
-impl From<ProgramName> for Program {
-    fn from(name: ProgramName) -> Self {
-        Self { name, profile: None }
-    }
-}
-
-impl From<Program> for ProgramName {
-    fn from(program: Program) -> Self {
-        program.name
-    }
-}
-
-impl PartialEq for Program {
-    fn eq(&self, other: &Self) -> bool {
-        self.name == other.name
-    }
-}
-
-impl Eq for Program {}
-
-impl PartialOrd for Program {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Program {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.name.cmp(&other.name)
-    }
-}
-
-impl Hash for Program {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.name.hash(state);
-    }
-}
-
-impl fmt::Display for Program {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.name.fmt(f)
-    }
-}
 
 /// The start of a program, and the things that it needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -230,60 +149,6 @@ pub enum Upstream {
     Socks5,
     /// To the servers, through {interface}
     Direct,
-}
-
-/// The profiles of this program, but for our proxy: the name, the text, and the word that stands for STACK in the text.
-static BUILT_IN: [(&str, &str, &str); 14] = [
-    ("kernel", include_str!("program/profiles/kernel.toml"), ""),
-    ("socks5", include_str!("program/profiles/socks5.toml"), ""),
-    ("tun2proxy", include_str!("program/profiles/tun2proxy.toml"), ""),
-    ("sing-box-gvisor", SING_BOX, "gvisor"),
-    ("sing-box-system", SING_BOX, "system"),
-    ("sing-box-mixed", SING_BOX, "mixed"),
-    ("sing-box-gvisor-direct", SING_BOX_DIRECT, "gvisor"),
-    ("sing-box-system-direct", SING_BOX_DIRECT, "system"),
-    ("wireguard-go", include_str!("program/profiles/wireguard-go.toml"), ""),
-    ("boringtun", include_str!("program/profiles/boringtun.toml"), ""),
-    ("gotatun", include_str!("program/profiles/gotatun.toml"), ""),
-    ("wireguard-kernel", include_str!("program/profiles/wireguard-kernel.toml"), ""),
-    ("slirp4netns", include_str!("program/profiles/slirp4netns.toml"), ""),
-    ("pasta", include_str!("program/profiles/pasta.toml"), ""),
-];
-
-const SING_BOX: &str = include_str!("program/profiles/sing-box.toml");
-const SING_BOX_DIRECT: &str = include_str!("program/profiles/sing-box-direct.toml");
-
-/// The profile of our proxy on a stack.
-const OWN: &str = include_str!("program/profiles/own.toml");
-
-/// All profiles of this program: those of stacks that this build has are our proxy.
-fn built_in() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
-    let stacks = StackKind::ALL.into_iter().filter(|stack| stack.compiled_in());
-    BUILT_IN.into_iter().chain(stacks.map(|stack| (stack.name(), OWN, stack.name())))
-}
-
-/// The profiles without a program, with which the others are compared.
-const BASELINES: [&str; 2] = ["kernel", "socks5"];
-
-/// Whether a profile without a program has this name.
-pub(crate) fn is_baseline(name: ProgramName) -> bool {
-    BASELINES.contains(&name.as_str())
-}
-
-/// The names of the profiles that are part of this program.
-pub fn names() -> impl Iterator<Item = &'static str> {
-    built_in().map(|(name, ..)| name)
-}
-
-/// The role of a program, as a run says or else as its profile of ours does. Older runs do not say it.
-pub(crate) fn role(name: ProgramName, of_runs: impl IntoIterator<Item = Option<Role>>) -> Option<Role> {
-    let of_profile = || Some(Profile::named(names().find(|known| *known == name.as_str())?).ok()?.role);
-    of_runs.into_iter().flatten().next().or_else(of_profile)
-}
-
-/// The text of a profile that is part of this program.
-pub fn text(name: &str) -> Option<String> {
-    built_in().find(|(of, ..)| *of == name).map(|(_, text, stack)| text.replace("STACK", stack))
 }
 
 impl Profile {

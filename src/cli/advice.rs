@@ -7,14 +7,16 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{Error, FromArgMatches};
 
 use super::Cli;
+use crate::cell::properties::{PROPERTIES, Property};
 
 /// Words that this program no longer has: the value of an option or a command, and what to write in its place.
-const GONE: [(&str, &str, &str); 6] = [
+const GONE: [(&str, &str, &str); 7] = [
     ("--layer <LAYER>", "proxy", "our proxy is a program: --program STACK in place of --layer proxy --netstack STACK"),
     ("--layer <LAYER>", "kernel", "the kernel behind a device is a stack: --netstack kernel"),
     ("--client-threads <N>", "0", "a stack and its clients have threads of their own; leave it out"),
     ("", "schema", "docs/json.md describes the fields"),
     ("", "--relative", "a table with the kernel in the same rounds shows how the machine changed"),
+    ("--preset <PRESET>", "repairs", "the preset stacks has each stack with its workarounds and without"),
     ("--format <FORMAT>", "gha", "bmf has the same figures"),
 ];
 
@@ -25,10 +27,16 @@ const GONE: [(&str, &str, &str); 6] = [
 /// The parser's, with advice where a word is of an older version, or has several values for one run.
 pub fn parse(words: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Cli, Error> {
     let matches = super::command().try_get_matches_from(words).and_then(|matches| Cli::from_arg_matches(&matches));
-    matches.map_err(advised)
+    matches.map_err(|mut error| {
+        if let Some(advice) = advice(&error) {
+            error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(advice)]));
+        }
+        error
+    })
 }
 
-fn advised(mut error: Error) -> Error {
+/// What to write in the place of a word that the parser has refused, if this program knows.
+pub(crate) fn advice(error: &Error) -> Option<String> {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => text.clone(),
         _ => String::new(),
@@ -39,12 +47,14 @@ fn advised(mut error: Error) -> Error {
         "" => command == *word || option == *word,
         of => option == of && value == *word,
     };
-    let advice = match GONE.iter().find(is_gone) {
-        Some((.., remedy)) => Some(*remedy),
-        None => value.contains(',').then_some("a run has one value; matrix runs several"),
-    };
-    if let Some(advice) = advice {
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(advice)]));
+    if let Some((.., remedy)) = GONE.iter().find(is_gone) {
+        return Some((*remedy).to_owned());
     }
-    error
+    let is_twice = !option.is_empty() && text(ContextKind::PriorArg) == option;
+    if is_twice || value == "all" || value.contains(',') {
+        return Some("a run has one value; matrix runs several".to_owned());
+    }
+    let name = option.split(' ').next().unwrap_or_default().trim_start_matches("--");
+    let property = PROPERTIES.iter().filter(|_| !value.is_empty()).find(|property| property.long() == name);
+    property.and_then(Property::bounds)
 }

@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use clap::Args;
-use netstacks::{StackCongestion, StackKind, Workarounds as Repairs};
+use netstacks::{StackCongestion, StackKind, Workarounds};
 use platform::Offload;
 
 use crate::cell::Runtime;
@@ -80,9 +80,9 @@ pub struct Proxy {
     #[arg(long, value_name = "TIME", default_value = "300", value_parser = units::patience)]
     pub udp_idle: Duration,
 
-    /// What our adapter does in the stack's place: all, none, the names of repairs, or -NAME for all but these
-    #[arg(long, value_name = "REPAIRS", default_value_t = Repairs::ALL, allow_hyphen_values = true)]
-    pub repairs: Repairs,
+    /// What our adapter does in the stack's place: all, none, the names of workarounds, or -NAME for all but these
+    #[arg(long, alias = "repairs", value_name = "WORKAROUNDS", default_value_t = Workarounds::ALL, allow_hyphen_values = true)]
+    pub workarounds: Workarounds,
 
     /// The congestion control of the stack smoltcp
     #[arg(long, value_name = "NAME", default_value = "none")]

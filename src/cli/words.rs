@@ -107,7 +107,7 @@ pub(super) fn values(option: &str, text: &str) -> Vec<String> {
         "pin" | "outage" => true,
         // A command has words.
         "program" | "tunnel" => items().any(|item| item.contains(char::is_whitespace)),
-        "repairs" => !items().all(|item| matches!(item, "all" | "none")),
+        "workarounds" => !items().all(|item| matches!(item, "all" | "none")),
         _ => false,
     };
     if is_whole {
@@ -124,7 +124,7 @@ fn all(option: &str) -> Option<Vec<String>> {
         "offload" if platform::offload_supported() => Some(vec!["on".to_owned(), "off".to_owned()]),
         "offload" => Some(vec!["off".to_owned()]),
         "program" => Some(installed()),
-        "repairs" => None,
+        "workarounds" => None,
         _ => {
             let run = Run::augment_args(Command::new("run"));
             let arg = run.get_arguments().find(|arg| arg.get_long() == Some(option))?;

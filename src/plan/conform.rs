@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use conformance::{Case, Exploration, Layer, invariants};
-use netstacks::{StackKind, Workaround, Workarounds as Repairs};
+use netstacks::{StackKind, Workaround, Workarounds};
 
 use super::PlanError;
 use crate::cell::MIN_MTU_V6;
@@ -28,8 +28,8 @@ pub struct ConformPlan {
     pub offload: Option<bool>,
     /// The MTU of the link.
     pub mtu: u16,
-    /// What the adapters do in the stacks' place: each choice that was named. See [`ConformPlan::repairs_of`].
-    pub repairs: Vec<Repairs>,
+    /// What the adapters do in the stacks' place: each choice that was named. See [`ConformPlan::workarounds_of`].
+    pub workarounds: Vec<Workarounds>,
     /// Whether results are printed as JSON.
     pub json: bool,
     /// The file for the results.
@@ -78,8 +78,8 @@ impl TryFrom<Conform> for ConformPlan {
             let reason = format!("{stack} has one instance; name others with --netstack");
             return Err(PlanError::new("--shards", reason));
         }
-        let mut repairs: Vec<_> = conform.repairs.into_iter().flat_map(|list| list.0).collect();
-        repairs.dedup();
+        let mut workarounds: Vec<_> = conform.workarounds.into_iter().flat_map(|list| list.0).collect();
+        workarounds.dedup();
         let plan = Self {
             stacks,
             cases,
@@ -89,14 +89,14 @@ impl TryFrom<Conform> for ConformPlan {
             shards: conform.shards,
             offload: conform.offload.map(|switch| switch == Switch::On),
             mtu: conform.mtu,
-            repairs,
+            workarounds,
             json: conform.json,
             out: conform.out,
             pcap: conform.pcap,
             issue: conform.issue,
             list: conform.list,
         };
-        plan.check_repairs()?;
+        plan.check_workarounds()?;
         Ok(plan)
     }
 }
@@ -107,12 +107,12 @@ impl ConformPlan {
         self.layer.unwrap_or(if StackKind::ALL.contains(&stack) { Layer::Stack } else { Layer::Path })
     }
 
-    /// The repairs with which a stack runs, one choice after another. A stack that has none to switch off runs once. A report
+    /// The workarounds with which a stack runs, one choice after another. A stack that has none to switch off runs once. A report
     /// for its maintainers is about the stack as it is.
-    pub fn repairs_of(&self, stack: StackKind) -> Vec<Repairs> {
-        match self.repairs.as_slice() {
-            [] if self.issue.is_some() && Workaround::of(stack).next().is_some() => vec![Repairs::NONE],
-            [] => vec![Repairs::ALL],
+    pub fn workarounds_of(&self, stack: StackKind) -> Vec<Workarounds> {
+        match self.workarounds.as_slice() {
+            [] if self.issue.is_some() && Workaround::of(stack).next().is_some() => vec![Workarounds::NONE],
+            [] => vec![Workarounds::ALL],
             [first, ..] if Workaround::of(stack).next().is_none() => vec![*first],
             named => named.to_vec(),
         }
@@ -120,25 +120,25 @@ impl ConformPlan {
 
     /// How many results there will be.
     pub fn results(&self) -> usize {
-        self.stacks.iter().map(|stack| self.repairs_of(*stack).len() * self.cases.len()).sum()
+        self.stacks.iter().map(|stack| self.workarounds_of(*stack).len() * self.cases.len()).sum()
     }
 
-    fn check_repairs(&self) -> Result<(), PlanError> {
-        let refused = |reason: String| PlanError::new("--repairs", reason);
+    fn check_workarounds(&self) -> Result<(), PlanError> {
+        let refused = |reason: String| PlanError::new("--workarounds", reason);
         for stack in &self.stacks {
-            let repairs = self.repairs_of(*stack);
-            if self.issue.is_some() && repairs.len() > 1 {
+            let workarounds = self.workarounds_of(*stack);
+            if self.issue.is_some() && workarounds.len() > 1 {
                 return Err(refused("has one value with --issue: a case has one report".to_owned()));
             }
-            for repairs in repairs.into_iter().filter(|repairs| *repairs != Repairs::ALL) {
+            for workarounds in workarounds.into_iter().filter(|workarounds| *workarounds != Workarounds::ALL) {
                 if *stack == StackKind::External {
                     return Err(refused(format!("{stack} has no adapter of this program")));
                 }
-                repairs.check(*stack).map_err(refused)?;
+                workarounds.check(*stack).map_err(refused)?;
             }
         }
         if self.pcap.is_some() && self.results() != 1 {
-            let reason = "needs one stack, one case and one value of --repairs: --netstack NAME --case NAME";
+            let reason = "needs one stack, one case and one value of --workarounds: --netstack NAME --case NAME";
             return Err(PlanError::new("--pcap", reason));
         }
         Ok(())
@@ -195,20 +195,22 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_runs_once_for_each_choice_of_repairs_that_changes_it() {
-        let of = |arguments: &str, stack| plan(arguments).map(|plan| plan.repairs_of(stack));
-        let both = "--netstack smoltcp,kernel --repairs all,none";
-        assert_eq!(of(both, StackKind::Smoltcp), Ok(vec![Repairs::ALL, Repairs::NONE]));
-        assert_eq!(of(both, StackKind::Kernel), Ok(vec![Repairs::ALL]));
+    fn a_stack_runs_once_for_each_choice_of_workarounds_that_changes_it() {
+        let of = |arguments: &str, stack| plan(arguments).map(|plan| plan.workarounds_of(stack));
+        let both = "--netstack smoltcp,kernel --workarounds all,none";
+        assert_eq!(of(both, StackKind::Smoltcp), Ok(vec![Workarounds::ALL, Workarounds::NONE]));
+        assert_eq!(of(both, StackKind::Kernel), Ok(vec![Workarounds::ALL]));
         assert_eq!(plan(both).unwrap().results(), 3 * Case::all().count());
-        assert_eq!(of("--netstack kernel --repairs none", StackKind::Kernel), Ok(vec![Repairs::NONE]));
-        let named = of("--netstack smoltcp --repairs=-late-fin,-no-nagle --repairs all", StackKind::Smoltcp).unwrap();
-        assert_eq!(named, ["-late-fin,-no-nagle".parse().unwrap(), Repairs::ALL]);
+        assert_eq!(of("--netstack kernel --workarounds none", StackKind::Kernel), Ok(vec![Workarounds::NONE]));
+        let named =
+            of("--netstack smoltcp --workarounds=-spare-sockets,-task-turns --workarounds all", StackKind::Smoltcp)
+                .unwrap();
+        assert_eq!(named, ["-spare-sockets,-task-turns".parse().unwrap(), Workarounds::ALL]);
         let issue = "--netstack smoltcp,kernel --issue x";
-        assert_eq!(of(issue, StackKind::Smoltcp), Ok(vec![Repairs::NONE]), "as it is published");
-        assert_eq!(of(issue, StackKind::Kernel), Ok(vec![Repairs::ALL]));
-        assert!(plan(&format!("{issue} --repairs all,none")).is_err(), "one report a case");
-        assert!(plan("--netstack lwip --repairs late-fin").is_err(), "lwip does not have it");
+        assert_eq!(of(issue, StackKind::Smoltcp), Ok(vec![Workarounds::NONE]), "as it is published");
+        assert_eq!(of(issue, StackKind::Kernel), Ok(vec![Workarounds::ALL]));
+        assert!(plan(&format!("{issue} --workarounds all,none")).is_err(), "one report a case");
+        assert!(plan("--netstack lwip --workarounds spare-sockets").is_err(), "lwip does not have it");
     }
 
     #[test]
@@ -229,7 +231,7 @@ mod tests {
             ("--pcap x --case handshake", true),
             ("--pcap x --case handshake --netstack lwip,smoltcp", true),
             ("--pcap x --case handshake --netstack lwip", false),
-            ("--pcap x --case handshake --netstack lwip --repairs all,none", true),
+            ("--pcap x --case handshake --netstack lwip --workarounds all,none", true),
             ("--issue x", false),
             ("--issue x --out y", true),
         ] {

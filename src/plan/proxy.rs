@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use netstacks::{NotCompiledIn, StackConfig, StackCongestion, StackKind, Workarounds as Repairs};
+use netstacks::{NotCompiledIn, StackConfig, StackCongestion, StackKind, Workarounds};
 use platform::{Impairments, Network, TunConfig, network_of};
 
 use super::PlanError;
@@ -24,7 +24,7 @@ pub struct ProxyConfig {
     /// one is enough.
     pub window: usize,
     /// What the adapter does in the stack's place.
-    pub repairs: Repairs,
+    pub workarounds: Workarounds,
     /// Congestion control of the stack, if it has a choice.
     pub stack_congestion: StackCongestion,
     /// Most connections at a time, and most UDP flows at a time. Only half as many connections may be unfinished: the
@@ -59,7 +59,7 @@ impl ProxyConfig {
         Self {
             interface: interface.into(),
             window: 512 << 10,
-            repairs: Repairs::ALL,
+            workarounds: Workarounds::ALL,
             stack_congestion: StackCongestion::default(),
             max_flows: 1024,
             max_memory: None,
@@ -101,7 +101,7 @@ impl TryFrom<cli::Proxy> for ProxyPlan {
         if !stack.compiled_in() {
             return Err(PlanError::new("--netstack", NotCompiledIn(stack).to_string()));
         }
-        proxy.repairs.check(stack).map_err(|reason| PlanError::new("--repairs", reason))?;
+        proxy.workarounds.check(stack).map_err(|reason| PlanError::new("--workarounds", reason))?;
         if proxy.shards > 1 && !stack.can_shard() {
             return Err(PlanError::new("--shards", format!("{stack} has one instance a process")));
         }
@@ -122,7 +122,7 @@ impl TryFrom<cli::Proxy> for ProxyPlan {
             },
             config: ProxyConfig {
                 window: bytes(proxy.window).clamp(StackConfig::MIN_WINDOW, StackConfig::MAX_WINDOW),
-                repairs: proxy.repairs,
+                workarounds: proxy.workarounds,
                 stack_congestion: proxy.stack_congestion,
                 max_flows: proxy.max_flows.get().into(),
                 max_memory: proxy.max_memory.map(bytes),

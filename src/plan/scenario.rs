@@ -153,14 +153,6 @@ impl Scenario {
         self.cell.ipv6
     }
 
-    /// The device that it takes over.
-    pub(crate) const fn tun_fd(&self) -> Option<i32> {
-        match &self.devices {
-            Devices::Tun(tun) => tun.fd,
-            Devices::Pair { .. } => None,
-        }
-    }
-
     /// The profile of its program, if a user wrote it.
     pub(crate) fn profile_of_user(&self) -> Option<Profile> {
         self.cell.program.as_ref()?.profile().filter(|profile| profile.is_of_file()).cloned()

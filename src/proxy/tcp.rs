@@ -156,7 +156,7 @@ mod tests {
 
     use std::future::poll_fn;
 
-    use netstacks::peer::Peer;
+    use netstacks::peer::Peers;
     use netstacks::{Netstack, Smoltcp, StackConfig};
     use platform::MemoryLink;
 
@@ -170,9 +170,17 @@ mod tests {
         let mut stack = Smoltcp::start(link, &StackConfig::default()).unwrap();
         tokio::spawn(stack.driver);
         let key = FlowKey { local: "10.0.0.2:80".parse().unwrap(), peer: "10.0.0.1:4000".parse().unwrap() };
-        let mut peer = Peer::new(end, key.peer, key.local).unwrap();
-        let (connected, stream) = tokio::join!(poll_fn(|cx| peer.poll_connect(cx)), stack.listener.accept());
-        connected.unwrap();
+        let mut peers = Peers::new(end, key.peer.ip());
+        peers.connect_from(0, key.peer.port(), key.local).unwrap();
+        let mut ready = Vec::new();
+        let connected = async {
+            while !peers.is_connected(0) {
+                poll_fn(|cx| peers.poll_wait(cx, &mut ready)).await.unwrap();
+            }
+            // It acknowledges the SYN-ACK.
+            peers.write(0, b"x").unwrap();
+        };
+        let ((), stream) = tokio::join!(connected, stack.listener.accept());
 
         let waiting = Waiting(Arc::default());
         let (first, mut second) = (waiting.wait_for(key), waiting.wait_for(key));

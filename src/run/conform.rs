@@ -17,7 +17,7 @@ use crate::subject::external;
 /// Runs the cases of a plan that have no `earlier` result, and reports each new result as it comes. Returns all results,
 /// by stack.
 ///
-/// Over memory, all stacks run at the same time. Each stack runs one case after another, with one choice of repairs after
+/// Over memory, all stacks run at the same time. Each stack runs one case after another, with one choice of workarounds after
 /// another.
 ///
 /// # Errors
@@ -38,7 +38,8 @@ pub fn conform<E: From<RunError>>(
     if plan.stacks.iter().any(is_alone) {
         enter_network()?;
     }
-    let done: HashSet<_> = earlier.iter().map(|score| (score.netstack, score.repairs, score.case.clone())).collect();
+    let done: HashSet<_> =
+        earlier.iter().map(|score| (score.netstack, score.workarounds, score.case.clone())).collect();
     let mut scores = earlier;
     // All cases use the same device names, so stacks behind a device run one after another.
     for stacks in plan.stacks.chunk_by(|one, next| !is_alone(one) && !is_alone(next)) {
@@ -48,10 +49,10 @@ pub fn conform<E: From<RunError>>(
                 let send = send.clone();
                 let (program, done) = (programs.get(stack), &done);
                 scope.spawn(move || {
-                    for repairs in plan.repairs_of(*stack) {
-                        let is_left = |case: &&Case| !done.contains(&(*stack, repairs, case.id.to_owned()));
+                    for workarounds in plan.workarounds_of(*stack) {
+                        let is_left = |case: &&Case| !done.contains(&(*stack, workarounds, case.id.to_owned()));
                         let cases: Vec<_> = plan.cases.iter().filter(is_left).collect();
-                        of_stack(plan, (*stack, repairs), &cases, program, |result| send.send(result).is_ok());
+                        of_stack(plan, (*stack, workarounds), &cases, program, |result| send.send(result).is_ok());
                     }
                 });
             }
@@ -64,21 +65,22 @@ pub fn conform<E: From<RunError>>(
         })?;
     }
     // Stable: the cases of a stack came in their order.
-    scores.sort_by_key(|score| (score.netstack, score.repairs));
+    scores.sort_by_key(|score| (score.netstack, score.workarounds));
     Ok(scores)
 }
 
-/// Runs the cases on a stack with some repairs until `keep` returns false.
+/// Runs the cases on a stack with some workarounds until `keep` returns false.
 fn of_stack(
     plan: &ConformPlan,
-    (stack, repairs): (StackKind, Workarounds),
+    (stack, workarounds): (StackKind, Workarounds),
     cases: &[&Case],
     program: Option<&Program>,
     keep: impl Fn((Score, Ran, Recording)) -> bool,
 ) {
     let (known, layer, mtu) = (known::of(stack), plan.layer_of(stack), plan.mtu);
     let shards = plan.shards;
-    let run = |offload, trace| Run { stack, program: program.cloned(), layer, shards, offload, mtu, repairs, trace };
+    let run =
+        |offload, trace| Run { stack, program: program.cloned(), layer, shards, offload, mtu, workarounds, trace };
     if let Some(exploration) = plan.exploration.filter(|_| !cases.is_empty()) {
         let run = run(plan.offload.unwrap_or(false), None);
         let results = conformance::explore(exploration, &run).into_iter();
@@ -94,7 +96,7 @@ fn of_stack(
         let recording = Recording::default();
         let run = run(offload, is_recorded.then(|| recording.clone()));
         let ran = refused.clone().unwrap_or_else(|| conformance::run(case, run.clone()));
-        if index == 0 && matches!(ran.outcome, Outcome::Unavailable(_)) {
+        if index == 0 && matches!(ran.outcome, Outcome::Unavailable { .. }) {
             refused = Some(ran.clone());
         }
         if !keep((Score::new(case, &run, &ran, &known), ran, recording)) {

@@ -184,7 +184,7 @@ impl Rounds {
             progress.run(round, &cell, against);
             // Each round has its own seed for the link.
             let link_seed = scenario.link_seed.wrapping_add(u64::from(round) - 1);
-            let scenario = Scenario { link_seed, ..scenario.clone() };
+            let scenario = scenario.seeded(link_seed);
             let result = if plan.gives_up && self.hangs(&cell, against) {
                 let detail = format!("not tried: {ENOUGH} of its runs had timed out or stalled");
                 Ok(Measurements::failed(Status::GivenUp, detail))

@@ -72,8 +72,8 @@ fn task(scenario: &Scenario, tun: &Tun, load: impl Serialize) -> String {
         Runtime::CurrentThread => Some(1),
         Runtime::MultiThread => scenario.cell.worker_threads.map(|workers| workers.get().into()),
     };
-    let repairs = (scenario.cell.subject().stack().unwrap_or(StackKind::External), scenario.cell.repairs);
-    line(&Task::new(device, scenario.cell.window_len(), threads, repairs, load))
+    let workarounds = (scenario.cell.subject().stack().unwrap_or(StackKind::External), scenario.cell.workarounds);
+    line(&Task::new(device, scenario.cell.window_len(), threads, workarounds, load))
 }
 
 /// Prepares a stack in a process of its own. `load` has the fields of its task that are of the load.

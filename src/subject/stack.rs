@@ -57,11 +57,11 @@ impl<L: Link, V: Serve> Start<L, V> {
 }
 
 fn config(scenario: &Scenario) -> StackConfig {
-    let Cell { repairs, stack_congestion: congestion, .. } = scenario.cell;
+    let Cell { workarounds, stack_congestion: congestion, .. } = scenario.cell;
     StackConfig {
         window: scenario.cell.window_len(),
         backlog: backlog(scenario),
-        workarounds: repairs,
+        workarounds: workarounds,
         congestion,
         ..StackConfig::default()
     }

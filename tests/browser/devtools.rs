@@ -6,7 +6,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use data_encoding::BASE64;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tungstenite::{Message, WebSocket};
@@ -117,6 +118,6 @@ impl Browser {
     pub(crate) fn picture(&mut self, path: &Path) {
         let parameters = json!({"format": "png", "captureBeyondViewport": true});
         let picture = self.call("Page.captureScreenshot", &parameters);
-        std::fs::write(path, BASE64.decode(picture["data"].as_str().unwrap().as_bytes()).unwrap()).unwrap();
+        std::fs::write(path, STANDARD.decode(picture["data"].as_str().unwrap()).unwrap()).unwrap();
     }
 }

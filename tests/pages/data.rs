@@ -4,23 +4,21 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Parser;
 use netstacks::StackKind;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rust_tun_perf::cell::{Cell, Layer, Mode, Subject, Verify, Workload};
-use rust_tun_perf::cli::Cli;
-use rust_tun_perf::plan::Plan;
+use rust_tun_perf::cell::{Cell, Layer, Mode, Offload, Runtime, Subject, Verify};
 use rust_tun_perf::plan::scenario::Scenario;
 use rust_tun_perf::sample::{
     CpuTime, DeviceFacts, Environment, Head, Interval, Measurements, Packets, Program, Sample, Status, line,
 };
 
 use super::forwarders;
-use crate::fixture::{self, cell};
+use crate::fixture;
 
 const STACKS: [StackKind; 3] = [StackKind::Lwip, StackKind::Ipstack, StackKind::Smoltcp];
 const MODES: [Mode; 2] = [Mode::Reader, Mode::Writer];
+const RUNTIME: &str = "--runtime=current-thread";
 /// The start of the first run.
 pub(crate) const STARTED_UNIX_MS: u64 = 1_790_000_000_000;
 
@@ -38,16 +36,17 @@ fn write_the_files() {
 
 /// Returns a file of all layers with a current-thread runtime, failures, an outlier, and intervals.
 fn laptop() -> String {
-    let mut cells = vec![cell(Subject::Device, Workload::Packets)];
+    let mut cells = vec!["--layer=device --offload=on".to_owned()];
     for mode in MODES {
-        cells.push(cell(Subject::Loopback, Workload::Stream(mode)));
-        for subject in [Subject::Stack, Subject::Path] {
-            cells.extend(STACKS.map(|stack| cell(subject(stack), Workload::Stream(mode))));
+        cells.push(format!("--layer=loopback --mode={mode} {RUNTIME}"));
+        for layer in ["stack", "path"] {
+            cells.extend(
+                STACKS.map(|stack| format!("--layer={layer} --netstack={stack} --mode={mode} {RUNTIME} --offload=on")),
+            );
         }
     }
     samples(machine(), &cells, 7, 1.0, |sample| {
-        let Cell { subject, workload, .. } = sample.cell;
-        match (subject, workload.mode(), sample.measured.round) {
+        match (sample.cell.subject(), sample.cell.mode, sample.measured.round) {
             (Subject::Path(StackKind::Lwip), Some(Mode::Reader), Some(4)) => slow(sample),
             (Subject::Path(StackKind::Ipstack), Some(Mode::Reader), Some(2 | 5)) => {
                 fail(sample, Status::Stalled, "nothing arrived for the last 59.0 of 60 seconds, after 12 bytes");
@@ -78,12 +77,11 @@ fn machine() -> Environment {
 /// Returns a file of two stacks on both runtimes, with and without offload.
 fn server() -> String {
     let mut cells = Vec::new();
-    for offload in [false, true] {
+    for offload in ["off", "on"] {
         for stack in [StackKind::Lwip, StackKind::Smoltcp] {
             for mode in MODES {
-                for runtime in [RuntimeKind::CurrentThread, RuntimeKind::MultiThread(None)] {
-                    let cell = cell(Subject::Path(stack), Workload::Stream(mode));
-                    cells.push(Cell { runtime: Some(runtime), offload: Some(offload), ..cell });
+                for runtime in [RUNTIME, "--runtime=multi-thread"] {
+                    cells.push(format!("--netstack={stack} --mode={mode} {runtime} --offload={offload}"));
                 }
             }
         }
@@ -119,27 +117,24 @@ fn program() -> Program {
     }
 }
 
-fn samples(environment: Environment, cells: &[Cell], rounds: u32, speed: f64, change: fn(&mut Sample)) -> String {
-    let head = Head {
-        id: environment.id(),
-        environment: environment.clone(),
-        arguments: ["matrix", "--netstack", "all", "--time", "1"].map(ToOwned::to_owned).to_vec(),
-        seed: 7,
-        plan: cells.iter().map(|cell| scenario(&arguments(cell))).collect(),
-    };
+fn samples(environment: Environment, cells: &[String], rounds: u32, speed: f64, change: fn(&mut Sample)) -> String {
+    let arguments = ["matrix", "--netstack", "all", "--time", "1"].map(ToOwned::to_owned).to_vec();
+    let plan = cells.iter().map(|words| words_of(&format!("{words} --time=1"))).collect();
+    let head = Head::new(environment.clone(), arguments, 7, plan);
     let mut text = head.line() + "\n";
     let environment = Arc::new(environment);
     let mut random = ChaCha8Rng::seed_from_u64(7);
     for round in 1..=rounds {
-        for (index, cell) in cells.iter().enumerate() {
+        for (index, words) in cells.iter().enumerate() {
+            let cell = fixture::cell(words);
             let place = (round as usize - 1) * cells.len() + index;
-            let gbps = typical(cell) * speed * random.random_range(0.96..1.04);
+            let gbps = typical(&cell) * speed * random.random_range(0.96..1.04);
             let measured = Measurements {
                 round: Some(round),
                 started_unix_ms: Some(STARTED_UNIX_MS + place as u64 * 1_900),
-                ..measured(cell, gbps)
+                ..measured(&cell, gbps)
             };
-            let mut sample = Sample { cell: cell.clone(), measured, environment: Arc::clone(&environment) };
+            let mut sample = Sample { cell, measured, environment: Arc::clone(&environment) };
             change(&mut sample);
             text += &(line(&sample) + "\n");
         }
@@ -147,28 +142,10 @@ fn samples(environment: Environment, cells: &[Cell], rounds: u32, speed: f64, ch
     text
 }
 
-/// Returns the scenario of a command line.
-pub(crate) fn scenario(arguments: &str) -> Scenario {
-    let cli = Cli::try_parse_from(format!("rust-tun-perf {arguments}").split(' ')).unwrap();
-    match Plan::try_from(cli).unwrap() {
-        Plan::Run { scenario, .. } => *scenario,
-        plan => panic!("no run: {plan:?}"),
-    }
-}
-
-fn arguments(cell: &Cell) -> String {
-    let mut words = Vec::new();
-    if cell.layer() != Layer::Path {
-        words.push(format!("--layer={}", cell.layer()));
-    }
-    words.extend(cell.mode().map(|mode| format!("--mode={mode}")));
-    words.extend(cell.stack().map(|stack| format!("--netstack={stack}")));
-    if cell.runtime == Some(RuntimeKind::CurrentThread) {
-        words.push("--current-thread".to_owned());
-    }
-    words.extend(cell.offload.map(|offload| format!("--offload={}", if offload { "on" } else { "off" })));
-    words.push("--time=1".to_owned());
-    words.join(" ")
+/// The words of a line that a run can have.
+pub(crate) fn words_of(line: &str) -> Vec<String> {
+    let words: Vec<_> = line.split_whitespace().map(str::to_owned).collect();
+    Scenario::of_words(words).unwrap().words
 }
 
 /// Returns a typical rate of a cell, in Gbps.
@@ -183,25 +160,25 @@ fn typical(cell: &Cell) -> f64 {
         Some(StackKind::Gvisor | StackKind::External | StackKind::Kernel) => 5.0,
         None => 75.0,
     };
-    let layer = if cell.layer() == Layer::Stack { 1.7 } else { 1.0 };
-    let mode = if cell.mode() == Some(Mode::Reader) { 0.8 } else { 1.0 };
-    let offload = if cell.offload == Some(false) { 0.07 } else { 1.0 };
-    let runtime = if cell.runtime == Some(RuntimeKind::CurrentThread) { 1.0 } else { 0.9 };
+    let layer = if cell.layer == Layer::Stack { 1.7 } else { 1.0 };
+    let mode = if cell.mode == Some(Mode::Reader) { 0.8 } else { 1.0 };
+    let offload = if cell.offload == Offload::Off { 0.07 } else { 1.0 };
+    let runtime = if cell.runtime == Runtime::CurrentThread { 1.0 } else { 0.9 };
     stack * layer * mode * offload * runtime
 }
 
 fn measured(cell: &Cell, gbps: f64) -> Measurements {
     let elapsed = Duration::from_nanos(1_000_512_345);
     let bytes = (gbps * elapsed.as_nanos() as f64 / 8.0) as u64;
-    let size = if cell.offload == Some(false) { 1_500 } else { 63_400 };
+    let size = if cell.offload == Offload::Off { 1_500 } else { 63_400 };
     let (payload, acknowledgements) = (bytes / size, bytes / size / 4);
     let (rx, tx) =
-        if cell.mode() == Some(Mode::Writer) { (payload, acknowledgements) } else { (acknowledgements, payload) };
+        if cell.mode == Some(Mode::Writer) { (payload, acknowledgements) } else { (acknowledgements, payload) };
     let (rx_bytes, tx_bytes) =
-        if cell.mode() == Some(Mode::Writer) { (payload * size, tx * 40) } else { (rx * 40, payload * size) };
+        if cell.mode == Some(Mode::Writer) { (payload * size, tx * 40) } else { (rx * 40, payload * size) };
     let packets = Packets { rx, tx, rx_bytes, tx_bytes };
-    let link = cell.layer() != Layer::Loopback;
-    let kernel = matches!(cell.layer(), Layer::Path | Layer::Loopback);
+    let link = cell.layer != Layer::Loopback;
+    let kernel = matches!(cell.layer, Layer::Path | Layer::Loopback);
     Measurements {
         detail: None,
         congestion: kernel.then(|| "cubic".to_owned()),
@@ -214,12 +191,12 @@ fn measured(cell: &Cell, gbps: f64) -> Measurements {
         stopped_seconds: Some(0.0),
         peak_rss_bytes: Some(11 << 20),
         retransmits: kernel.then_some(0),
-        device_drops: (cell.layer() == Layer::Path).then_some(0),
+        device_drops: (cell.layer == Layer::Path).then_some(0),
         packets: if link { packets } else { Packets::default() },
-        device: (cell.layer() == Layer::Path).then(|| DeviceFacts {
+        device: (cell.layer == Layer::Path).then(|| DeviceFacts {
             name: "utun8".to_owned(),
             mtu: 1500,
-            offload: cell.offload == Some(true),
+            offload: cell.offload == Offload::On,
             tx_queue_len: Some(4308),
         }),
         effective: cell.stack().map(|stack| fixture::effective(stack.to_string(), 64_280)),

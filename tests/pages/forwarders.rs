@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forwarders::{ForwardConfig as Way, Io, Offload};
+use forwarders::{Io, Offload};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rust_tun_perf::cell::{Cell, Forwarder, Mode, ROWS, Subject, Verify, Workload};
+use rust_tun_perf::cell::{Forwarder, ROWS, Verify};
 use rust_tun_perf::sample::{
     CpuTime, DeviceFacts, Environment, Head, Interval, Measurements, Packets, Sample, Status, line,
 };
 
-use super::data::{STARTED_UNIX_MS, fail, scenario};
+use super::data::{STARTED_UNIX_MS, fail, words_of};
 use crate::fixture;
 
 /// For each row: its rate in Gbps, retransmissions per second, share of a processor, memory in MB, and reordered
@@ -45,25 +45,21 @@ const SECONDS: u64 = 3;
 /// Returns a file of all rows. One run of the second row stalls, the seventh always fails, and the last one in Go is
 /// unavailable.
 pub(crate) fn file(environment: &Environment) -> String {
-    let head = Head {
-        id: environment.id(),
-        environment: environment.clone(),
-        arguments: ["forward", "--all", "--time", "3", "--runs", "5"].map(ToOwned::to_owned).to_vec(),
-        seed: 7,
-        plan: ROWS.map(|forwarder| scenario(&arguments(forwarder))).to_vec(),
-    };
+    let arguments = ["forward", "--all", "--time", "3", "--runs", "5"].map(ToOwned::to_owned).to_vec();
+    let plan = ROWS.map(|words| words_of(&format!("{words} --time=3"))).to_vec();
+    let head = Head::new(environment.clone(), arguments, 7, plan);
     let mut text = head.line() + "\n";
     let environment = Arc::new(environment.clone());
     let mut random = ChaCha8Rng::seed_from_u64(11);
     for round in 1..=ROUNDS {
-        for (index, forwarder) in ROWS.into_iter().enumerate() {
+        for (index, words) in ROWS.into_iter().enumerate() {
+            let cell = fixture::cell(words);
             let place = (round as usize - 1) * ROWS.len() + index;
             let measured = Measurements {
                 round: Some(round),
                 started_unix_ms: Some(STARTED_UNIX_MS + place as u64 * 3_900),
-                ..measured(forwarder, TYPICAL[index], &mut random)
+                ..measured(cell.forwarder().unwrap(), TYPICAL[index], &mut random)
             };
-            let cell = cell(forwarder);
             let mut sample = Sample { cell, measured, environment: Arc::clone(&environment) };
             match (index + 1, round) {
                 (2, 4) => fail(&mut sample, Status::Stalled, "nothing arrived for the last 2.0 of 3 seconds"),
@@ -75,27 +71,6 @@ pub(crate) fn file(environment: &Environment) -> String {
         }
     }
     text
-}
-
-fn arguments(forwarder: Forwarder) -> String {
-    let (offload, hop) = (forwarder.offload().name(), forwarder.handoff().name());
-    match forwarder {
-        Forwarder::Rust(Way { io, workers, .. }) => {
-            format!("forward --io={} --offload={offload} --hop={hop} --workers={workers} --time=3", io.name())
-        }
-        Forwarder::Go { .. } => format!("forward --forwarder=go --offload={offload} --hop={hop} --time=3"),
-    }
-}
-
-fn cell(forwarder: Forwarder) -> Cell {
-    Cell {
-        runtime: None,
-        offload: None,
-        window_bytes: None,
-        buffer_bytes: 131_072,
-        queue_packets: Some(500),
-        ..fixture::cell(Subject::Forward(forwarder), Workload::Stream(Mode::Writer))
-    }
 }
 
 fn measured(forwarder: Forwarder, typical: (f64, u64, f64, f64, u64), random: &mut impl Rng) -> Measurements {

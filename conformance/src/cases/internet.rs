@@ -3,247 +3,173 @@
 pub(super) mod fragments;
 
 use std::fmt::Display;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::time::Duration;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::datagrams::{answered, arrives};
-use super::hostile::named;
-use super::segments::{exchange_wrapped, part, wrapped};
-use crate::lab::exchange;
-use crate::link::{ip, peer_ip};
-use crate::{Case, Client, Lab, Offer, SOON, Setup, Step, check, packets};
+use super::segments::wrapped::{PADDING, behind, wrapped};
+use crate::prelude::*;
 
 pub(super) const CASES: &[Case] = &[
-    Case::new("hop-limit-sent", hop_limit_sent).about(
-        "The time to live of SYN+ACK, data, FIN, RST and a datagram",
-        "RFC 1122, 3.2.1.7",
-        "At least 32: more than any path has.",
-    ),
-    Case::new("hop-limit-sent-ipv6", hop_limit_sent)
-        .about("The same over IPv6", "RFC 8200, 3 and 8.2", "At least 32: more than any path has.")
-        .ipv6(),
-    Case::new("hop-limit-received", hop_limit_received).about(
-        "Segments and a datagram that arrive with a time to live of 1",
-        "RFC 1122, 3.2.1.7",
-        "They are at their destination, and are taken.",
-    ),
-    Case::new("hop-limit-received-ipv6", hop_limit_received)
-        .about("The same over IPv6", "RFC 8200, 3", "They are at their destination, and are taken.")
-        .ipv6(),
-    Case::new("traffic-class", traffic_class).about(
-        "Segments with every bit of the type of service",
-        "RFC 2474, 3; RFC 3168, 5",
-        "The connection opens and carries bytes.",
-    ),
-    Case::new("traffic-class-ipv6", traffic_class)
-        .about(
+    Case::new("hop-limit-sent", hop_limit_sent, "RFC 1122, 3.2.1.7")
+        .about("The time to live of SYN+ACK, data, FIN, RST and a datagram")
+        .expects("At least 32: more than any path has.")
+        .over_ipv6("hop-limit-sent-ipv6", "The same over IPv6", "RFC 8200, 3 and 8.2"),
+    Case::new("hop-limit-received", hop_limit_received, "RFC 1122, 3.2.1.7")
+        .about("Segments and a datagram that arrive with a time to live of 1")
+        .expects("They are at their destination, and are taken.")
+        .over_ipv6("hop-limit-received-ipv6", "The same over IPv6", "RFC 8200, 3"),
+    Case::new("traffic-class", traffic_class, "RFC 2474, 3; RFC 3168, 5")
+        .about("Segments with every bit of the type of service")
+        .expects("The connection opens and carries bytes.")
+        .over_ipv6(
+            "traffic-class-ipv6",
             "Segments with every bit of the traffic class and of the flow label",
             "RFC 8200, 6 and 7; RFC 6437, 2",
-            "The connection opens and carries bytes.",
-        )
+        ),
+    Case::new("ipv6-routing-header", routing_header, "RFC 5095, 3; RFC 8200, 4.4")
+        .about("Segments behind routing headers of type 0 and of an unknown type, with another host to visit")
+        .expects("They are dropped, and not forwarded. An error, if one comes, points to the type.")
         .ipv6(),
-    Case::new("ipv6-routing-header", routing_header)
-        .about(
-            "Segments behind routing headers of type 0 and of an unknown type, with another host to visit",
-            "RFC 5095, 3; RFC 8200, 4.4",
-            "They are dropped, and not forwarded. An error, if one comes, points to the type.",
-        )
+    Case::new("ipv6-routing-header-done", |lab| behind(lab, 43, routing(0, 0)), "RFC 5095, 3; RFC 8200, 4.4")
+        .about("Every segment is behind a routing header of type 0 with no host left to visit")
+        .expects("The header is ignored; the connection opens and carries bytes.")
         .ipv6(),
-    Case::new("ipv6-routing-header-done", routing_header_done)
-        .about(
-            "Every segment is behind a routing header of type 0 with no host left to visit",
-            "RFC 5095, 3; RFC 8200, 4.4",
-            "The header is ignored; the connection opens and carries bytes.",
-        )
+    Case::new("ipv6-option-skipped", |lab| behind(lab, 60, option(0)), "RFC 8200, 4.2")
+        .about("Every segment has an unknown destination option with the action bits 00")
+        .expects("The option is skipped; the connection opens and carries bytes.")
         .ipv6(),
-    Case::new("ipv6-option-skipped", option_skipped)
-        .about(
-            "Every segment has an unknown destination option with the action bits 00",
-            "RFC 8200, 4.2",
-            "The option is skipped; the connection opens and carries bytes.",
-        )
+    Case::new("ipv6-option-refused", option_refused, "RFC 8200, 4.2")
+        .about("Segments with unknown destination options with the action bits 01, 10 and 11")
+        .expects("They are dropped: silently for 01. An error for the others, if one comes, points to the option.")
         .ipv6(),
-    Case::new("ipv6-option-refused", option_refused)
-        .about(
-            "Segments with unknown destination options with the action bits 01, 10 and 11",
-            "RFC 8200, 4.2",
-            "They are dropped: silently for 01. An error for the others, if one comes, points to the option.",
-        )
+    Case::new("ipv6-no-next-header", no_next_header, "RFC 8200, 4.7")
+        .about("Segments behind \"no next header\"")
+        .expects("Nothing follows such a header: they are ignored, silently.")
         .ipv6(),
-    Case::new("ipv6-no-next-header", no_next_header)
-        .about(
-            "Segments behind \"no next header\"",
-            "RFC 8200, 4.7",
-            "Nothing follows such a header: they are ignored, silently.",
-        )
-        .ipv6(),
-    Case::new("loopback-addresses", loopback).about(
-        "SYNs and datagrams from 127.0.0.1, and to 127.0.0.1",
-        "RFC 1122, 3.2.1.3 (g)",
-        "Silence. Nothing is accepted or received; new connections open.",
-    ),
-    Case::new("loopback-addresses-ipv6", loopback)
-        .about(
-            "The same with ::1",
-            "RFC 4291, 2.5.3",
-            "Silence. Nothing is accepted or received; new connections open.",
-        )
-        .ipv6(),
-    Case::new("syn-to-a-group", syn_to_group).about(
-        "SYNs to multicast and broadcast addresses",
-        "RFC 9293, 3.9.2.3, MUST-57; RFC 1122, 4.2.3.10",
-        "Silence, and no connection.",
-    ),
-    Case::new("syn-to-a-group-ipv6", syn_to_group)
-        .about("SYNs to multicast addresses", "RFC 9293, 3.9.2.3, MUST-57", "Silence, and no connection.")
-        .ipv6(),
+    Case::new("loopback-addresses", loopback, "RFC 1122, 3.2.1.3 (g)")
+        .about("SYNs and datagrams from 127.0.0.1, and to 127.0.0.1")
+        .expects("Silence. Nothing is accepted or received; new connections open.")
+        .over_ipv6("loopback-addresses-ipv6", "The same with ::1", "RFC 4291, 2.5.3"),
+    Case::new("syn-to-a-group", syn_to_group, "RFC 9293, 3.9.2.3, MUST-57; RFC 1122, 4.2.3.10")
+        .about("SYNs to multicast and broadcast addresses")
+        .expects("Silence, and no connection.")
+        .over_ipv6("syn-to-a-group-ipv6", "SYNs to multicast addresses", "RFC 9293, 3.9.2.3, MUST-57"),
 ];
 
-fn hop_limit_sent(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
+fn hop_limit_sent(lab: &mut Lab) -> Step {
     let mut client = lab.client();
-    let syn_ack = client.open(&Offer::default())?;
+    let syn_ack = client.open_with(&Offer::default())?;
     let mut served = lab.accept()?;
     served.write(b"data")?;
-    let data = client.expect("data", |segment| !segment.payload.is_empty())?;
-    client.expected = data.end();
-    client.ack()?;
+    let data = client.expect_data()?;
+    client.ack_to(data.end())?;
     served.shutdown()?;
     let fin = client.expect("FIN", |segment| segment.payload.is_empty())?;
     let mut stranger = lab.client();
-    stranger.expected = 1;
-    stranger.ack()?;
-    let rst = stranger.expect("RST", |_| true)?;
-    let peer = SocketAddr::new(peer_ip(setup.ipv6), 4000);
-    arrives(&lab, peer, lab.server(), b"question")?;
-    let sent = lab.send_datagram(lab.server(), peer, b"answer");
+    stranger.ack_to(1)?;
+    let rst = stranger.expect_answer("RST", |_| true)?;
+    lab.arrives(b"question")?;
+    let sent = lab.send_datagram(lab.server(), lab.peer(), b"answer");
     let datagram = lab.datagram(SOON)?;
-    let limits: Vec<_> = [syn_ack, data, fin, rst].iter().map(|segment| segment.hop_limit).collect();
-    check(limits.iter().all(|limit| *limit >= 32), || format!("the hop limits are {limits:?}"))?;
+    let limits = [syn_ack, data, fin, rst].map(|segment| segment.hop_limit);
+    check!(limits.iter().all(|limit| *limit >= 32), "the hop limits are {limits:?}")?;
     let limit = datagram.map(|datagram| datagram.hop_limit);
-    check(sent.is_ok() && limit.is_some_and(|limit| limit >= 32), || {
-        format!("a datagram has the hop limit {limit:?}")
-    })?;
-    lab.finish()
+    check!(sent.is_ok() && limit.is_some_and(|limit| limit >= 32), "a datagram has the hop limit {limit:?}")
 }
 
-fn hop_limit_received(setup: &Setup) -> Step {
-    let limit = 1 + setup.routers();
-    let at = if setup.ipv6 { 7 } else { 8 };
-    let mut lab = setup.start()?;
-    exchange_wrapped(&mut lab, |packet| packets::with_ip_bytes(packet.to_vec(), at, &[limit]))?;
-    let peer = SocketAddr::new(peer_ip(setup.ipv6), 4000);
-    lab.send_packet(&packets::with_ip_bytes(packets::datagram(peer, lab.server(), b"far"), at, &[limit]))?;
-    check(lab.received(SOON)?.is_some(), || "the datagram was not received".to_owned())?;
-    lab.finish()
+fn hop_limit_received(lab: &mut Lab) -> Step {
+    let limit = 1 + lab.routers;
+    let at = if lab.ipv6 { 7 } else { 8 };
+    wrapped(lab, move |packet| packets::with_ip_bytes(packet.to_vec(), at, &[limit]))?;
+    lab.send_packet(&packets::with_ip_bytes(lab.to_server(b"far"), at, &[limit]))?;
+    check!(lab.received(SOON)?.is_some(), Data, "the datagram was not received")
 }
 
-fn traffic_class(setup: &Setup) -> Step {
-    let (at, bytes): (_, &[u8]) = if setup.ipv6 { (0, &[0x6f, 0xff, 0xff, 0xff]) } else { (1, &[0xff]) };
-    wrapped(setup, |packet| packets::with_ip_bytes(packet.to_vec(), at, bytes))
+fn traffic_class(lab: &mut Lab) -> Step {
+    let (at, bytes): (_, &[u8]) = if lab.ipv6 { (0, &[0x6f, 0xff, 0xff, 0xff]) } else { (1, &[0xff]) };
+    wrapped(lab, move |packet| packets::with_ip_bytes(packet.to_vec(), at, bytes))
 }
 
 /// Sends a data segment in each of these forms, which must not be delivered. An ICMP error that comes for it must have the
 /// type and code that `error` returns, and point there. Nothing is forwarded: the wire sees every packet.
 fn refused<T: Copy + Display>(
-    setup: &Setup,
+    lab: &mut Lab,
     forms: &[T],
     wrap: impl Fn(&[u8], T) -> Vec<u8>,
     error: impl Fn(T) -> Option<([u8; 2], u8)>,
 ) -> Step {
-    let mut lab = setup.start()?;
-    let (mut client, mut served) = lab.connect()?;
-    exchange(&mut client, &mut served)?;
+    let (mut client, mut served) = lab.connect_and_exchange()?;
     for &form in forms {
-        lab.send_packet(&wrap(&client.packet(part(&client, b"forged", 0, 6)), form))?;
-        check(served.is_quiet(Duration::from_millis(100)), || format!("{form}: it was delivered"))?;
-        if let Some(message) = lab.message(Duration::ZERO)? {
-            let (kind, pointer) = (message.kind, message.body.get(3).copied().unwrap_or_default());
-            check(error(form) == Some((kind, pointer)), || {
-                format!("{form}: an error of type and code {kind:?} came, and points to {pointer}")
-            })?;
+        lab.send_packet(&wrap(&client.packet(client.part(b"forged", 0..6)), form))?;
+        check!(served.is_quiet(ms(100)), Data, "{form}: it was delivered")?;
+        if let Some(Message { kind, body, .. }) = lab.message(Duration::ZERO)? {
+            let pointer = body.get(3).copied().unwrap_or_default();
+            let is_right = error(form) == Some((kind, pointer));
+            check!(is_right, "{form}: an error of type and code {kind:?} came, and points to {pointer}")?;
         }
         named(exchange(&mut client, &mut served), || form.to_string())?;
     }
-    lab.finish()
+    Ok(())
 }
 
-/// Another host in the peer's network.
-fn elsewhere() -> [u8; 16] {
-    match ip(true, 1, 3) {
-        IpAddr::V6(address) => address.octets(),
-        IpAddr::V4(_) => [0; 16],
-    }
+/// A routing header to another host in the peer's network.
+fn routing(kind: u8, hosts_left: u8) -> Vec<u8> {
+    let host = Ipv6Addr::new(0xfd10, 0, 1, 0, 0, 0, 0, 3).octets();
+    [&[0, 2, kind, hosts_left, 0, 0, 0, 0][..], &host].concat()
 }
 
-fn routing_header(setup: &Setup) -> Step {
-    let header = |kind| [&[0, 2, kind, 1, 0, 0, 0, 0][..], &elsewhere()].concat();
-    let wrap = |packet: &[u8], kind| packets::with_extension(packet, 43, &header(kind));
-    refused(setup, &[0, 200], wrap, |_| Some(([4, 0], 42)))
-}
-
-fn routing_header_done(setup: &Setup) -> Step {
-    let header = [&[0, 2, 0, 0, 0, 0, 0, 0][..], &elsewhere()].concat();
-    wrapped(setup, |packet| packets::with_extension(packet, 43, &header))
+fn routing_header(lab: &mut Lab) -> Step {
+    let wrap = |packet: &[u8], kind| packets::with_extension(packet, 43, &routing(kind, 1));
+    refused(lab, &[0, 200], wrap, |_| Some(([4, 0], 42)))
 }
 
 /// Destination options: one for experiments (RFC 4727), with these action bits.
-fn option(action: u8) -> [u8; 8] {
+const fn option(action: u8) -> [u8; 8] {
     [0, 0, action << 6 | 0x1e, 4, 1, 2, 3, 4]
 }
 
-fn option_skipped(setup: &Setup) -> Step {
-    wrapped(setup, |packet| packets::with_extension(packet, 60, &option(0)))
-}
-
-fn option_refused(setup: &Setup) -> Step {
+fn option_refused(lab: &mut Lab) -> Step {
     let wrap = |packet: &[u8], action| packets::with_extension(packet, 60, &option(action));
-    refused(setup, &[1, 2, 3], wrap, |action| (action > 1).then_some(([4, 2], 42)))
+    refused(lab, &[1, 2, 3], wrap, |action| (action > 1).then_some(([4, 2], 42)))
 }
 
-fn no_next_header(setup: &Setup) -> Step {
+fn no_next_header(lab: &mut Lab) -> Step {
     const NONE: u8 = 59;
     const BEHIND: &str = "behind destination options";
     let wrap = |packet: &[u8], form| {
         if form == BEHIND {
-            let packet = packets::with_extension(packet, 60, &[0, 0, 1, 4, 0, 0, 0, 0]);
-            packets::with_ip_bytes(packet, 40, &[NONE])
+            packets::with_ip_bytes(packets::with_extension(packet, 60, &PADDING), 40, &[NONE])
         } else {
             packets::with_ip_bytes(packet.to_vec(), 6, &[NONE])
         }
     };
-    refused(setup, &["behind the IPv6 header", BEHIND], wrap, |_| None)
+    refused(lab, &["behind the IPv6 header", BEHIND], wrap, |_| None)
 }
 
 /// Sends the SYN of a client, which must be dropped silently.
 fn ignored(lab: &mut Lab, mut client: Client) -> Step {
-    client.syn(&Offer::default())?;
-    client.expect_none(Duration::from_millis(50), "an answer", |_| true)?;
-    let accepted = lab.accept_within(Duration::from_millis(20))?;
-    check(accepted.is_none(), || "a connection was accepted".to_owned())
+    client.syn()?;
+    client.silence(ms(50))?;
+    check!(lab.accept_within(ms(20))?.is_none(), "a connection was accepted")
 }
 
-fn loopback(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let host = if setup.ipv6 { Ipv6Addr::LOCALHOST.into() } else { IpAddr::V4(Ipv4Addr::LOCALHOST) };
-    let (peer, server) = (SocketAddr::new(peer_ip(setup.ipv6), 4000), lab.server());
+fn loopback(lab: &mut Lab) -> Step {
+    let host = if lab.ipv6 { Ipv6Addr::LOCALHOST.into() } else { IpAddr::V4(Ipv4Addr::LOCALHOST) };
+    let (peer, server) = (lab.peer(), lab.server());
     for (from, to) in [(SocketAddr::new(host, 4000), server), (peer, SocketAddr::new(host, server.port()))] {
         let client = lab.client_from(from, to);
-        named(ignored(&mut lab, client), || format!("from {from} to {to}"))?;
+        named(ignored(lab, client), || format!("from {from} to {to}"))?;
         lab.send_packet(&packets::datagram(from, to, b"from nowhere"))?;
-        let received = lab.received(Duration::from_millis(50))?;
-        check(received.is_none(), || format!("a datagram from {from} to {to} was received"))?;
+        check!(lab.received(ms(50))?.is_none(), Data, "a datagram from {from} to {to} was received")?;
     }
-    arrives(&lab, peer, server, b"from a host")?;
-    answered(&lab, server, peer, b"an answer")?;
-    lab.finish_serving()
+    lab.arrives(b"from a host")?;
+    lab.answers(b"an answer")?;
+    lab.still_serves()
 }
 
-fn syn_to_group(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    for group in packets::groups(setup.ipv6) {
+fn syn_to_group(lab: &mut Lab) -> Step {
+    for group in packets::groups(lab.ipv6) {
         let client = lab.client_to(SocketAddr::new(group, lab.server().port()));
-        named(ignored(&mut lab, client), || format!("to {group}"))?;
+        named(ignored(lab, client), || format!("to {group}"))?;
     }
-    lab.finish_serving()
+    lab.still_serves()
 }

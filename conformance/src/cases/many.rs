@@ -1,60 +1,44 @@
 //! Many connections at once.
 
+use crate::prelude::*;
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
-
-use platform::packet::flags::{FIN, RST};
-
-use crate::{Case, Client, LATE, Lab, Offer, SOON, Served, Setup, Step, Then, check, patient, pattern, same};
 
 pub(super) const CASES: &[Case] = &[
-    Case::new("thousand-connections", thousand_connections).about(
-        "1,000 connections are open at once, and each carries 1,000 bytes each way",
-        "RFC 9293, 3.10.7.4",
-        "All open, and all bytes arrive.",
-    ),
-    Case::new("syns-at-once", syns_at_once).about(
-        "1,024 SYNs at once, as many as the backlog, with the default window",
-        "RFC 9293, 3.5; the promise of StackConfig::backlog",
-        "Each is answered with SYN+ACK, and all connections are accepted.",
-    ),
-    Case::new("slow-reader", slow_reader).about(
-        "One server reads nothing, and ten others exchange data",
-        "RFC 9293, 3.8.6",
-        "The full connection delays no other. Its data is read later.",
-    ),
-    Case::new("slow-client", slow_client).about(
-        "One client takes nothing, and ten others receive 100 KB each",
-        "RFC 9293, 3.8.6",
-        "The client that waits delays no other, and gets its data later.",
-    ),
-    Case::new("many-resets", many_resets).about(
-        "The server resets 100 connections at once",
-        "RFC 9293, 3.10.5",
-        "A RST on each.",
-    ),
-    Case::new("many-drops-with-unread-data", many_drops).about(
-        "The server drops 100 streams with unread data at once",
-        "RFC 9293, 3.6.1; RFC 2525, 2.17",
-        "A RST on each.",
-    ),
-    Case::new("many-in-time-wait", many_in_time_wait).about(
-        "500 connections one after another, each closed by the stack first",
-        "RFC 9293, 3.6.1",
-        "All open and close; those in TIME-WAIT do not stop new ones.",
-    ),
-    Case::new("one-resets-among-many", one_resets).about(
-        "Every second of 20 connections is reset by its client",
-        "RFC 9293, 3.10.7.4",
-        "The others go on.",
-    ),
+    Case::new("thousand-connections", thousand_connections, "RFC 9293, 3.10.7.4")
+        .about("1,000 connections are open at once, and each carries 1,000 bytes each way")
+        .expects("All open, and all bytes arrive.")
+        // Each of two shards has half of the backlog, and may get more than half of the connections.
+        .with(|config| (config.window, config.backlog) = (16 << 10, 2048)),
+    Case::new("syns-at-once", syns_at_once, "RFC 9293, 3.5; the promise of StackConfig::backlog")
+        .about("1,024 SYNs at once, as many as the backlog, with the default window")
+        .expects("Each is answered with SYN+ACK, and all connections are accepted.")
+        .with(|config| *config = StackConfig::default()),
+    Case::new("slow-reader", slow_reader, "RFC 9293, 3.8.6")
+        .about("One server reads nothing, and ten others exchange data")
+        .expects("The full connection delays no other. Its data is read later.")
+        .with(SMALL_WINDOW),
+    Case::new("slow-client", slow_client, "RFC 9293, 3.8.6")
+        .about("One client takes nothing, and ten others receive 100 KB each")
+        .expects("The client that waits delays no other, and gets its data later."),
+    Case::new("many-resets", many_resets, "RFC 9293, 3.10.5")
+        .about("The server resets 100 connections at once")
+        .expects("A RST on each."),
+    Case::new("many-drops-with-unread-data", many_drops, "RFC 9293, 3.6.1; RFC 2525, 2.17")
+        .about("The server drops 100 streams with unread data at once")
+        .expects("A RST on each."),
+    Case::new("many-in-time-wait", many_in_time_wait, "RFC 9293, 3.6.1")
+        .about("500 connections one after another, each closed by the stack first")
+        .expects("All open and close; those in TIME-WAIT do not stop new ones."),
+    Case::new("one-resets-among-many", one_resets, "RFC 9293, 3.10.7.4")
+        .about("Every second of 20 connections is reset by its client")
+        .expects("The others go on."),
 ];
 
 /// Opens `count` connections at once: sends all SYNs first, then takes each SYN+ACK and sends the ACK.
 fn open(lab: &mut Lab, count: usize) -> Step<Vec<(Client, Served)>> {
     let mut clients: Vec<_> = (0..count).map(|_| lab.client()).collect();
     for client in &mut clients {
-        client.syn(&Offer::default())?;
+        client.syn()?;
     }
     for client in &mut clients {
         client.syn_ack(SOON)?;
@@ -62,17 +46,12 @@ fn open(lab: &mut Lab, count: usize) -> Step<Vec<(Client, Served)>> {
     }
     let mut served = HashMap::new();
     for index in 0..count {
-        match lab.accept_within(SOON)? {
-            Some(stream) => served.insert(stream.addresses()[1].port(), stream),
-            None => return check(false, || format!("{index} of {count} were accepted")).map(|()| Vec::new()),
-        };
+        let Some(stream) = lab.accept_within(SOON)? else { return fail!(Hang, "{index} of {count} were accepted") };
+        served.insert(stream.addresses()[1].port(), stream);
     }
-    let pairs = clients.into_iter().filter_map(|client| {
-        let stream = served.remove(&client.port())?;
-        Some((client, stream))
-    });
-    let pairs: Vec<_> = pairs.collect();
-    check(pairs.len() == count, || format!("{} of {count} have a server", pairs.len()))?;
+    let mut with_stream = |client: Client| served.remove(&client.port()).map(|stream| (client, stream));
+    let pairs: Vec<_> = clients.into_iter().filter_map(&mut with_stream).collect();
+    check!(pairs.len() == count, "{} of {count} have a server", pairs.len())?;
     Ok(pairs)
 }
 
@@ -80,64 +59,51 @@ fn open(lab: &mut Lab, count: usize) -> Step<Vec<(Client, Served)>> {
 fn carry(client: &mut Client, served: &mut Served) -> Step {
     let bytes = pattern(client.port().into(), 1000);
     client.data(&bytes)?;
-    same(&served.read(1000)?, &bytes)?;
+    served.reads(&bytes)?;
     served.write(&bytes)?;
-    same(&client.receive(1000, SOON)?, &bytes)
+    client.receives(&bytes, SOON)
 }
 
-fn thousand_connections(setup: &Setup) -> Step {
-    // Each of two shards has half of the backlog, and may get more than half of the connections.
-    let mut lab = setup.start_with(|config| (config.window, config.backlog) = (16 << 10, 2048))?;
-    let mut pairs = open(&mut lab, 1000)?;
-    for (client, served) in &mut pairs {
-        carry(client, served)?;
+fn thousand_connections(lab: &mut Lab) -> Step {
+    let mut pairs = open(lab, 1000)?;
+    for _ in 0..2 {
+        pairs.iter_mut().try_for_each(|(client, served)| carry(client, served))?;
     }
-    for (client, served) in &mut pairs {
-        carry(client, served)?;
-    }
-    lab.finish()
+    Ok(())
 }
 
-fn syns_at_once(setup: &Setup) -> Step {
-    setup.needs_whole_backlog()?;
-    let mut lab = setup.start_with(|config| *config = netstacks::StackConfig::default())?;
-    drop(open(&mut lab, 1024)?);
-    lab.finish()
+fn syns_at_once(lab: &mut Lab) -> Step {
+    lab.needs_whole_backlog()?;
+    open(lab, 1024).map(drop)
 }
 
-fn slow_reader(setup: &Setup) -> Step {
-    let mut lab = setup.start_with(|config| config.window = 16 << 10)?;
-    let mut pairs = open(&mut lab, 11)?;
+fn slow_reader(lab: &mut Lab) -> Step {
+    let mut pairs = open(lab, 11)?;
     let Some((mut full, mut unread)) = pairs.pop() else { return Ok(()) };
     let bytes = pattern(60, 16_000);
     full.data(&bytes)?;
     let begin = Instant::now();
     for _ in 0..10 {
-        for (client, served) in &mut pairs {
-            carry(client, served)?;
-        }
+        pairs.iter_mut().try_for_each(|(client, served)| carry(client, served))?;
     }
-    check(begin.elapsed() < patient(Duration::from_secs(3)), || format!("the others took {:?}", begin.elapsed()))?;
+    check!(begin.elapsed() < patient(secs(3)), Speed, "the others took {:?}", begin.elapsed())?;
     full.acked(SOON)?;
-    same(&unread.read(bytes.len())?, &bytes)?;
-    lab.finish()
+    unread.reads(&bytes)
 }
 
-fn slow_client(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let mut pairs = open(&mut lab, 11)?;
+fn slow_client(lab: &mut Lab) -> Step {
+    let mut pairs = open(lab, 11)?;
     let Some((mut slow, waiting)) = pairs.pop() else { return Ok(()) };
     let waits = waiting.send(pattern(61, 500_000), Then::Shutdown);
     let begin = Instant::now();
     for (mut client, served) in pairs {
         let sending = served.send(pattern(62, 100_000), Then::Shutdown);
-        same(&client.receive_to_end()?, &pattern(62, 100_000))?;
-        drop(sending.finish()?);
+        client.receives_to_end(&pattern(62, 100_000))?;
+        sending.finish()?;
     }
-    check(begin.elapsed() < patient(Duration::from_secs(3)), || format!("the others took {:?}", begin.elapsed()))?;
-    same(&slow.receive_to_end()?, &pattern(61, 500_000))?;
-    drop(waits.finish()?);
-    lab.finish()
+    check!(begin.elapsed() < patient(secs(3)), Speed, "the others took {:?}", begin.elapsed())?;
+    slow.receives_to_end(&pattern(61, 500_000))?;
+    waits.finish()
 }
 
 /// Every client must get a RST and no FIN.
@@ -153,20 +119,17 @@ fn all_reset(clients: Vec<Client>) -> Step {
             Err(_) => {}
         }
     }
-    check(reset == count, || format!("{reset} of {count} clients got a RST, and {ended} a FIN"))
+    check!(reset == count, "{reset} of {count} clients got a RST, and {ended} a FIN")
 }
 
-fn many_resets(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (clients, served): (Vec<_>, Vec<_>) = open(&mut lab, 100)?.into_iter().unzip();
+fn many_resets(lab: &mut Lab) -> Step {
+    let (clients, served): (Vec<_>, Vec<_>) = open(lab, 100)?.into_iter().unzip();
     served.into_iter().for_each(Served::reset);
-    all_reset(clients)?;
-    lab.finish()
+    all_reset(clients)
 }
 
-fn many_drops(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let (mut clients, served): (Vec<_>, Vec<_>) = open(&mut lab, 100)?.into_iter().unzip();
+fn many_drops(lab: &mut Lab) -> Step {
+    let (mut clients, served): (Vec<_>, Vec<_>) = open(lab, 100)?.into_iter().unzip();
     for client in &mut clients {
         client.data(b"nobody reads this")?;
     }
@@ -174,34 +137,28 @@ fn many_drops(setup: &Setup) -> Step {
         client.acked(SOON)?;
     }
     drop(served);
-    all_reset(clients)?;
-    lab.finish()
+    all_reset(clients)
 }
 
-fn many_in_time_wait(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
+fn many_in_time_wait(lab: &mut Lab) -> Step {
     for _ in 0..500 {
         let (mut client, mut served) = lab.connect()?;
         served.write(b"bye")?;
         drop(served);
-        same(&client.receive_to_end()?, b"bye")?;
+        client.receives_to_end(b"bye")?;
         client.fin()?;
         client.acked(LATE)?;
     }
-    lab.finish()
+    Ok(())
 }
 
-fn one_resets(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
-    let mut pairs = open(&mut lab, 20)?;
+fn one_resets(lab: &mut Lab) -> Step {
+    let mut pairs = open(lab, 20)?;
     for (client, _) in pairs.iter().step_by(2) {
         client.rst()?;
     }
     for (client, served) in pairs.iter_mut().skip(1).step_by(2) {
         carry(client, served)?;
     }
-    for (_, served) in pairs.iter_mut().step_by(2) {
-        served.read_error()?;
-    }
-    lab.finish()
+    pairs.iter_mut().step_by(2).try_for_each(|(_, served)| served.read_error().map(drop))
 }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::task::JoinHandle;
 
-use super::{Broken, Invariant, LONGEST, Played, Stream};
+use super::{Broken, CLIENTS, Invariant, LONGEST, Played, Stream, streams};
 use crate::server::{AnyListener, AnyStream};
 
 /// The most bytes of a read.
@@ -24,12 +24,45 @@ pub(super) enum Close {
 
 type Accepted = (Box<dyn AnyListener>, io::Result<Box<dyn AnyStream>>);
 
-pub(super) struct App {
-    accepting: JoinHandle<Accepted>,
+/// Accepts connections, while it is told to.
+pub(super) struct Acceptor {
+    /// `None` while the task has it.
     listener: Option<Box<dyn AnyListener>>,
+    task: Option<JoinHandle<Accepted>>,
+    pub(super) is_accepting: bool,
+}
+
+impl Acceptor {
+    pub(super) fn new(listener: Box<dyn AnyListener>) -> Self {
+        Self { listener: Some(listener), task: None, is_accepting: true }
+    }
+
+    /// Ready with the next connection. Call it within the runtime of the play.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Box<dyn AnyStream>, Broken>> {
+        if let Some(listener) = self.listener.take_if(|_| self.is_accepting) {
+            self.task = Some(accept(listener));
+        }
+        let Some(task) = &mut self.task else { return Poll::Pending };
+        let accepted = ready!(Pin::new(task).poll(cx));
+        self.task = None;
+        let (listener, stream) = accepted.map_err(|error| Broken::new(Invariant::Lives, error.to_string()))?;
+        self.listener = Some(listener);
+        Poll::Ready(stream.map_err(|error| Broken::new(Invariant::Lives, format!("accept failed: {error}"))))
+    }
+}
+
+/// The application's side of a connection.
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+#[derive(Default)]
+pub(super) struct App {
     stream: Option<Box<dyn AnyStream>>,
     /// The bytes of both directions.
     streams: [Stream; 2],
+    /// Whether a packet with changed bytes may have been taken.
+    pub(super) may_differ: bool,
+    /// Whether the stack may have joined it to another client.
+    may_be_joined: bool,
+    pub(super) has_accepted: bool,
     /// How many bytes it has read, and how many more it wants.
     pub(super) read: usize,
     wants: usize,
@@ -46,31 +79,14 @@ pub(super) struct App {
 }
 
 impl App {
-    /// Accepts a connection. Call it within the runtime of the play.
-    pub(super) fn new(listener: Box<dyn AnyListener>, streams: [Stream; 2]) -> Self {
-        Self::accepting(accept(listener), streams)
+    pub(super) fn new(streams: [Stream; 2], may_be_joined: bool) -> Self {
+        Self { streams, may_be_joined, ..Self::default() }
     }
 
-    /// Lets go of its connection, and accepts one more.
-    pub(super) fn again(self) -> Self {
-        Self::accepting(self.listener.map_or(self.accepting, accept), self.streams)
-    }
-
-    fn accepting(accepting: JoinHandle<Accepted>, streams: [Stream; 2]) -> Self {
-        Self {
-            accepting,
-            listener: None,
-            stream: None,
-            streams,
-            read: 0,
-            wants: 0,
-            written: 0,
-            total: 0,
-            close: None,
-            is_closed: false,
-            was_reading: false,
-            has_read_end: false,
-            failed: None,
+    /// Takes its connection. Further ones from the same address are dropped.
+    pub(super) fn accept(&mut self, stream: Box<dyn AnyStream>) {
+        if !std::mem::replace(&mut self.has_accepted, true) {
+            self.stream = Some(stream);
         }
     }
 
@@ -89,11 +105,6 @@ impl App {
         self.close.get_or_insert(close);
     }
 
-    /// Whether it has accepted its connection.
-    pub(super) fn has_accepted(&self) -> bool {
-        self.listener.is_some()
-    }
-
     /// Describes it, for the text of a failure.
     pub(super) fn state(&self) -> String {
         let Self { read, written, total, .. } = self;
@@ -108,13 +119,6 @@ impl App {
 
     /// Does what it can. Ready if that was anything.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Played> {
-        if self.listener.is_none() {
-            let Poll::Ready(accepted) = Pin::new(&mut self.accepting).poll(cx) else { return Poll::Pending };
-            let (listener, stream) = accepted.map_err(|error| Broken::new(Invariant::Lives, error.to_string()))?;
-            self.stream =
-                Some(stream.map_err(|error| Broken::new(Invariant::Lives, format!("accept failed: {error}")))?);
-            self.listener = Some(listener);
-        }
         let results = [self.poll_read(cx), self.poll_write(cx), self.poll_close(cx)];
         let mut progress = Poll::Pending;
         for result in results {
@@ -144,8 +148,12 @@ impl App {
         self.read += len;
         self.wants -= len;
         self.has_read_end = len == 0;
+        if self.may_be_joined && from == 0 {
+            let mut streams = (0..=CLIENTS).map(|at| streams(at)[0].clone());
+            self.streams[0] = streams.find(|stream| stream.starts_with(buffer.filled())).unwrap_or_default();
+        }
         let expected = self.streams[0].get(from..self.read);
-        let is_right = expected == Some(buffer.filled());
+        let is_right = self.may_differ || expected == Some(buffer.filled());
         Poll::Ready(Invariant::Bytes.holds(is_right, || format!("the server read wrong bytes from byte {from} on")))
     }
 

@@ -1,22 +1,19 @@
-//! The client of a play. It may do anything that RFC 9293 allows a peer, and checks each segment of the stack.
+//! The client of a play. It may do anything that RFC 9293 allows a peer, and forge segments; it checks each segment of the
+//! stack.
 
 mod check;
+mod receive;
 
 use std::ops::Range;
-use std::time::Instant;
 
-use platform::packet::Transport;
 use platform::packet::flags::{ACK, FIN, PSH, RST, SYN};
+use platform::packet::{Transport, is_checksum_right};
 
-use super::app::App;
-use super::play::{Fault, Play};
-use super::{Invariant, LONGEST, Played, Stream};
-use crate::client::{MSS, WINDOW_SCALE};
-use crate::wire::{SACK, Segment};
+use super::play::{Fault, Forged, Opening};
+use super::{LONGEST, Played, Stream};
+use crate::client::WINDOW_SCALE;
+use crate::wire::Segment;
 use crate::{Client, Out, distance};
-
-/// The most blocks of a SACK option that has no other option beside it (RFC 2018, 3).
-const MOST_BLOCKS: usize = 4;
 
 /// The most packets of the stack in a play. Two sides that answer each other for ever send more.
 const MOST_PACKETS: usize = 10_000;
@@ -42,30 +39,27 @@ impl Coverage {
         self.bytes[range].fill(true);
         self.prefix += self.bytes[self.prefix..].iter().take_while(|arrived| **arrived).count();
     }
+}
 
-    /// Returns the ranges behind the first gap.
-    fn blocks(&self) -> Vec<Range<usize>> {
-        let mut at = 0;
-        let runs = self.bytes.chunk_by(|one, next| one == next).map(|run| {
-            at += run.len();
-            (run[0], at - run.len()..at)
-        });
-        runs.filter(|(arrived, range)| *arrived && range.start > self.prefix).map(|(_, range)| range).collect()
-    }
+/// A place in a stream as a number that may be before it.
+fn place(at: usize) -> i64 {
+    i64::from(at as u32)
 }
 
 /// Places in the streams count from 0; a FIN has the place after the last byte.
 #[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct Peer {
     client: Client,
-    play: Play,
+    opening: Opening,
     streams: [Stream; 2],
-    /// The shift counts of the client's and the stack's windows.
-    shifts: [u8; 2],
     stack_mss: usize,
     pub(super) is_open: bool,
     /// Whether the stack verifies checksums.
     is_verified: bool,
+    /// Whether the same port had another connection before.
+    pub(super) is_again: bool,
+    /// Whether it has sent nothing that may end the connection, lose bytes or misplace its end.
+    pub(super) is_blameless: bool,
 
     /// How many bytes were sent and acknowledged, and where the stack's window ends.
     pub(super) next: usize,
@@ -77,9 +71,7 @@ pub(super) struct Peer {
     is_fin_delivered: bool,
     is_fin_acknowledged: bool,
 
-    /// The bytes that have arrived, the place of the stack's FIN, and where the client's window ends.
-    arrived: Coverage,
-    fin: Option<usize>,
+    /// Where the client's window ends.
     limit: usize,
     window: usize,
     is_reading: bool,
@@ -91,20 +83,22 @@ pub(super) struct Peer {
     overtakes: bool,
     late: Option<Segment>,
     packets: usize,
+    last: Vec<u8>,
 }
 
 impl Peer {
-    pub(super) fn new(mut client: Client, is_verified: bool, play: &Play, streams: [Stream; 2]) -> Self {
-        client.begin_at(play.isn);
-        client.window = play.window.min(u16::MAX.into()) as u16;
+    pub(super) fn new(mut client: Client, is_verified: bool, opening: &Opening, streams: [Stream; 2]) -> Self {
+        client.begin_at(opening.isn);
+        let window = opening.offer.window.into();
         Self {
             client,
-            play: play.clone(),
+            opening: opening.clone(),
             streams,
-            shifts: [0; 2],
             stack_mss: 536,
             is_open: false,
             is_verified,
+            is_again: false,
+            is_blameless: true,
             next: 0,
             acknowledged: 0,
             edge: 0,
@@ -112,10 +106,8 @@ impl Peer {
             has_ended: false,
             is_fin_delivered: false,
             is_fin_acknowledged: false,
-            arrived: Coverage::default(),
-            fin: None,
-            limit: play.window,
-            window: play.window,
+            limit: window,
+            window,
             is_reading: true,
             was_reset: false,
             gone: None,
@@ -124,18 +116,22 @@ impl Peer {
             overtakes: false,
             late: None,
             packets: 0,
+            last: Vec::new(),
         }
     }
 
     pub(super) fn syn(&mut self) -> Played {
-        Ok(self.client.syn(&self.play.offer())?)
+        Ok(self.client.syn_with(&self.opening.offer)?)
     }
 
-    /// Begins a new connection from the same port, which the stack has to tell from the old one.
-    pub(super) fn again(self) -> Self {
-        let Self { client, is_verified, play, streams, .. } = self;
-        let isn = client.isn.wrapping_add(0x0100_0000);
-        Self::new(client, is_verified, &Play { isn, loses_ack: false, ..play }, streams)
+    /// Whether all its sequence numbers are before this one.
+    pub(super) fn is_before(&self, isn: u32) -> bool {
+        distance(self.number(place(self.next) + 1), isn) > 0
+    }
+
+    /// Returns how a new connection from the same port begins, which the stack has to tell from the old one.
+    pub(super) fn opening_again(&self) -> Opening {
+        Opening { isn: self.client.isn.wrapping_add(0x0100_0000), loses_ack: false, ..self.opening.clone() }
     }
 
     /// Whether both sides know that the other has ended.
@@ -150,7 +146,13 @@ impl Peer {
 
     /// Whether everything up to the stack's FIN has arrived.
     pub(super) fn has_received_end(&self) -> bool {
-        self.fin == Some(self.arrived.prefix)
+        self.client.ended
+    }
+
+    /// How many bytes of the stack have arrived without a gap.
+    pub(super) fn received(&self) -> usize {
+        let received = distance(self.client.stack_isn.wrapping_add(1), self.client.expected);
+        usize::try_from(received).unwrap_or(0).saturating_sub(usize::from(self.client.ended))
     }
 
     pub(super) fn lose_acks(&mut self, count: u8) {
@@ -174,7 +176,7 @@ impl Peer {
             self.next,
             self.acknowledged,
             self.edge,
-            self.arrived.prefix,
+            self.received(),
             fin(self.has_received_end()),
             if self.was_reset { ", and a RST" } else { "" },
         )
@@ -183,6 +185,8 @@ impl Peer {
     /// Sends new bytes, as far as the stack's window allows.
     pub(super) fn send(&mut self, len: usize, cut: usize, ends: bool, fault: Fault) -> Played {
         let from = self.next;
+        // Before the handshake, the RST for an ACK looks like one for the SYN.
+        self.is_blameless &= self.is_open;
         if self.is_open && !self.has_ended {
             self.next = (from + len).min(self.edge.min(LONGEST)).max(from);
             self.has_ended = ends;
@@ -203,11 +207,10 @@ impl Peer {
         if self.is_acknowledged() { Ok(()) } else { self.send_from(self.acknowledged, cut, fault) }
     }
 
-    fn send_from(&mut self, from: usize, cut: usize, fault: Fault) -> Played {
-        let mut from = from;
+    fn send_from(&mut self, mut from: usize, cut: usize, fault: Fault) -> Played {
         let mut segments = Vec::new();
         // Options take a part of the MSS (RFC 6691, 2).
-        let cut = cut.min(self.stack_mss.saturating_sub(self.sack().len())).max(1);
+        let cut = cut.min(self.stack_mss.saturating_sub(self.client.options().len())).max(1);
         loop {
             let to = self.next.min(from + cut);
             let is_last = to == self.next;
@@ -232,6 +235,7 @@ impl Peer {
                 segments.push(late);
             }
             Fault::Reversed => segments.reverse(),
+            Fault::Joined => self.put_joined(&mut segments)?,
         }
         for (index, (range, ends)) in segments.into_iter().enumerate() {
             let flags = ACK | if ends { FIN } else { 0 } | if range.is_empty() { 0 } else { PSH };
@@ -243,57 +247,127 @@ impl Peer {
         Ok(())
     }
 
+    /// Sends all segments with bytes, and without a FIN, as one super-packet, and takes them from the list.
+    fn put_joined(&mut self, segments: &mut Vec<(Range<usize>, bool)>) -> Played {
+        let count = segments.iter().take_while(|(range, ends)| !range.is_empty() && !ends).count();
+        if count < 2 || !self.client.takes_super_packets() {
+            return Ok(());
+        }
+        self.announce();
+        let ranges: Vec<_> = segments.drain(..count).map(|(range, _)| range).collect();
+        let packets: Vec<_> = ranges.iter().map(|range| self.packet(range.clone(), ACK)).collect();
+        self.client.send_joined(&packets)?;
+        for range in ranges {
+            self.delivered.add(range);
+        }
+        Ok(())
+    }
+
     /// Sends a segment with the right acknowledgement and window.
     fn put(&mut self, range: Range<usize>, flags: u8) -> Played {
-        let (window, edge) = self.announce();
-        self.limit = self.limit.max(edge);
-        if !range.is_empty() {
-            self.delivered.add(range.clone());
-        }
+        self.announce();
+        let packet = self.packet(range.clone(), flags);
+        self.delivered.add(range);
         self.is_fin_delivered |= flags & FIN != 0;
-        let packet = self.packet(range, flags, window);
-        Ok(self.client.send_packet(&packet)?)
+        self.send_packet(packet)
+    }
+
+    fn send_packet(&mut self, packet: Vec<u8>) -> Played {
+        self.client.send_packet(&packet)?;
+        self.last = packet;
+        Ok(())
     }
 
     /// Sends a segment of which a bit is flipped. Where the stack need not verify checksums, it is lost.
     fn put_damaged(&mut self, range: Range<usize>, flags: u8, bit: u16) -> Played {
-        let (window, _) = self.announce();
-        let mut packet = self.packet(range, flags, window);
+        let limit = self.limit;
+        self.announce();
+        self.limit = limit;
+        let mut packet = self.packet(range, flags);
         let Some(at) = Transport::parse(&packet).map(|transport| transport.at) else { return Ok(()) };
         let bit = usize::from(bit) % ((packet.len() - at) * 8);
         packet[at + bit / 8] ^= 1 << (bit % 8);
-        if self.is_verified { Ok(self.client.send_packet(&packet)?) } else { Ok(()) }
+        if self.is_verified { self.send_packet(packet) } else { Ok(()) }
     }
 
-    fn packet(&self, range: Range<usize>, flags: u8, window: u16) -> Vec<u8> {
-        let is_behind_fin = self.has_ended && range.is_empty() && flags & FIN == 0;
-        let seq = self.client.isn.wrapping_add(1 + range.start as u32 + u32::from(is_behind_fin));
-        let received = self.arrived.prefix + usize::from(self.has_received_end());
-        let ack = self.client.stack_isn.wrapping_add(1 + received as u32);
-        let options = self.sack();
-        let payload = &self.streams[0][range];
-        self.client.packet(Out { flags, seq, ack, window, options: &options, payload })
-    }
-
-    /// Returns the window field, and where it ends. A reading client's window ends as far ahead as ever; the window of one
-    /// that does not read stays where it is.
-    fn announce(&self) -> (u16, usize) {
-        let from = self.arrived.prefix;
-        let edge = if self.is_reading { self.limit.max(from + self.window) } else { self.limit };
-        let field = (edge.saturating_sub(from) >> self.shifts[0]).min(u16::MAX.into());
-        (field as u16, from + (field << self.shifts[0]))
-    }
-
-    fn sack(&self) -> Vec<u8> {
-        let blocks = self.arrived.blocks();
-        if blocks.is_empty() || !self.play.has_sack {
-            return Vec::new();
+    /// Sends the last packet again with changed bytes. Returns whether the stack may take it.
+    pub(super) fn put_changed(&mut self, changes: &[(u8, u8)]) -> Result<bool, super::Broken> {
+        let mut packet = self.last.clone();
+        for (at, bits) in changes {
+            if let Some(byte) = packet.get_mut(usize::from(*at)) {
+                *byte ^= bits;
+            }
         }
-        let blocks = &blocks[..blocks.len().min(MOST_BLOCKS)];
-        let mut option = vec![1, 1, SACK, 2 + 8 * blocks.len() as u8];
-        let number = |at: usize| self.client.stack_isn.wrapping_add(1 + at as u32).to_be_bytes();
-        option.extend(blocks.iter().flat_map(|block| [number(block.start), number(block.end)]).flatten());
-        option
+        let is_taken = !self.is_verified || is_checksum_right(&packet);
+        self.send_packet(packet)?;
+        Ok(is_taken)
+    }
+
+    fn packet(&self, range: Range<usize>, flags: u8) -> Vec<u8> {
+        let at = match place(range.start) {
+            at if !range.is_empty() || flags & FIN != 0 => at,
+            // Bytes beyond the stack's window were forged. No stack takes an ACK behind them.
+            _ if self.next > self.edge => place(self.acknowledged),
+            at => at + i64::from(self.has_ended),
+        };
+        let seq = self.number(at);
+        self.client.packet(Out { flags, seq, payload: &self.streams[0][range], ..self.client.out() })
+    }
+
+    /// Returns the sequence number of a place in the client's stream.
+    fn number(&self, place: i64) -> u32 {
+        self.client.isn.wrapping_add(1).wrapping_add(place as u32)
+    }
+
+    /// Sends a segment with any numbers, flags, window and options.
+    pub(super) fn forge(&mut self, forged: &Forged) -> Played {
+        let Forged { flags, from_end, at, len, ack, window, ref options } = *forged;
+        let base = if from_end { self.next + usize::from(self.has_ended) } else { self.acknowledged };
+        let mut at = place(base) + i64::from(at);
+        self.is_blameless &= self.is_harmless(flags, at, ack);
+        let mut range = 0..0;
+        if len > 0 {
+            let most = if self.has_ended { self.next } else { LONGEST };
+            let from = usize::try_from(at).unwrap_or(0).min(most);
+            range = from..most.min(from + usize::from(len));
+            self.next = self.next.max(range.end);
+            at = place(range.start);
+        }
+        self.announce();
+        let right = self.client.out();
+        let window = window.unwrap_or(right.window);
+        self.limit = self.limit.max(self.received() + (usize::from(window) << self.shift()));
+        let (seq, ack) = (self.number(at), right.ack.wrapping_add(ack as u32));
+        let payload = &self.streams[0][range.clone()];
+        let packet = self.client.packet(Out { flags, seq, ack, window, options, payload });
+        self.delivered.add(range);
+        self.send_packet(packet)
+    }
+
+    /// Whether a forged segment at a place is nothing that the stack may hold against the client.
+    fn is_harmless(&self, flags: u8, at: i64, ack: i32) -> bool {
+        let acknowledged = place(self.acknowledged);
+        self.is_open
+            // An ACK that is too old may still be the first one.
+            && (ack == 0 || (ack < 0 && acknowledged > 0))
+            && (flags & RST == 0 || at < acknowledged)
+            && (flags & FIN == 0 || at + 1 < acknowledged)
+            && (flags & SYN == 0 || (acknowledged > 0 && !self.has_ended && !self.has_received_end()))
+    }
+
+    /// The shift count of the client's windows.
+    fn shift(&self) -> u8 {
+        self.opening.offer.scale.filter(|_| self.client.has_agreed(WINDOW_SCALE)).unwrap_or(0)
+    }
+
+    /// Sets the window field. A reading client's window ends as far ahead as ever; the window of one that does not read stays
+    /// where it is.
+    fn announce(&mut self) {
+        let from = self.received();
+        let edge = if self.is_reading { self.limit.max(from + self.window) } else { self.limit };
+        let field = (edge.saturating_sub(from) >> self.shift()).min(u16::MAX.into());
+        self.client.window = field as u16;
+        self.limit = self.limit.max(from + (field << self.shift()));
     }
 
     pub(super) fn ack(&mut self) -> Played {
@@ -336,117 +410,9 @@ impl Peer {
     pub(super) fn time_out(&mut self) -> Played {
         match self.gone {
             Some(_) => Ok(()),
+            None if self.was_reset => Ok(()),
             None if self.is_open => self.send_again(usize::MAX, Fault::None),
             None => self.syn(),
         }
-    }
-
-    /// Receives what the stack has sent. All of it is checked before the client answers any: an answer widens the window.
-    pub(super) fn receive(&mut self, app: &App) -> Played {
-        let mut segments = Vec::new();
-        while let Some(segment) = self.client.segment_until(Instant::now())? {
-            if self.is_open && self.gone.is_none() && !segment.has(SYN) {
-                self.check(&segment, app)?;
-            }
-            segments.push(segment);
-        }
-        self.packets += segments.len();
-        Invariant::Progress.holds(self.packets <= MOST_PACKETS, || format!("{MOST_PACKETS} packets came"))?;
-        segments.into_iter().try_for_each(|segment| self.arrive(segment))
-    }
-
-    fn arrive(&mut self, segment: Segment) -> Played {
-        match self.gone {
-            Some(Gone::Vanished) => return Ok(()),
-            Some(Gone::Reset) => return self.refuse(&segment),
-            None => {}
-        }
-        if self.losses > 0 {
-            self.losses -= 1;
-        } else if std::mem::take(&mut self.overtakes) {
-            self.late = Some(segment);
-        } else {
-            self.take(&segment)?;
-            if let Some(late) = self.late.take() {
-                self.take(&late)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Answers a segment of a connection that the client does not know (RFC 9293, 3.10.7.1).
-    fn refuse(&self, segment: &Segment) -> Played {
-        if segment.has(RST) {
-            return Ok(());
-        }
-        let out = Out { flags: RST, seq: segment.ack, ack: 0, window: 0, options: &[], payload: &[] };
-        Ok(self.client.put(out)?)
-    }
-
-    /// Takes a segment that has arrived, and acknowledges it if it has payload, SYN or FIN.
-    fn take(&mut self, segment: &Segment) -> Played {
-        if segment.has(RST) {
-            return self.take_reset(segment);
-        }
-        if segment.has(SYN) {
-            return self.take_syn_ack(segment);
-        }
-        if !self.is_open {
-            return self.refuse(segment);
-        }
-        let acknowledged = distance(self.client.isn.wrapping_add(1), segment.ack).max(0) as usize;
-        self.is_fin_acknowledged |= self.has_ended && acknowledged > self.next;
-        self.acknowledged = self.acknowledged.max(acknowledged.min(self.next));
-        self.edge = self.edge.max(acknowledged + (usize::from(segment.window) << self.shifts[1]));
-        let (at, end) = self.places(segment);
-        if segment.has(FIN) {
-            self.fin = Some(end);
-        }
-        let (from, to) = (at.unwrap_or_default(), end.min(self.limit));
-        if from < to {
-            self.arrived.add(from..to);
-        }
-        if segment.len() > 0 { self.ack() } else { Ok(()) }
-    }
-
-    /// Returns the places of a segment's first byte, `None` if it is before the stream, and of the byte after its last.
-    fn places(&self, segment: &Segment) -> (Option<usize>, usize) {
-        let at = i64::from(distance(self.client.stack_isn.wrapping_add(1), segment.seq));
-        let end = at + i64::from(segment.payload.len() as u32);
-        (usize::try_from(at).ok(), usize::try_from(end).unwrap_or_default())
-    }
-
-    /// A RST with any number but the next is answered with an ACK (RFC 5961, 3.2).
-    fn take_reset(&mut self, segment: &Segment) -> Played {
-        if !self.is_open {
-            let is_ours = segment.ack == self.client.isn.wrapping_add(1);
-            return Invariant::Freed.holds(!is_ours, || "a RST came for a SYN".to_owned());
-        }
-        let received = self.arrived.prefix + usize::from(self.has_received_end());
-        if segment.seq == self.client.stack_isn.wrapping_add(1 + received as u32) {
-            self.was_reset = true;
-            return Ok(());
-        }
-        self.ack()
-    }
-
-    fn take_syn_ack(&mut self, segment: &Segment) -> Played {
-        if self.is_open {
-            return self.ack();
-        }
-        if !segment.has(ACK) || segment.ack != self.client.isn.wrapping_add(1) {
-            return self.refuse(segment);
-        }
-        self.is_open = true;
-        self.client.stack_isn = segment.seq;
-        let option = |kind: u8| segment.option(kind);
-        if let (Some(ours), Some(&[theirs])) = (self.play.scale, option(WINDOW_SCALE)) {
-            self.shifts = [ours, theirs.min(14)];
-        }
-        if let Some(&[high, low]) = option(MSS) {
-            self.stack_mss = u16::from_be_bytes([high, low]).max(1).into();
-        }
-        self.edge = segment.window.into();
-        if self.play.loses_ack { Ok(()) } else { self.ack() }
     }
 }

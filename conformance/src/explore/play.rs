@@ -8,41 +8,38 @@ use proptest::prop_oneof;
 use proptest::sample::select;
 
 use crate::Offer;
-use crate::client::SACK_PERMITTED;
 
 /// The most moves of a play. Each play also has an end, in which the client does all that it owes.
 const MOST_MOVES: usize = 16;
 
 /// A play: how the connection begins, its moves, and how it ends.
-#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Clone, Debug)]
 pub(super) struct Play {
-    pub(super) ipv6: bool,
     /// The stack's buffers, in bytes.
     pub(super) buffers: usize,
-    pub(super) isn: u32,
-    pub(super) mss: Option<u16>,
-    pub(super) scale: Option<u8>,
-    pub(super) has_sack: bool,
-    /// The client's window, in bytes.
-    pub(super) window: usize,
-    /// The ACK of the handshake is lost, and the next segment takes its place.
-    pub(super) loses_ack: bool,
+    pub(super) opening: Opening,
     pub(super) moves: Vec<Move>,
     /// Which half ends first, if the moves leave both open.
     pub(super) server_first: bool,
 }
 
-impl Play {
-    pub(super) fn offer(&self) -> Offer {
-        let extra = if self.has_sack { vec![SACK_PERMITTED, 2] } else { Vec::new() };
-        Offer { mss: self.mss, scale: self.scale, extra, ..Offer::default() }
-    }
+/// How a connection begins.
+#[derive(Clone, Debug)]
+pub struct Opening {
+    /// Whether it is over IPv6.
+    pub ipv6: bool,
+    /// The sequence number of the SYN.
+    pub isn: u32,
+    /// The SYN. Its window is that of the client, in bytes.
+    pub offer: Offer,
+    /// The ACK of the handshake is lost, and the next segment takes its place.
+    pub loses_ack: bool,
 }
 
 /// A move of the client, of the server above the stack, or of the network between them.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Move {
+#[allow(missing_docs, reason = "the text of each says what it does")]
+#[derive(Clone, Debug)]
+pub enum Move {
     ServerWrites(u16),
     ServerReads(u16),
     ServerEnds,
@@ -72,11 +69,38 @@ pub(super) enum Move {
     Overtake,
     /// In milliseconds.
     Pass(u16),
+    // The moves from here on are not drawn.
+    /// A new client begins, in the place of the one before.
+    Connects(Opening),
+    ClientForges(Forged),
+    /// The last packet of the client comes again with changed bytes: their places, and the bits that flip.
+    Changed(Vec<(u8, u8)>),
+    ServerAccepts(bool),
+}
+
+/// A segment with any numbers and flags. Its bytes are those of the stream.
+#[derive(Clone, Debug)]
+pub struct Forged {
+    /// Its flags.
+    pub flags: u8,
+    /// Its place: from the end of what the client has sent, or else from what is acknowledged.
+    pub from_end: bool,
+    /// How far it is from there.
+    pub at: i32,
+    /// The length of its payload.
+    pub len: u16,
+    /// How far its acknowledgement is from the right one.
+    pub ack: i32,
+    /// Its window field, if it is not the right one.
+    pub window: Option<u16>,
+    /// Its options: a multiple of four bytes.
+    pub options: Vec<u8>,
 }
 
 /// What the network does to one of several segments of the client, by its index.
+#[allow(missing_docs, reason = "the text of each says what it does")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
+pub enum Fault {
     None,
     Lost(u8),
     Twice(u8),
@@ -86,6 +110,8 @@ pub(super) enum Fault {
     Reversed,
     /// A bit of it is flipped.
     Damaged(u8, u16),
+    /// All segments arrive as a super-packet, if the link takes one. It is not drawn.
+    Joined,
 }
 
 /// Draws a play.
@@ -103,8 +129,9 @@ pub(super) fn plays() -> impl Strategy<Value = Play> {
     );
     // A play shrinks from the front. A move less saves more than a smaller number.
     (vec(moves(), 0..=MOST_MOVES), begin, any::<bool>()).prop_map(|(moves, begin, server_first)| {
-        let (ipv6, buffers, isn, (mss, scale), has_sack, window, loses_ack) = begin;
-        Play { ipv6, buffers, isn, mss, scale, has_sack, window, loses_ack, moves, server_first }
+        let (ipv6, buffers, isn, (mss, scale), sack, window, loses_ack) = begin;
+        let offer = Offer { window, mss, scale, sack, ..Offer::default() };
+        Play { buffers, opening: Opening { ipv6, isn, offer, loses_ack }, moves, server_first }
     })
 }
 
@@ -146,19 +173,9 @@ fn faults() -> impl Strategy<Value = Fault> {
 /// The play as text: a line for its begin, one for each move, and one for its end.
 impl fmt::Display for Play {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { ipv6, buffers, isn, window, .. } = self;
-        let option = |name: &str, value: Option<u32>| {
-            value.map_or_else(|| format!("no {name}"), |value| format!("{name} {value}"))
-        };
-        write!(
-            f,
-            "lab: IPv{}, buffers of {buffers} bytes; SYN number {isn:#x}, {}, {}, {}, window {window}",
-            if *ipv6 { 6 } else { 4 },
-            option("MSS", self.mss.map(u32::from)),
-            option("scale", self.scale.map(u32::from)),
-            if self.has_sack { "SACK" } else { "no SACK" },
-        )?;
-        if self.loses_ack {
+        let Self { buffers, opening, .. } = self;
+        write!(f, "lab: IPv{}, buffers of {buffers} bytes; {opening}", if opening.ipv6 { 6 } else { 4 })?;
+        if opening.loses_ack {
             write!(f, ";\nnetwork: loses the ACK of the handshake")?;
         }
         for one in &self.moves {
@@ -166,6 +183,17 @@ impl fmt::Display for Play {
         }
         let first = if self.server_first { "server" } else { "client" };
         write!(f, ";\nthen nothing is lost, both read everything, and the {first} ends first")
+    }
+}
+
+impl fmt::Display for Opening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { isn, offer: Offer { window, mss, scale, sack, .. }, .. } = self;
+        let option = |name: &str, value: Option<u16>| {
+            value.map_or_else(|| format!("no {name}"), |value| format!("{name} {value}"))
+        };
+        let (mss, scale) = (option("MSS", *mss), option("scale", scale.map(u16::from)));
+        write!(f, "SYN number {isn:#x}, {mss}, {scale}, {}, window {window}", if *sack { "SACK" } else { "no SACK" })
     }
 }
 
@@ -194,6 +222,10 @@ impl fmt::Display for Move {
             Self::Lose(count) => write!(f, "network: loses the stack's next {count} packets"),
             Self::Overtake => write!(f, "network: delivers the stack's next packet after the one that follows"),
             Self::Pass(ms) => write!(f, "{ms} ms pass"),
+            Self::Connects(opening) => write!(f, "client: {opening}"),
+            Self::ClientForges(forged) => write!(f, "client: {forged:?}"),
+            Self::Changed(bytes) => write!(f, "client: its last packet again, with changed bytes {bytes:?}"),
+            Self::ServerAccepts(accepts) => write!(f, "server: accepts connections: {accepts}"),
         }
     }
 }
@@ -207,6 +239,7 @@ impl fmt::Display for Fault {
             Self::Late(index) => write!(f, ", segment {index} arrives last"),
             Self::Reversed => write!(f, ", they arrive in reverse order"),
             Self::Damaged(index, bit) => write!(f, ", bit {bit} of segment {index} is flipped"),
+            Self::Joined => write!(f, ", they arrive joined"),
         }
     }
 }

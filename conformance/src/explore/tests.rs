@@ -15,7 +15,7 @@ use super::play::{Fault, Move};
 use super::*;
 use crate::packets::with_tcp_bytes;
 use crate::server::Start;
-use crate::{AnyLink, Lab, link};
+use crate::{AnyLink, Lab, Offer, link};
 
 /// Changes a packet. `None` is a loss.
 type Change = fn(Vec<u8>) -> Option<Vec<u8>>;
@@ -61,6 +61,11 @@ impl Link for Breaking {
     }
 }
 
+fn run(stack: StackKind) -> Run {
+    let (layer, workarounds) = (Layer::Stack, netstacks::Workarounds::ALL);
+    Run { stack, program: None, layer, shards: 1, offload: false, mtu: link::MTU, workarounds, trace: None }
+}
+
 /// Performs moves on smoltcp behind a link that changes packets.
 fn broken_by(moves: &[Move], to_stack: Change, to_client: Change) -> Option<Invariant> {
     let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
@@ -69,19 +74,10 @@ fn broken_by(moves: &[Move], to_stack: Change, to_client: Change) -> Option<Inva
     let config = StackConfig { user_timeout: UNHURRIED.user_timeout, ..StackConfig::default() };
     let running = StackKind::Smoltcp.visit(Start { links, config }).unwrap().unwrap();
     let client = AnyLink::new(Breaking { link, to_stack, to_client });
-    let mut lab = Lab::new(client, running, StackKind::Smoltcp, runtime.handle(), false);
-    let play = Play {
-        ipv6: false,
-        buffers: 256 << 10,
-        isn: 0x1000_0000,
-        mss: Some(536),
-        scale: None,
-        has_sack: false,
-        window: 1_200,
-        loses_ack: false,
-        moves: moves.to_vec(),
-        server_first: false,
-    };
+    let mut lab = Lab::new(client, running, &run(StackKind::Smoltcp), runtime.handle(), false);
+    let offer = Offer { mss: Some(536), window: 1_200, ..Offer::default() };
+    let opening = Opening { ipv6: false, isn: 0x1000_0000, offer, loses_ack: false };
+    let play = Play { buffers: 256 << 10, opening, moves: moves.to_vec(), server_first: false };
     let played = runtime.block_on(stage::perform(&play, &mut lab, UNHURRIED));
     played.and_then(|()| Ok(lab.finish()?)).err().map(|broken| broken.invariant)
 }
@@ -158,7 +154,8 @@ fn a_play_shrinks_to_the_moves_that_matter() {
     let seed = (0..1_000).find(|seed| breaks(&drawn(*seed).unwrap().current()).is_some()).unwrap();
     let (play, what) = shrunk(seed, breaks).unwrap();
     assert_eq!(what, "both");
-    assert!(!play.ipv6 && !play.has_sack && !play.loses_ack && play.moves.len() == 2, "{play}");
+    let Opening { ipv6, ref offer, loses_ack, .. } = play.opening;
+    assert!(!ipv6 && !offer.sack && !loses_ack && play.moves.len() == 2, "{play}");
     assert!(play.moves.iter().any(|one| matches!(one, Move::ServerWrites(1_000))), "{play}");
 }
 
@@ -167,17 +164,7 @@ fn a_play_shrinks_to_the_moves_that_matter() {
 #[test]
 fn lwip_and_smoltcp_keep_the_invariants() {
     for stack in [StackKind::Lwip, StackKind::Smoltcp] {
-        let run = Run {
-            stack,
-            program: None,
-            layer: Layer::Stack,
-            shards: 1,
-            offload: false,
-            mtu: link::MTU,
-            repairs: netstacks::Workarounds::ALL,
-            trace: None,
-        };
-        for (case, ran) in explore(Exploration { plays: 20, seed: 1 }, &run) {
+        for (case, ran) in explore(Exploration { plays: 20, seed: 1 }, &run(stack)) {
             assert_eq!(ran.outcome, Outcome::Pass, "{stack} {}", case.id);
         }
     }

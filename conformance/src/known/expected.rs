@@ -30,14 +30,14 @@ pub enum Expected<'a> {
     Fail(Option<&'a str>),
     /// It fails in some runs, with this text, and passes in at least one of four.
     AtTimes(Option<&'a str>),
-    /// It fails or passes as the machine is fast or busy, or by the repairs. If it fails, it has this text.
+    /// It fails or passes as the machine is fast or busy, or by the workarounds. If it fails, it has this text.
     Depends(Option<&'a str>),
 }
 
 impl<'a> Expected<'a> {
     /// Looks a case up in the list.
-    pub fn of(known: &'a Known, id: &str, offload: bool, repairs: Workarounds) -> Self {
-        let Some(failure) = known.failure(id, offload, repairs) else { return Self::Pass };
+    pub fn of(known: &'a Known, id: &str, offload: bool, workarounds: Workarounds) -> Self {
+        let Some(failure) = known.failure(id, offload, workarounds) else { return Self::Pass };
         let seen = known.seen.get(id).map(String::as_str);
         match failure.when {
             When::Always => Self::Fail(seen),
@@ -50,9 +50,9 @@ impl<'a> Expected<'a> {
     fn has(self, outcome: &Outcome) -> bool {
         match (self, outcome) {
             (_, Outcome::Pass) => !matches!(self, Self::Fail(_)),
-            (_, Outcome::NotApplicable(_)) => self == Self::Pass,
-            (_, Outcome::Unavailable(_)) | (Self::Pass, Outcome::Fail(_)) => false,
-            (Self::Fail(text) | Self::AtTimes(text) | Self::Depends(text), Outcome::Fail(seen)) => {
+            (_, Outcome::NotApplicable { .. }) => self == Self::Pass,
+            (_, Outcome::Unavailable { .. }) | (Self::Pass, Outcome::Fail { .. }) => false,
+            (Self::Fail(text) | Self::AtTimes(text) | Self::Depends(text), Outcome::Fail { seen, .. }) => {
                 let seen = without_numbers(seen);
                 text.is_none_or(|text| text.split(" | ").any(|text| seen.contains(text)))
             }
@@ -100,15 +100,16 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
     use super::*;
+    use crate::Harm;
 
     #[test]
     fn a_result_that_is_not_the_known_one_is_found() {
-        let fail = |text: &str| Outcome::Fail(text.to_owned());
+        let fail = |text: &str| Outcome::Fail { seen: text.to_owned(), harm: Harm::default() };
         let changed = |expected: Expected<'_>, outcomes: &[Outcome]| {
             let mut later = outcomes[1..].iter().cycle().cloned();
             expected.judge(outcomes[0].clone(), || later.next().unwrap()).is_some()
         };
-        let absent = Outcome::NotApplicable(String::new());
+        let absent = Outcome::NotApplicable { seen: String::new() };
         let known = Expected::Fail(Some("# bytes came"));
         assert!(!changed(known, &[fail("12 bytes came")]));
         assert!(changed(known, &[fail("the stack panicked"), fail("the stack panicked")]), "another failure");

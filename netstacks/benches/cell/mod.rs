@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use netstacks::peer::Peer;
+use netstacks::peer::Peers;
 use netstacks::{Listener, Netstack, StackConfig, StackKind, Started};
 use platform::{Capabilities, Checksum, Link, MemoryLink, PacketBuffer, PacketMeta};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -75,14 +75,15 @@ impl Cell {
         } else {
             [[10, 0, 0, 1].into(), [10, 0, 0, 2].into()]
         };
-        let peer = Peer::new(far, (local, 40_000).into(), (remote, 80).into()).unwrap();
-        (near, Script { peer, direction: self.direction, buffer: vec![0; BUFFER] })
+        let mut peers = Peers::new(far, local);
+        peers.connect(0, (remote, 80).into()).unwrap();
+        (near, Script { peers, direction: self.direction, buffer: vec![0; BUFFER] })
     }
 }
 
 /// The work of the peer: it connects and transfers, as a task on the runtime of the stack.
 pub(crate) struct Script {
-    peer: Peer<MemoryLink>,
+    peers: Peers<MemoryLink>,
     direction: Direction,
     /// The bytes that it sends, all 0, or the buffer that it reads into.
     buffer: Vec<u8>,
@@ -90,24 +91,26 @@ pub(crate) struct Script {
 
 impl Script {
     /// Runs until the link fails. Ends only with an error.
-    async fn run(mut self) -> io::Error {
-        let (peer, buffer) = (&mut self.peer, &mut self.buffer);
-        if let Err(error) = poll_fn(|cx| peer.poll_connect(cx)).await {
-            return error;
-        }
+    async fn run(self) -> io::Error {
+        let Self { mut peers, direction, mut buffer } = self;
+        let (mut ready, mut is_asking) = (Vec::with_capacity(1), true);
         loop {
-            let moved = match self.direction {
-                Direction::Reader => poll_fn(|cx| peer.poll_read(cx, buffer)).await,
-                Direction::Writer => poll_fn(|cx| peer.poll_write(cx, buffer)).await,
+            let moved = match direction {
+                _ if !peers.is_connected(0) => Err(io::ErrorKind::WouldBlock.into()),
+                Direction::Reader => peers.read(0, &mut buffer),
+                Direction::Writer => peers.write(0, &buffer),
                 // Requests and responses are whole segments.
-                Direction::Requests => match poll_fn(|cx| peer.poll_write(cx, &buffer[..REQUEST])).await {
-                    Ok(_) => poll_fn(|cx| peer.poll_read(cx, &mut buffer[..REQUEST])).await,
-                    error => error,
-                },
+                Direction::Requests if is_asking => peers.write(0, &buffer[..REQUEST]),
+                Direction::Requests => peers.read(0, &mut buffer[..REQUEST]),
             };
             match moved {
                 Ok(0) => return io::ErrorKind::UnexpectedEof.into(),
-                Ok(_) => {}
+                Ok(_) => is_asking = !is_asking,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if let Err(error) = poll_fn(|cx| peers.poll_wait(cx, &mut ready)).await {
+                        return error;
+                    }
+                }
                 Err(error) => return error,
             }
         }

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use super::stream::spend;
 use super::turns::{BUDGET_BYTES, TURN_BYTES};
 use super::*;
-use crate::peer::{Client, Peer, Peers};
+use crate::peer::{Client, Peers};
 use crate::{Netstack, Smoltcp, StackConfig};
 
 /// A link whose `poll_readable` fails when the test sets a flag. It could still move packets.
@@ -68,11 +68,8 @@ fn readiness_that_fails_wakes_a_parked_reader_and_accept() {
         let mut stack = Smoltcp::start(link, &StackConfig::default()).unwrap();
         let driver = tokio::spawn(stack.driver);
         let client = std::thread::spawn(|| {
-            let ends = ["10.0.0.1:4000", "10.0.0.2:80"].map(|address| address.parse().unwrap());
-            let peer = Peer::new(other_end, ends[0], ends[1]).unwrap();
-            let mut client = Client::new(peer, Duration::from_secs(10));
-            client.connect().unwrap();
-            client
+            Client::connect(other_end, [10, 0, 0, 1].into(), ([10, 0, 0, 2], 80).into(), Duration::from_secs(10))
+                .unwrap()
         });
         let mut stream = stack.listener.accept().await.unwrap();
         let reader = tokio::spawn(async move { stream.read_u8().await.unwrap_err().kind() });
@@ -98,9 +95,8 @@ fn a_lone_task_makes_the_turns_unless_that_is_off_or_the_link_has_packets_of_oth
         let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
         let link = Unwatchable { link, passes_on, fails: Arc::default() };
         let client = std::thread::spawn(|| {
-            let ends = ["10.0.0.1:4000", "10.0.0.2:80"].map(|address| address.parse().unwrap());
-            let mut client = Client::new(Peer::new(other_end, ends[0], ends[1]).unwrap(), Duration::from_secs(10));
-            client.connect().unwrap();
+            let (local, remote) = ([10, 0, 0, 1].into(), ([10, 0, 0, 2], 80).into());
+            let mut client = Client::connect(other_end, local, remote, Duration::from_secs(10)).unwrap();
             for _ in 0..20 {
                 client.write_all(&[0]).unwrap();
                 client.read_exact(&mut [0]).unwrap();

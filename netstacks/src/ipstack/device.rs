@@ -205,8 +205,7 @@ impl Guard {
     }
 
     fn pass(&mut self, flow: Arc<Flow>, segment: &TcpSegment<'_>) -> (Option<Piece>, Option<Vec<u8>>) {
-        let admission = flow.admit(segment, &self.hub);
-        let Admission { bytes, acknowledgement, replies, opened, own } = admission;
+        let Admission { bytes, acknowledgement, replies, opened, own } = flow.admit(segment, &self.hub);
         if let Some(stream) = opened {
             self.hub.offer(stream);
         }

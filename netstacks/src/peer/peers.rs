@@ -26,7 +26,7 @@ const BATCHES: usize = 8;
 
 /// Many scripted TCP clients on one link, and UDP, for a thread with an event loop.
 ///
-/// Each connection has the limits of [`Peer`](super::Peer), and a slot: a number that the caller chooses.
+/// Each connection has a slot: a number that the caller chooses. See the [module](super) for its limits.
 /// [`Peers::wait`] is edge-triggered: it lists a slot once for each change, so the caller must read and write until
 /// [`io::ErrorKind::WouldBlock`].
 ///
@@ -36,47 +36,6 @@ const BATCHES: usize = 8;
 ///
 /// Acknowledgements are sent by the next wait, unless data carries them before. A read that receives bytes itself sends
 /// them at once.
-///
-/// ```
-/// use std::time::Duration;
-///
-/// use netstacks::peer::Peers;
-/// # use netstacks::{Listener, Netstack, Smoltcp, StackConfig};
-/// # use platform::MemoryLink;
-///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
-/// # let runtime = tokio::runtime::Runtime::new()?;
-/// # let mut stack = runtime.block_on(async { Smoltcp::start(link, &StackConfig::default()) })?;
-/// # runtime.spawn(stack.driver);
-/// # runtime.spawn(async move {
-/// #     while let Ok(stream) = stack.listener.accept().await {
-/// #         let (mut reader, mut writer) = tokio::io::split(stream);
-/// #         tokio::spawn(async move { tokio::io::copy(&mut reader, &mut writer).await });
-/// #     }
-/// # });
-/// // At the other end of the link is a stack with an echo server.
-/// let mut peers = Peers::new(other_end, "10.0.0.1".parse()?);
-/// for slot in 0..3 {
-///     peers.connect(slot, "10.0.0.2:7".parse()?)?;
-/// }
-/// let (mut ready, mut buffer, mut is_sent, mut echoes) = (Vec::new(), [0; 100], [false; 3], 0);
-/// while echoes < 3 {
-///     peers.wait(Duration::from_secs(10), &mut ready)?;
-///     for &slot in &ready {
-///         if peers.is_connected(slot) && !is_sent[slot] {
-///             is_sent[slot] = peers.write(slot, b"hello").is_ok();
-///         }
-///         if let Ok(len) = peers.read(slot, &mut buffer) {
-///             assert_eq!(&buffer[..len], b"hello");
-///             echoes += 1;
-///             peers.close(slot);
-///         }
-///     }
-/// }
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug)]
 pub struct Peers<L> {
     wire: Wire<L>,
@@ -91,25 +50,6 @@ pub struct Peers<L> {
 }
 
 /// Ends a [`Peers::wait`] from another thread.
-///
-/// ```
-/// use std::thread;
-/// use std::time::Duration;
-///
-/// use netstacks::peer::Peers;
-/// use platform::MemoryLink;
-///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let (link, _other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
-/// let mut peers = Peers::new(link, "10.0.0.1".parse()?);
-/// let waker = peers.waker();
-/// thread::spawn(move || waker.wake());
-/// let mut ready = Vec::new();
-/// peers.wait(Duration::from_secs(600), &mut ready)?;
-/// assert!(ready.is_empty());
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Debug)]
 pub struct PeersWaker(Arc<Signal>);
 
@@ -154,9 +94,23 @@ impl<L: Link> Peers<L> {
     ///
     /// - [`io::ErrorKind::AlreadyExists`] if the slot has a connection.
     /// - [`io::ErrorKind::AddrNotAvailable`] if all ports are in use.
-    /// - [`io::ErrorKind::InvalidInput`] as for [`Peer::new`](super::Peer::new).
+    /// - [`io::ErrorKind::InvalidInput`] if the IP versions of the addresses differ, or the link's packets are too small
+    ///   for the headers.
     pub fn connect(&mut self, slot: usize, remote: SocketAddr) -> io::Result<()> {
-        let port = self.table.free_port(slot)?;
+        let port = self.table.free_port()?;
+        self.connect_from(slot, port, remote)
+    }
+
+    /// The same from this port.
+    ///
+    /// # Errors
+    ///
+    /// The same; [`io::ErrorKind::AlreadyExists`] also if the port has a connection.
+    pub fn connect_from(&mut self, slot: usize, port: u16, remote: SocketAddr) -> io::Result<()> {
+        if self.table.port(slot).is_ok() || self.table.connection(port).is_ok() {
+            let error = format!("slot {slot} or port {port} has a connection");
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, error));
+        }
         let connection = Connection::new(SocketAddr::new(self.local, port), remote, self.wire.capabilities)?;
         self.table.insert(slot, port, connection);
         Ok(())
@@ -222,7 +176,7 @@ impl<L: Link> Peers<L> {
     /// # Errors
     ///
     /// - [`io::ErrorKind::WouldBlock`] if the connection is not open yet, or the window or the link is full.
-    /// - [`io::ErrorKind::ConnectionReset`] after a RST.
+    /// - [`io::ErrorKind::ConnectionReset`] after a RST, and [`io::ErrorKind::BrokenPipe`] after [`Peers::end_writing`].
     /// - [`io::ErrorKind::NotConnected`] if the slot has no connection.
     /// - The errors of the link.
     pub fn write(&mut self, slot: usize, bytes: &[u8]) -> io::Result<usize> {
@@ -230,6 +184,9 @@ impl<L: Link> Peers<L> {
         let connection = self.table.connection(port)?;
         if connection.receiving() == Receiving::Reset {
             return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        if connection.is_closing() {
+            return Err(io::ErrorKind::BrokenPipe.into());
         }
         if bytes.is_empty() {
             return Ok(0);
@@ -287,25 +244,6 @@ impl<L: Link> Peers<L> {
     /// # Errors
     ///
     /// The same.
-    ///
-    /// ```
-    /// use std::future::poll_fn;
-    ///
-    /// use netstacks::peer::Peers;
-    /// use platform::MemoryLink;
-    ///
-    /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> std::io::Result<()> {
-    /// let (link, _other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
-    /// let mut peers = Peers::new(link, [10, 0, 0, 1].into());
-    /// let waker = peers.waker();
-    /// tokio::spawn(async move { waker.wake() });
-    /// let mut ready = Vec::new();
-    /// poll_fn(|cx| peers.poll_wait(cx, &mut ready)).await?;
-    /// assert!(ready.is_empty());
-    /// # Ok(())
-    /// # }
-    /// ```
     pub fn poll_wait(&mut self, cx: &mut Context<'_>, ready: &mut Vec<usize>) -> Poll<io::Result<()>> {
         self.signal.attach_task(cx.waker());
         self.advance(ready)

@@ -11,28 +11,8 @@ use platform::{Capabilities, Link, PacketBuffer, PacketMeta};
 
 use crate::lock;
 
-/// One of several ends of a link. Each receives the packets to its own ports, of TCP and UDP. Packets to other ports are
-/// dropped.
-///
-/// ```
-/// use std::future::poll_fn;
-///
-/// use netstacks::peer::{Peer, SharedLink};
-/// use netstacks::{Netstack, Smoltcp, StackConfig};
-/// use platform::MemoryLink;
-///
-/// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let (link, other_end) = MemoryLink::pair(1500, MemoryLink::DEFAULT_DEPTH);
-/// let stack = Smoltcp::start(link, &StackConfig::default())?;
-/// tokio::spawn(stack.driver);
-/// for (end, port) in SharedLink::split(other_end, &[4000, 4001]).into_iter().zip([4000, 4001]) {
-///     let mut peer = Peer::new(end, ([10, 0, 0, 1], port).into(), "10.0.0.2:80".parse()?)?;
-///     poll_fn(|cx| peer.poll_connect(cx)).await?;
-/// }
-/// # Ok(())
-/// # }
-/// ```
+/// One of several ends of a link. It receives the packets to its own ports, of TCP and UDP: the remainder of a client's
+/// port, divided by the number of ends, is the index of its end. So use [`Peers::sharing`](super::Peers::sharing).
 #[derive(Debug)]
 pub struct SharedLink<L> {
     link: Arc<Mutex<Shared<L>>>,
@@ -45,8 +25,6 @@ pub struct SharedLink<L> {
 struct Shared<L> {
     link: L,
     batch: Vec<PacketBuffer>,
-    /// The port of each end; empty if the ports are spread evenly over the ends.
-    ports: Vec<u16>,
     /// For each end, its packets that were received from the link.
     ends: Vec<VecDeque<PacketBuffer>>,
     /// Empty buffers for later packets.
@@ -78,23 +56,13 @@ impl Wakers {
 }
 
 impl<L: Link> SharedLink<L> {
-    /// Splits a link into ends, one for each of these client ports.
-    pub fn split(link: L, ports: &[u16]) -> Vec<Self> {
-        Self::with(link, ports.to_vec(), ports.len())
-    }
-
-    /// Splits a link into so many ends, at least one. The remainder of a client's port, divided by their number, is the
-    /// index of its end.
+    /// Splits a link into so many ends, at least one.
     pub fn split_evenly(link: L, count: usize) -> Vec<Self> {
-        Self::with(link, Vec::new(), count.max(1))
-    }
-
-    fn with(link: L, ports: Vec<u16>, count: usize) -> Vec<Self> {
-        let capabilities = link.capabilities();
+        let (capabilities, count) = (link.capabilities(), count.max(1));
         let batch = (0..capabilities.batch).map(|_| PacketBuffer::new(capabilities.max_packet_len)).collect();
         let ends = (0..count).map(|_| VecDeque::new()).collect();
         let wakers = Arc::new(Wakers(Mutex::new(vec![None; count])));
-        let link = Arc::new(Mutex::new(Shared { link, batch, ports, ends, spare: Vec::new() }));
+        let link = Arc::new(Mutex::new(Shared { link, batch, ends, spare: Vec::new() }));
         let end = |index| Self { link: Arc::clone(&link), wakers: Arc::clone(&wakers), capabilities, index };
         (0..count).map(end).collect()
     }
@@ -127,11 +95,8 @@ impl<L: Link> Shared<L> {
         let count = self.link.try_recv(&mut self.batch)?;
         let capacity = self.link.capabilities().max_packet_len;
         for packet in &mut self.batch[..count] {
-            let index = destination_port(packet.packet()).and_then(|port| match &*self.ports {
-                [] => Some(usize::from(port) % self.ends.len()),
-                ports => ports.iter().position(|own| *own == port),
-            });
-            if let Some(index) = index {
+            if let Some(port) = destination_port(packet.packet()) {
+                let index = usize::from(port) % self.ends.len();
                 let room = self.spare.pop().unwrap_or_else(|| PacketBuffer::new(capacity));
                 self.ends[index].push_back(mem::replace(packet, room));
                 wakers.wake_end(index);

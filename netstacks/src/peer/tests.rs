@@ -2,22 +2,20 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
-use std::io::{IoSlice, Read};
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::num::NonZeroU16;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use platform::packet::flags::{ACK, FIN, RST, SYN};
-use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders};
+use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, TcpSegment};
 use platform::vnet::complete_checksum;
-use platform::{Checksum, MemoryLink, PacketMeta};
+use platform::{Checksum, Link, MemoryLink, PacketBuffer, PacketMeta};
 
 use super::connection::{SCALE, WINDOW};
 use super::*;
 
-const LOCAL: &str = "10.0.0.1:7";
+const LOCAL: &str = "10.0.0.1:1024";
 const REMOTE: &str = "10.0.0.2:80";
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -82,25 +80,45 @@ impl Far {
     }
 }
 
-fn now<T>(poll: impl FnOnce(&mut Context<'_>) -> Poll<io::Result<T>>) -> Option<io::Result<T>> {
-    match poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(result) => Some(result),
-        Poll::Pending => None,
+/// Peers with one connection, in slot 0.
+struct Peer(Peers<MemoryLink>);
+
+impl Peer {
+    /// Takes in what has arrived, and sends what is due.
+    fn wait(&mut self) -> io::Result<()> {
+        self.0.wait(Duration::ZERO, &mut Vec::new())
+    }
+
+    /// `None` if it would block.
+    fn write(&mut self, bytes: &[u8]) -> Option<io::Result<usize>> {
+        let written = self.wait().and_then(|()| self.0.write(0, bytes));
+        self.wait().ok();
+        unless_blocked(written)
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
+        unless_blocked(self.0.read(0, buffer))
     }
 }
 
+fn unless_blocked<T>(result: io::Result<T>) -> Option<io::Result<T>> {
+    Some(result).filter(|result| !result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock))
+}
+
 /// A peer that is connected to a far end with a window of `window` bytes and an MSS of 1460.
-fn connected((near, far): (MemoryLink, MemoryLink), window: u16) -> (Peer<MemoryLink>, Far) {
-    let (local, remote) = (LOCAL.parse().unwrap(), REMOTE.parse().unwrap());
+fn connected((near, far): (MemoryLink, MemoryLink), window: u16) -> (Peer, Far) {
+    let (local, remote): (SocketAddr, SocketAddr) = (LOCAL.parse().unwrap(), REMOTE.parse().unwrap());
     let [high, low] = (near.capabilities().mtu as u16 - 40).to_be_bytes();
-    let mut peer = Peer::new(near, local, remote).unwrap();
+    let mut peer = Peer(Peers::new(near, local.ip()));
     let mut far = Far::new(far, remote, local);
-    assert!(now(|cx| peer.poll_connect(cx)).is_none());
+    peer.0.connect(0, remote).unwrap();
+    peer.wait().unwrap();
     let seen = far.seen();
     assert_eq!((seen.len(), seen[0].flags, seen[0].sequence, seen[0].window), (1, SYN, 1, 65_535));
     assert_eq!(seen[0].options, [2, 4, high, low, 1, 3, 3, SCALE]);
     far.send(SYN | ACK, 2, window, &[2, 4, 5, 180, 1, 3, 3, 0], &[]);
-    now(|cx| peer.poll_connect(cx)).unwrap().unwrap();
+    peer.wait().unwrap();
+    peer.wait().unwrap();
     let seen = far.seen();
     assert_eq!((seen.len(), seen[0].flags, seen[0].sequence, seen[0].acknowledgement), (1, ACK, 2, 1001));
     assert_eq!(usize::from(seen[0].window) << SCALE, WINDOW);
@@ -115,16 +133,16 @@ pub(super) fn plain() -> (MemoryLink, MemoryLink) {
 fn a_write_goes_in_whole_segments_up_to_the_window() {
     let (mut peer, mut far) = connected(plain(), 10_000);
     let bytes: Vec<u8> = (0..=255).cycle().take(20_000).collect();
-    assert_eq!(now(|cx| peer.poll_write(cx, &bytes)).unwrap().unwrap(), 6 * 1460);
-    assert!(now(|cx| peer.poll_write(cx, &bytes)).is_none(), "1240 bytes of window are left, less than a segment");
+    assert_eq!(peer.write(&bytes).unwrap().unwrap(), 6 * 1460);
+    assert!(peer.write(&bytes).is_none(), "1240 bytes of window are left, less than a segment");
     let seen = far.seen();
     assert!(seen.iter().all(|packet| packet.payload.len() == 1460 && packet.flags == ACK));
     let arrived: Vec<u8> = seen.into_iter().flat_map(|packet| packet.payload).collect();
     assert_eq!(arrived, bytes[..6 * 1460]);
     far.send(ACK, 2 + 6 * 1460, 10_000, &[], &[]);
     // A rest that does not fill a packet is left to the next write, which sends it if there is no more.
-    assert_eq!(now(|cx| peer.poll_write(cx, &bytes[..2000])).unwrap().unwrap(), 1460);
-    assert_eq!(now(|cx| peer.poll_write(cx, &bytes[..540])).unwrap().unwrap(), 540);
+    assert_eq!(peer.write(&bytes[..2000]).unwrap().unwrap(), 1460);
+    assert_eq!(peer.write(&bytes[..540]).unwrap().unwrap(), 540);
     let lens: Vec<_> = far.seen().iter().map(|packet| packet.payload.len()).collect();
     assert_eq!(lens, [1460, 540]);
 }
@@ -133,38 +151,22 @@ fn a_write_goes_in_whole_segments_up_to_the_window() {
 fn a_window_below_a_segment_is_used_once_half_of_it_is_open() {
     let (mut peer, mut far) = connected(plain(), 1000);
     let bytes = [1; 3000];
-    assert_eq!(now(|cx| peer.poll_write(cx, &bytes)).unwrap().unwrap(), 1000);
+    assert_eq!(peer.write(&bytes).unwrap().unwrap(), 1000);
     far.send(ACK, 1002, 499, &[], &[]);
-    assert!(now(|cx| peer.poll_write(cx, &bytes)).is_none());
+    assert!(peer.write(&bytes).is_none());
     far.send(ACK, 1002, 500, &[], &[]);
-    assert_eq!(now(|cx| peer.poll_write(cx, &bytes)).unwrap().unwrap(), 500);
+    assert_eq!(peer.write(&bytes).unwrap().unwrap(), 500);
 }
 
 #[test]
 fn super_packets_are_as_large_as_the_link_takes() {
     let (mut peer, mut far) = connected(MemoryLink::offloading_pair(1500, 64), 65_535);
     let bytes = vec![1; 100_000];
-    assert_eq!(now(|cx| peer.poll_write(cx, &bytes)).unwrap().unwrap(), 44 * 1460);
+    assert_eq!(peer.write(&bytes).unwrap().unwrap(), 44 * 1460);
     let seen = far.seen();
     assert_eq!((seen.len(), seen[0].payload.len(), seen[0].gso_size), (1, 44 * 1460, NonZeroU16::new(1460)));
-    assert_eq!(now(|cx| peer.poll_write(cx, &bytes[..1000])).unwrap().unwrap(), 1000);
+    assert_eq!(peer.write(&bytes[..1000]).unwrap().unwrap(), 1000);
     assert_eq!(far.seen()[0].gso_size, None);
-}
-
-#[test]
-fn a_full_link_is_waited_for() {
-    let (mut peer, mut far) = connected(MemoryLink::pair(1500, 2), 60_000);
-    let bytes = [1; 14_600];
-    assert_eq!(now(|cx| peer.poll_write(cx, &bytes)).unwrap().unwrap(), 2 * 1460);
-    assert!(now(|cx| peer.poll_write(cx, &bytes)).is_none());
-    // The acknowledgement has no room either, and is sent later.
-    far.send(ACK, 2, 60_000, &[], b"hello");
-    let mut buffer = [0; 10];
-    assert_eq!(now(|cx| peer.poll_read(cx, &mut buffer)).unwrap().unwrap(), 5);
-    assert_eq!(far.seen().len(), 2);
-    assert!(now(|cx| peer.poll_read(cx, &mut buffer)).is_none());
-    let seen = far.seen();
-    assert_eq!((seen.len(), seen[0].acknowledgement), (1, 1006));
 }
 
 #[test]
@@ -176,11 +178,11 @@ fn a_batch_is_read_with_one_acknowledgement_and_a_repeated_segment_once() {
     far.send(ACK, 2, 60_000, &[], b"two ");
     far.send(ACK, 2, 60_000, &[], b"three");
     let mut buffer = [0; 20];
-    assert_eq!(now(|cx| peer.poll_read(cx, &mut buffer)).unwrap().unwrap(), 13);
+    assert_eq!(peer.read(&mut buffer).unwrap().unwrap(), 13);
     assert_eq!(&buffer[..13], b"one two three");
     let seen = far.seen();
     assert_eq!((seen.len(), seen[0].acknowledgement), (1, 1014));
-    assert!(now(|cx| peer.poll_read(cx, &mut buffer)).is_none());
+    assert!(peer.read(&mut buffer).is_none());
 }
 
 #[test]
@@ -192,17 +194,18 @@ fn unread_bytes_are_kept_and_close_the_window() {
     far.send(ACK, 2, 0, &[], &[]);
     while total + sent.len() <= WINDOW {
         far.send(ACK, 2, 0, &[], &sent);
-        assert!(now(|cx| peer.poll_write(cx, b"x")).is_none());
+        assert!(peer.write(b"x").is_none());
         total += sent.len();
         window = usize::from(far.seen().last().unwrap().window) << SCALE;
     }
     assert!(window <= WINDOW - total, "{window} bytes are said to be open");
     let (mut read, mut buffer) = (0, [0; 7777]);
     while read < total {
-        let len = now(|cx| peer.poll_read(cx, &mut buffer)).unwrap().unwrap();
+        let len = peer.read(&mut buffer).unwrap().unwrap();
         assert!(buffer[..len].iter().zip(read..).all(|(byte, at)| *byte == sent[at % sent.len()]), "at {read}");
         read += len;
     }
+    peer.wait().unwrap();
     let opened: Vec<_> = far.seen().iter().map(|packet| usize::from(packet.window) << SCALE).collect();
     assert!(opened.len() == 1 && opened[0] >= WINDOW / 2, "{opened:?}");
 }
@@ -214,7 +217,7 @@ fn more_than_the_window_is_an_error() {
     let error = (0..=WINDOW / sent.len()).find_map(|_| {
         far.send(ACK, 2, 0, &[], &sent);
         far.seen();
-        now(|cx| peer.poll_write(cx, b"x"))?.err()
+        peer.write(b"x")?.err()
     });
     assert_eq!(error.unwrap().kind(), io::ErrorKind::InvalidData);
 }
@@ -222,65 +225,18 @@ fn more_than_the_window_is_an_error() {
 #[test]
 fn each_half_ends_by_itself() {
     let (mut peer, mut far) = connected(plain(), 60_000);
-    now(|cx| peer.poll_shutdown(cx)).unwrap().unwrap();
+    for _ in 0..2 {
+        peer.0.end_writing(0);
+        peer.wait().unwrap();
+    }
     let seen = far.seen();
     assert_eq!((seen.len(), seen[0].flags, seen[0].sequence), (1, FIN | ACK, 2));
-    assert_eq!(now(|cx| peer.poll_write(cx, b"x")).unwrap().unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    assert_eq!(peer.write(b"x").unwrap().unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     far.send(FIN | ACK, 3, 60_000, &[], b"bye");
     let mut buffer = [0; 10];
-    assert_eq!(now(|cx| peer.poll_read(cx, &mut buffer)).unwrap().unwrap(), 3);
-    assert_eq!(now(|cx| peer.poll_read(cx, &mut buffer)).unwrap().unwrap(), 0);
-    let seen = far.seen();
-    assert_eq!((seen[0].acknowledgement, seen[0].sequence), (1005, 3));
-    now(|cx| peer.poll_shutdown(cx)).unwrap().unwrap();
-    assert!(far.seen().is_empty(), "nothing ends twice");
-}
-
-#[test]
-fn a_fin_is_flushed() {
-    let (near, far) = plain();
-    let (mut peer, mut far) = connected((near.moderated(), far), 60_000);
-    let wakes = Arc::new(Wakes(AtomicUsize::new(0)));
-    let handle = Waker::from(Arc::clone(&wakes));
-    assert!(far.link.poll_readable(&mut Context::from_waker(&handle)).is_pending());
-    now(|cx| peer.poll_shutdown(cx)).unwrap().unwrap();
-    assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
-    assert_eq!(far.seen().last().unwrap().flags, FIN | ACK);
-}
-
-/// Counts how often it is woken.
-struct Wakes(AtomicUsize);
-
-impl Wake for Wakes {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-#[test]
-fn an_end_waits_for_room_in_the_window() {
-    let (mut peer, mut far) = connected(plain(), 1000);
-    assert_eq!(now(|cx| peer.poll_write(cx, &[1; 1000])).unwrap().unwrap(), 1000);
-    assert!(now(|cx| peer.poll_shutdown(cx)).is_none());
-    assert_eq!(far.seen().len(), 1);
-    far.send(ACK, 1002, 1, &[], &[]);
-    now(|cx| peer.poll_shutdown(cx)).unwrap().unwrap();
-    assert_eq!(far.seen()[0].flags, FIN | ACK);
-}
-
-#[test]
-fn a_reset_and_a_lost_link_end_everything() {
-    let (mut peer, mut far) = connected(plain(), 60_000);
-    far.send(RST, 2, 0, &[], &[]);
-    let mut buffer = [0; 10];
-    for _ in 0..2 {
-        let error = now(|cx| peer.poll_read(cx, &mut buffer)).unwrap().unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
-        assert_eq!(now(|cx| peer.poll_write(cx, b"x")).unwrap().unwrap_err().kind(), io::ErrorKind::ConnectionReset);
-    }
-    let (mut peer, far) = connected(plain(), 60_000);
-    drop(far);
-    assert_eq!(now(|cx| peer.poll_read(cx, &mut buffer)).unwrap().unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    assert_eq!(peer.read(&mut buffer).unwrap().unwrap(), 3);
+    assert_eq!(peer.read(&mut buffer).unwrap().unwrap(), 0);
+    assert_eq!(far.seen()[0].acknowledgement, 1005);
 }
 
 #[test]
@@ -289,28 +245,27 @@ fn packets_of_others_are_ignored() {
     far.link.try_send(PacketMeta::default(), &[IoSlice::new(b"\x45 no packet")]).unwrap();
     far.headers = TcpHeaders::new("10.0.0.2:81".parse().unwrap(), LOCAL.parse().unwrap()).unwrap();
     far.send(RST, 2, 0, &[], &[]);
-    assert!(now(|cx| peer.poll_read(cx, &mut [0; 10])).is_none());
+    assert!(peer.read(&mut [0; 10]).is_none());
 }
 
 #[test]
 fn a_link_without_room_for_a_payload_is_refused() {
-    let (near, _far) = MemoryLink::pair(48, 1);
-    let error = Peer::new(near, LOCAL.parse().unwrap(), REMOTE.parse().unwrap()).unwrap_err();
-    assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
-    let error = Peer::new(plain().0, LOCAL.parse().unwrap(), "[fd00::1]:80".parse().unwrap()).unwrap_err();
-    assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    for (link, remote) in [(MemoryLink::pair(48, 1).0, REMOTE), (plain().0, "[fd00::1]:80")] {
+        let connected = Peers::new(link, [10, 0, 0, 1].into()).connect(0, remote.parse().unwrap());
+        assert_eq!(connected.unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
 }
 
 #[test]
 fn a_blocked_client_times_out() {
-    let (peer, _far) = connected(plain(), 60_000);
-    let mut client = Client::new(peer, Duration::from_millis(20));
-    assert_eq!(client.read(&mut [0]).unwrap_err().kind(), io::ErrorKind::TimedOut);
+    let (near, _far) = plain();
+    let client = Client::connect(near, [10, 0, 0, 1].into(), REMOTE.parse().unwrap(), Duration::from_millis(20));
+    assert_eq!(client.unwrap_err().kind(), io::ErrorKind::TimedOut);
 }
 
 #[cfg(any(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
 mod with_stacks {
-    use std::io::Write;
+    use std::io::{Read, Write};
     use std::thread;
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -318,10 +273,11 @@ mod with_stacks {
     use super::*;
     use crate::{Listener, Netstack, StackConfig, StackKind, Visitor};
 
-    /// A stack that echoes all bytes, and a client that compares them.
+    /// A stack that echoes all bytes, and the ends of a client that compares them.
     struct Echo {
         link: MemoryLink,
-        peer: Peer<MemoryLink>,
+        other_end: MemoryLink,
+        ends: [SocketAddr; 2],
     }
 
     /// More than the buffers on the way hold together.
@@ -332,7 +288,7 @@ mod with_stacks {
 
         fn visit<S: Netstack<MemoryLink>>(self) {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            let client = thread::spawn(|| converse(Client::new(self.peer, PATIENCE)));
+            let client = thread::spawn(move || converse(self.other_end, self.ends));
             let client = runtime.block_on(async {
                 let mut stack = S::start(self.link, &StackConfig::default()).unwrap();
                 let driver = tokio::spawn(stack.driver);
@@ -351,8 +307,8 @@ mod with_stacks {
     }
 
     /// Runs the client. Returns it, so that the link stays open.
-    fn converse(mut client: Client<MemoryLink>) -> Client<MemoryLink> {
-        client.connect().unwrap();
+    fn converse(link: MemoryLink, [local, remote]: [SocketAddr; 2]) -> Client<MemoryLink> {
+        let mut client = Client::connect(link, local.ip(), remote, PATIENCE).unwrap();
         let bytes: Vec<u8> = (0..=250).cycle().take(LEN).collect();
         client.write_all(&bytes).unwrap();
         client.shutdown_write().unwrap();
@@ -367,10 +323,10 @@ mod with_stacks {
         #[cfg(feature = "lwip")]
         let _turn = crate::lwip::tests::turn();
         for stack in StackKind::ALL.into_iter().filter(|stack| stack.compiled_in()) {
-            for [local, remote] in [[LOCAL, REMOTE], ["[fd00::1]:7", "[fd00::2]:80"]] {
-                for (link, peer) in [plain(), MemoryLink::offloading_pair(1500, 64), MemoryLink::pair(9000, 64)] {
-                    let peer = Peer::new(peer, local.parse().unwrap(), remote.parse().unwrap()).unwrap();
-                    stack.visit(Echo { link, peer }).unwrap();
+            for ends in [[LOCAL, REMOTE], ["[fd00::1]:7", "[fd00::2]:80"]] {
+                let ends = ends.map(|end| end.parse().unwrap());
+                for (link, other_end) in [plain(), MemoryLink::offloading_pair(1500, 64), MemoryLink::pair(9000, 64)] {
+                    stack.visit(Echo { link, other_end, ends }).unwrap();
                 }
             }
         }

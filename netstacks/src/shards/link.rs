@@ -37,32 +37,6 @@ const MAX_BATCHES: usize = 8;
 /// The packets of a flow stay in order if they come over one link. A shard has a bounded inbox for packets that others pass on.
 /// While that is full, the other shard takes no more packets from its link, so they wait in the device. Nothing is lost that
 /// the device would not lose. A shard always takes packets from its inbox, so two shards cannot wait for each other.
-///
-/// ```
-/// use std::io::IoSlice;
-///
-/// use netstacks::{FlowKey, Spread, steer};
-/// use platform::packet::{UDP, write_ip};
-/// use platform::{Link, MemoryLink, PacketBuffer, PacketMeta};
-///
-/// let (links, mut ends): (Vec<_>, Vec<_>) = [(); 2].map(|()| MemoryLink::pair(1500, 16)).into_iter().unzip();
-/// let spread = Spread::default();
-/// let (mut links, passed_on) = steer(&spread, links);
-/// // A datagram comes over the first link.
-/// let mut datagram = [0; 28];
-/// write_ip(&mut datagram, "10.0.0.1".parse()?, "10.0.0.2".parse()?, UDP, 8);
-/// datagram[20..24].copy_from_slice(&[0x0f, 0xa0, 0, 53]);
-/// ends[0].try_send(PacketMeta::default(), &[IoSlice::new(&datagram)])?;
-///
-/// let key = FlowKey { local: "10.0.0.2:53".parse()?, peer: "10.0.0.1:4000".parse()? };
-/// let shard = spread.shard(key, 2);
-/// let mut buffers = [PacketBuffer::new(1500)];
-/// // The shard of that link passes it on, unless it is its own.
-/// assert_eq!(links[0].try_recv(&mut buffers).is_ok(), shard == 0);
-/// assert_eq!(links[1].try_recv(&mut buffers).is_ok(), shard == 1);
-/// assert_eq!(passed_on.count(), shard as u64);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 pub fn steer<L: Link>(spread: &Spread, links: Vec<L>) -> (Vec<Steered<L>>, PassedOn) {
     let shards = links.len();
     let shared = Arc::new(Shared {

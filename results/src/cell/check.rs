@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::num::NonZeroU16;
 
 use forwarders::{Handoff, Io};
-use netstacks::{StackConfig, StackKind, Workarounds as Repairs};
+use netstacks::{StackConfig, StackKind, Workarounds};
 
 use super::properties::PROPERTIES;
 use super::{Cell, ForwarderName, Generator, Layer, Mode, Offload, Protocol, Workload};
@@ -69,7 +69,7 @@ impl Cell {
         self.check_impairments()?;
         self.check_load()?;
         self.fill()?;
-        self.check_repairs()?;
+        self.check_workarounds()?;
         self.check_process()?;
         self.check_program()?;
         Ok(self)
@@ -87,11 +87,9 @@ impl Cell {
                 }
                 continue;
             }
-            let range = &property.range;
             let number = value.and_then(|value| value.parse().ok());
-            if number.is_some_and(|number: u64| !range.contains(&number)) {
-                let reason = format!("must be a whole number from {} to {}", range.start(), range.end());
-                return Err(Wrong::new(option(), reason));
+            if let Some(bounds) = property.bounds().filter(|_| number.is_some_and(|number| !property.holds(number))) {
+                return Err(Wrong::new(option(), bounds));
             }
         }
         Ok(())
@@ -263,13 +261,12 @@ impl Cell {
         }
     }
 
-    /// Refuses repairs that the stack does not have. Those that make no difference to it are all, or none.
-    fn check_repairs(&mut self) -> Result<(), Wrong> {
+    /// Refuses workarounds that the stack does not have. Those that make no difference to it are all, or none.
+    fn check_workarounds(&mut self) -> Result<(), Wrong> {
         let Some(stack) = self.adapter() else { return Ok(()) };
-        self.repairs.check(stack).map_err(|reason| Wrong::new("--repairs", reason))?;
-        let active = |repairs: Repairs| repairs.active(stack, self.offload != Offload::Off);
-        let same = [Repairs::ALL, Repairs::NONE].into_iter().find(|same| active(*same) == active(self.repairs));
-        self.repairs = same.unwrap_or(self.repairs);
+        self.workarounds.check(stack).map_err(|reason| Wrong::new("--workarounds", reason))?;
+        let same = [Workarounds::ALL, Workarounds::NONE].into_iter().find(|same| self.workarounds_as(*same));
+        self.workarounds = same.unwrap_or(self.workarounds);
         Ok(())
     }
 

@@ -47,15 +47,6 @@ pub const ROWS: [&str; 18] = [
     "--forwarder rust --io sync --offload whole --hop direct",
 ];
 
-/// The forwarder of each of [`ROWS`].
-fn rows() -> &'static [Forwarder] {
-    static FORWARDERS: LazyLock<Vec<Forwarder>> = LazyLock::new(|| {
-        // A row that were no forwarder would be missing: a test counts them.
-        ROWS.iter().filter_map(|words| Cell::parse(words).ok()?.forwarder()).collect()
-    });
-    &FORWARDERS
-}
-
 impl Cell {
     /// Its forwarder, with the defaults of one: it splits and coalesces super-packets.
     pub fn forwarder(&self) -> Option<Forwarder> {
@@ -79,9 +70,18 @@ impl Cell {
 }
 
 impl Forwarder {
+    /// Those of the published table: each of [`ROWS`].
+    pub(crate) fn rows() -> &'static [Self] {
+        static FORWARDERS: LazyLock<Vec<Forwarder>> = LazyLock::new(|| {
+            // A test counts them.
+            ROWS.iter().filter_map(|words| Cell::parse(words).ok()?.forwarder()).collect()
+        });
+        &FORWARDERS
+    }
+
     /// Its number in the published table, from 1; `None` if it is not in it.
     pub fn row(self) -> Option<usize> {
-        rows().iter().position(|row| *row == self).map(|index| index + 1)
+        Self::rows().iter().position(|row| *row == self).map(|index| index + 1)
     }
 
     /// What becomes of super-packets.

@@ -73,10 +73,10 @@ names! {
     Offload {
         /// On where the device can: on Linux
         Auto,
-        /// Fail if the device cannot offload; a forwarder splits and coalesces super-packets
-        On,
         /// Never
         Off,
+        /// Fail if the device cannot offload; a forwarder splits and coalesces super-packets
+        On,
         /// A forwarder passes super-packets through
         Whole,
     }

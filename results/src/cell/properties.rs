@@ -7,13 +7,14 @@ use forwarders::{Handoff, Io};
 use netstacks::{StackConfig, StackKind};
 
 use super::{Cell, ForwarderName, Layer, MAX_QUEUE, Mode, Offload, Protocol, Runtime, Subject};
-use crate::plural;
+use crate::{plural, si};
 
 /// The mark of what is unknown, or not set.
 pub const UNKNOWN: &str = "–";
 
 /// A property of a cell.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is independent of the others")]
 pub struct Property {
     /// Its option, with underscores.
     pub option: &'static str,
@@ -23,14 +24,14 @@ pub struct Property {
     pub title: &'static str,
     /// Whether its values are numbers.
     pub is_number: bool,
-    /// Whether it is part of the work of a cell. Cells with the same work differ only in the other properties.
-    pub is_work: bool,
+    /// Whether it is part of the work of a cell.
+    is_work: bool,
     /// Whether it is one of the link's impairments.
     pub is_impairment: bool,
     /// Whether the name of a cell has its phrase.
     pub(super) is_named: bool,
     /// The numbers that it may be.
-    pub(super) range: RangeInclusive<u64>,
+    range: RangeInclusive<u64>,
     /// Whether a cell has it.
     has: fn(&Cell) -> bool,
     /// Why other cells do not.
@@ -41,7 +42,8 @@ pub struct Property {
     shown: fn(&str) -> String,
     /// The value that need not be said.
     usual: &'static str,
-    /// Its phrase: `{}` stands for the shown value, `{noun}` for what a load has several of, and `(s)` for a plural.
+    /// Its phrase: `{}` stands for the shown value, `{noun}` for what a load has several of, and `(s)` for a plural. It is
+    /// empty if it is never said.
     phrase: &'static str,
 }
 
@@ -96,14 +98,15 @@ pub static PROPERTIES: &[Property] = &[
             |cell| cell.is_idle() && cell.protocol == Protocol::Tcp,
             "only the TCP connections of idle can be half-closed",
         )
-        .usual("no")
-        .said("half-closed"),
+        // The noun of its connections says it.
+        .said(""),
     property("runtime", "runtime", |cell| Some(text(cell.runtime))).of(Cell::has_runtime, FOREIGN).no_work(),
     number("worker_threads", "workers", |cell| cell.worker_threads.map(text))
         .of(
             |cell| cell.has_runtime() && cell.program.is_none() && cell.runtime == Runtime::MultiThread,
             "the current-thread runtime has none, and a program its own",
         )
+        .within(1..=1024)
         .no_work()
         .said("{} worker(s)"),
     number("shards", "shards", |cell| Some(text(cell.shards)))
@@ -112,7 +115,11 @@ pub static PROPERTIES: &[Property] = &[
         .no_work()
         .usual("1")
         .said("{} shard(s)"),
-    number("queues", "queues", |cell| cell.queues.map(text)).of(Cell::has_shards, SHARDS).no_work().said("{} queue(s)"),
+    number("queues", "queues", |cell| cell.queues.map(text))
+        .of(Cell::has_shards, SHARDS)
+        .within(1..=256)
+        .no_work()
+        .said("{} queue(s)"),
     property("offload", "offload", |cell| (cell.offload != Offload::Auto).then(|| text(cell.offload)))
         .of(
             Cell::has_offload,
@@ -154,7 +161,8 @@ pub static PROPERTIES: &[Property] = &[
             |cell| cell.forwarder.is_none() && (cell.has_streams() || cell.has_datagrams()) && cell.has_client(),
             "there are no bulk bytes; requests have --rate",
         )
-        .said("at {} bit/s"),
+        .shown(prefixed)
+        .said("at {}bit/s"),
     property("background", "beside", |cell| cell.background.map(text))
         .of(Cell::has_requests, "only the requests of rr and crr have a stream beside them")
         .said("beside a stream ({})"),
@@ -181,7 +189,7 @@ pub static PROPERTIES: &[Property] = &[
     number("rate", "rate /s", |cell| cell.rate.map(text))
         .of(Cell::has_requests, "only rr and crr have requests; bulk bytes have --bitrate")
         .within(1..=1_000_000)
-        .said("{} request(s) a second"),
+        .said("at {} request(s) a second"),
     number("think", "think ms", |cell| Some(text(cell.think.as_nanos())))
         .called("think_ns")
         .of(
@@ -218,11 +226,11 @@ pub static PROPERTIES: &[Property] = &[
         )
         .within(1..=MAX_QUEUE as u64)
         .said("queue of {} packet(s)"),
-    property("repairs", "repairs", |cell| Some(text(cell.repairs)))
+    property("workarounds", "workarounds", |cell| Some(text(cell.workarounds)))
         .of(|cell| cell.adapter().is_some(), NO_STACK)
         .no_work()
         .usual("all")
-        .said("repairs {}"),
+        .said("workarounds {}"),
     property("stack_congestion", "stack's congestion control", |cell| Some(cell.stack_congestion.name().to_owned()))
         .of(|cell| cell.adapter() == Some(StackKind::Smoltcp), "only the stack smoltcp has a choice")
         .no_work()
@@ -248,16 +256,19 @@ pub static PROPERTIES: &[Property] = &[
     share("corrupt", "corrupt %", |cell| Some(text(cell.impairments.corrupt_ppm)))
         .called("corrupt_ppm")
         .said("corrupt {} %"),
-    link("rate_limit", "rate limit", |cell| cell.impairments.rate_limit.map(text)).said("rate limit {} bit/s"),
+    link("rate_limit", "rate limit", |cell| cell.impairments.rate_limit.map(text))
+        .shown(prefixed)
+        .said("rate limit {}bit/s"),
     link("path_mtu", "path MTU", |cell| cell.impairments.path_mtu.map(text)).within(576..=65_534).said("path MTU {}"),
     link("no_icmp", "no ICMP", |cell| cell.impairments.no_icmp.then(|| "yes".to_owned())).said("no ICMP"),
     link("outage", "outage", |cell| cell.impairments.outage.map(text))
         .of(|cell| cell.subject().has_link() && !cell.is_idle(), NO_OUTAGE)
+        .shown(|value| value.replace(',', " for "))
         .said("outage {}"),
 ];
 
 impl Cell {
-    pub(super) fn has_client(&self) -> bool {
+    pub(crate) fn has_client(&self) -> bool {
         self.layer != Layer::Device
     }
 
@@ -277,7 +288,7 @@ impl Cell {
         self.layer != Layer::Stack && self.adapter().or(self.netstack).is_some_and(StackKind::can_shard)
     }
 
-    pub(super) fn has_device(&self) -> bool {
+    pub(crate) fn has_device(&self) -> bool {
         self.layer != Layer::Loopback
     }
 
@@ -285,7 +296,7 @@ impl Cell {
         self.has_device() && self.program.as_ref().is_none_or(|program| program.stack().is_some())
     }
 
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.mode == Some(Mode::Idle)
     }
 
@@ -293,7 +304,7 @@ impl Cell {
         self.mode.is_some_and(Mode::is_bulk)
     }
 
-    pub(super) fn has_requests(&self) -> bool {
+    pub(crate) fn has_requests(&self) -> bool {
         self.has_client() && self.forwarder.is_none() && self.mode.is_some_and(Mode::is_requests)
     }
 
@@ -301,7 +312,7 @@ impl Cell {
         self.mode == Some(Mode::Crr) && self.protocol == Protocol::Tcp && self.program.is_some()
     }
 
-    pub(super) fn has_datagrams(&self) -> bool {
+    pub(crate) fn has_datagrams(&self) -> bool {
         self.has_client() && self.protocol == Protocol::Udp && self.is_bulk()
     }
 
@@ -403,6 +414,23 @@ impl Property {
         (self.has)(cell)
     }
 
+    /// Whether it is part of the work of a cell. Cells with the same work differ only in the other properties.
+    pub fn is_work_of(&self, cell: &Cell) -> bool {
+        self.is_work && !(self.option == "offload" && cell.forwarder.is_some())
+    }
+
+    /// Whether a number is one that it may be.
+    pub(super) fn holds(&self, number: u64) -> bool {
+        self.range.contains(&number)
+    }
+
+    /// The numbers that it may be, in words; `None` for all.
+    pub fn bounds(&self) -> Option<String> {
+        let of_bytes = if self.name.ends_with("_bytes") { " of bytes" } else { "" };
+        let (first, last) = (self.range.start(), self.range.end());
+        (*last < u64::MAX).then(|| format!("must be a whole number{of_bytes} from {first} to {last}"))
+    }
+
     /// Its value for machines; empty if the cell does not have it, or it is not set.
     pub fn machine_value(&self, cell: &Cell) -> String {
         if self.is_of(cell) { (self.value)(cell).unwrap_or_default() } else { String::new() }
@@ -423,10 +451,11 @@ impl Property {
     pub fn phrase(&self, cell: &Cell) -> Option<String> {
         let value = self.value(cell).filter(|value| value != UNKNOWN && *value != self.usual)?;
         let phrase = self.phrase.replace("{noun}", cell.workload().unit()).replace("{}", &value);
-        Some(phrase.replace("(s)", if value == "1" { "" } else { "s" }))
+        Some(phrase.replace("(s)", if value == "1" { "" } else { "s" })).filter(|phrase| !phrase.is_empty())
     }
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "it maps options")]
 fn text(value: impl ToString) -> String {
     value.to_string()
 }
@@ -443,6 +472,11 @@ fn milliseconds(value: &str) -> String {
 /// Parts per million as a percentage.
 fn percent(value: &str) -> String {
     value.parse::<f64>().map_or_else(|_| value.to_owned(), |ppm| (ppm / 1e4).to_string())
+}
+
+/// A number with an SI prefix before its unit.
+fn prefixed(value: &str) -> String {
+    value.parse().map_or_else(|_| value.to_owned(), si)
 }
 
 /// A number of bytes in the first form that is exact, else in full: no two have the same text.

@@ -176,8 +176,8 @@ impl Comparison {
         if !old.keys().any(|cell| new.contains_key(cell)) {
             return Err(CompareError::NoCommonCell(conditions::nearest(old.keys(), new.keys())));
         }
-        let all: BTreeSet<&Cell> = old.keys().chain(new.keys()).collect();
-        let cells = all.into_iter().map(|cell| CellChange {
+        let all: BTreeSet<_> = old.keys().chain(new.keys()).map(Cell::place).collect();
+        let cells = all.into_iter().map(|(_, cell)| CellChange {
             cell: cell.clone(),
             old: old.get(cell).cloned(),
             new: new.get(cell).cloned(),

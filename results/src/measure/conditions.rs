@@ -121,16 +121,13 @@ pub(super) fn nearest<'a>(old: impl Iterator<Item = &'a Cell>, new: impl Iterato
 mod tests {
     use std::time::Duration;
 
-    use netstacks::StackKind;
-
-    use super::super::fixture::{cell, sample};
+    use super::super::fixture;
     use super::*;
-    use crate::cell::Mode;
 
     /// Runs of these bytes in these milliseconds.
     fn runs(runs: &[(u64, u64)]) -> Vec<Sample> {
         let run = |(bytes, elapsed_ms): &(u64, u64)| {
-            let mut sample = sample(&cell(StackKind::Smoltcp, Mode::Reader), 1.0);
+            let mut sample = fixture::run("-n smoltcp -m reader", 1.0);
             sample.measured.bytes = *bytes;
             sample.measured.elapsed = Duration::from_millis(*elapsed_ms);
             sample

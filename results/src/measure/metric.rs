@@ -2,17 +2,13 @@
 //! made from this list.
 
 mod figure;
-mod kinds;
 
 pub use self::figure::{Metric, Taken, Written};
 use self::figure::{maximum, median, quantile, relative};
-use self::kinds::{
-    has_bytes, has_client, has_idle, has_link, has_other_mode, has_requests, is_carrier, is_datagrams, is_other_mode,
-    is_program, is_reference, is_udp,
-};
 use platform::Switches;
 
-use crate::cell::{Cell, Layer, Mode};
+use crate::cell::{Cell, Layer, Mode, Protocol};
+use crate::program::Program;
 use crate::sample::{ProgramFacts, Sample, SwitchFacts, gbps};
 
 use Written::{Digits, Kibibytes, Millions, Percent};
@@ -45,7 +41,7 @@ pub const GBPS: Metric = median("gbps", "", "Gbps", |sample| sample.is_ok().then
 const REQUESTS: Metric =
     median("requests_per_second", "requests", "/s", |sample| sample.requests_per_second().filter(|_| sample.is_ok()))
         .about("requests that were answered in the timed window, a second")
-        .of(has_requests)
+        .of(Cell::has_requests)
         .better(Some(true));
 
 /// The speed of requests at a rate or with pauses, which decide the number of responses a second.
@@ -55,23 +51,27 @@ const P99: Metric = quantile("latency_p99_us", "p99", 0.99).about("the same for 
 const CONNECTIONS: Metric =
     median("connections_per_mb", "connections", "/MB", |sample| sample.connections_per_mb().filter(|_| sample.is_ok()))
         .about("connections or flows that were held open in a megabyte, 10⁶ bytes, of the subject's memory")
-        .of(has_idle)
+        .of(Cell::is_idle)
         .better(Some(true));
 
 /// All figures, in the order of the columns of tables.
-pub static METRICS: [Metric; 58] = [
+pub static METRICS: [Metric; 56] = [
     GBPS,
     REQUESTS,
     CONNECTIONS,
-    median("cores_per_gbit", "", "cores/Gbit", both_per_gbit)
-        .about("processor seconds of both sides for each Gbit of payload: the processors that 1 Gbps needs")
-        .of(has_bytes)
-        .written(Digits(4)),
+    median("cores_per_gbit", "", "cores/Gbit", |sample| {
+        let cpu = &sample.measured.cpu;
+        let of_clients = if sample.cell.has_client() { cpu.client_seconds? } else { 0.0 };
+        per_gbit(sample, of_clients + cpu.subject_seconds?)
+    })
+    .about("processor seconds of both sides for each Gbit of payload: the processors that 1 Gbps needs")
+    .of(has_bytes)
+    .written(Digits(4)),
     median("subject_cores_per_gbit", "{subject}", "cores/Gbit", |sample| {
-        per_gbit(sample, sample.measured.cpu.subject_seconds)
+        per_gbit(sample, sample.measured.cpu.subject_seconds?)
     })
     .about("the subject's part of them")
-    .of(|cell| has_client(cell) && has_bytes(cell))
+    .of(|cell| cell.has_client() && has_bytes(cell))
     .written(Digits(4))
     .only_cells(),
     median("bytes_per_connection", "memory each", "KiB", |sample| sample.measured.idle?.bytes_per_connection())
@@ -79,41 +79,42 @@ pub static METRICS: [Metric; 58] = [
             "memory that each connection or flow takes once a byte has crossed it each way, with its task of the server \
                 and a little of the client",
         )
-        .of(has_idle)
+        .of(Cell::is_idle)
         .written(Kibibytes),
     median("released_share", "released", "", |sample| sample.measured.idle?.released_share())
         .about("share of that memory that is given back in --release, a second by default, after all were closed")
-        .of(has_idle)
+        .of(Cell::is_idle)
         .written(Percent)
         .better(Some(true)),
     median("wakeups_per_second", "wake-ups", "/s", |sample| per_second(sample, sample.measured.idle?.wakeups?))
         .about("how often a thread of the process wakes up while nothing happens, those of the client too")
-        .of(has_idle)
+        .of(Cell::is_idle)
         .text("idle", "{} of threads"),
     median("idle_cpu_percent", "CPU idle", "%", |sample| {
         let elapsed = sample.measured.elapsed.as_secs_f64();
         Some(sample.measured.cpu.subject_seconds? / elapsed * 100.0).filter(|_| elapsed > 0.0)
     })
     .about("load of the subject on the processors while nothing happens, in percent of one")
-    .of(has_idle)
+    .of(Cell::is_idle)
     .written(Digits(2))
     .text("idle", "{} of a processor"),
     quantile("latency_p50_us", "p50", 0.5).about("the time in which half of the requests were answered"),
-    quantile("latency_p90_us", "p90", 0.9).about("the same for 90 %").only_samples(),
     P99,
     quantile("latency_p999_us", "p99.9", 0.999).about("the same for 99.9 %"),
     quantile("latency_max_us", "max", 1.0).about("the same for all of them").only_samples(),
     median("failed_requests", "failed requests", "", failed_requests)
         .about("requests that were not answered, and connections that broke")
-        .of(has_requests)
+        .of(Cell::has_requests)
         .only_samples()
         .text("requests", "{} failed"),
-    median("blackholes_open", "black holes", "", |sample| count(Some(sample.measured.requests.as_ref()?.blackholes?.open)))
-        .about("connects to a silent address that were open at the end of the timed window")
-        .of(|cell| cell.workload().requests().is_some_and(|requests| requests.blackholes > 0))
-        .better(None)
-        .only_samples()
-        .text("requests", "{} black holes open"),
+    median("blackholes_open", "black holes", "", |sample| {
+        count(Some(sample.measured.requests.as_ref()?.blackholes?.open))
+    })
+    .about("connects to a silent address that were open at the end of the timed window")
+    .of(|cell| cell.blackholes > 0)
+    .better(None)
+    .only_samples()
+    .text("requests", "{} black holes open"),
     median("background_gbps", "beside", "Gbps", |sample| {
         Some(gbps(sample.measured.background_bytes?, sample.measured.elapsed))
     })
@@ -126,28 +127,28 @@ pub static METRICS: [Metric; 58] = [
         let len = sample.cell.workload().datagram_bytes()?;
         per_second(sample, sample.measured.bytes / u64::from(len.get()))
     })
-        .about("datagrams that arrived in the timed window, a second")
-        .of(is_datagrams)
-        .better(Some(true))
-        .text("datagrams", "{} arrived"),
+    .about("datagrams that arrived in the timed window, a second")
+    .of(Cell::has_datagrams)
+    .better(Some(true))
+    .text("datagrams", "{} arrived"),
     median("found_per_second", "found", "/s", |sample| count(sample.measured.datagrams?.found_per_second))
         .about("the highest rate of datagrams that lost next to nothing, as the search found it")
-        .of(is_datagrams)
+        .of(Cell::has_datagrams)
         .better(Some(true))
         .only_samples()
         .text("datagrams", "{} found as the highest rate"),
     median("lost_share", "lost", "%", |sample| Some(sample.measured.datagrams?.lost_share()? * 100.0))
         .about("datagrams that were sent and did not arrive, or requests and flows without a response in time")
-        .of(is_udp)
+        .of(|cell| cell.protocol == Protocol::Udp)
         .written(Digits(3))
         .text("datagrams", "{} lost"),
     median("reordered_datagrams", "reordered", "", |sample| count(Some(sample.measured.datagrams?.reordered)))
         .about("datagrams that arrived after one that was sent later")
-        .of(is_datagrams)
+        .of(Cell::has_datagrams)
         .text("datagrams", "{} reordered"),
     median("duplicated_datagrams", "duplicated", "", |sample| count(Some(sample.measured.datagrams?.duplicated)))
         .about("datagrams that arrived again")
-        .of(is_udp)
+        .of(|cell| cell.protocol == Protocol::Udp)
         .text("datagrams", "{} duplicated"),
     median("elapsed_seconds", "seconds", "", |sample| Some(sample.measured.elapsed.as_secs_f64()))
         .about("length of the timed window")
@@ -165,7 +166,7 @@ pub static METRICS: [Metric; 58] = [
         .only_samples(),
     median("client_cpu_seconds", "{client} CPU", "s", |sample| sample.measured.cpu.client_seconds)
         .about("CPU time of the clients; with a forwarder or a proxy of clients and servers")
-        .of(has_client)
+        .of(Cell::has_client)
         .written(Digits(3))
         .only_samples()
         .text("cost", "{client} {}"),
@@ -178,14 +179,14 @@ pub static METRICS: [Metric; 58] = [
         per_second(sample, sample.measured.switches.client?.waits)
     })
     .about("how often a thread of the clients was woken up; it had waited, a voluntary context switch")
-    .of(has_client)
+    .of(Cell::has_client)
     .only_samples()
     .text("switches", "{client} {}"),
     median("client_preemptions_per_second", "{client} preemptions", "/s", |sample| {
         per_second(sample, sample.measured.switches.client?.preemptions)
     })
     .about("how often the system took the processor from such a thread, an involuntary context switch")
-    .of(has_client)
+    .of(Cell::has_client)
     .only_samples()
     .text("switches", "forced {}"),
     median("subject_wakeups_per_second", "{subject} wake-ups", "/s", |sample| {
@@ -202,47 +203,43 @@ pub static METRICS: [Metric; 58] = [
     .text("switches", "forced {}"),
     median("cpu_percent", "CPU avg", "%", |sample| Some(sample.measured.cpu_percent()?.average))
         .about("load of the subject on the processors, in percent of one, over the timed window")
-        .of(is_carrier)
+        .of(|cell| cell.subject().is_carrier())
         .written(Digits(1))
         .text("busy", "{} of a processor on average"),
     maximum("max_cpu_percent", "CPU max", "%", |sample| Some(sample.measured.cpu_percent()?.maximum))
         .about("the same in the busiest interval")
-        .of(is_carrier)
+        .of(|cell| cell.subject().is_carrier())
         .written(Digits(1))
         .text("busy", "{} at most"),
     median("client_cpu_us_per_request", "{client}", "µs/req.", |sample| {
-        per_request(sample, microseconds(sample.measured.cpu.client_seconds))
+        per_request(sample, sample.measured.cpu.client_seconds? * 1e6)
     })
     .about("the clients' CPU time for a request, in microseconds")
-    .of(has_requests)
+    .of(Cell::has_requests)
     .written(Digits(1))
     .only_cells(),
     median("subject_cpu_us_per_request", "{subject}", "µs/req.", |sample| {
-        per_request(sample, microseconds(sample.measured.cpu.subject_seconds))
+        per_request(sample, sample.measured.cpu.subject_seconds? * 1e6)
     })
     .about("the subject's CPU time for a request, in microseconds")
-    .of(has_requests)
+    .of(Cell::has_requests)
     .written(Digits(1))
     .only_cells(),
-    median("switches_per_request", "", "switches/req.", |sample| per_request(sample, switches(sample, Switches::all)))
-        .about("context switches of both sides for a request: a thread waited, or the system took its processor")
-        .of(has_requests)
-        .written(Digits(2)),
-    median("wakeups_per_request", "", "wake-ups/req.", |sample| {
-        per_request(sample, switches(sample, |switches| switches.waits))
+    median("switches_per_request", "", "switches/req.", |sample| {
+        let SwitchFacts { client, subject } = sample.measured.switches;
+        per_request(sample, Switches::all(client? + subject?) as f64)
     })
-    .about("those of them in which a thread waited and was woken up later")
-    .of(has_requests)
-    .written(Digits(2))
-    .only_samples(),
+    .about("context switches of both sides for a request: a thread waited, or the system took its processor")
+    .of(Cell::has_requests)
+    .written(Digits(2)),
     median("rss_bytes", "mem. avg", "MB", |sample| Some(sample.measured.memory_bytes()?.average))
         .about("resident memory of the subject, in 10⁶ bytes, at the ends of the intervals")
-        .of(is_carrier)
+        .of(|cell| cell.subject().is_carrier())
         .written(Millions)
         .text("memory", "{} on average"),
     maximum("max_rss_bytes", "mem. max", "MB", |sample| Some(sample.measured.memory_bytes()?.maximum))
         .about("the largest of these")
-        .of(is_carrier)
+        .of(|cell| cell.subject().is_carrier())
         .written(Millions)
         .text("memory", "{} at most"),
     maximum("peak_rss_bytes", "peak", "MB", |sample| count(sample.measured.peak_rss_bytes))
@@ -251,36 +248,35 @@ pub static METRICS: [Metric; 58] = [
         .text("memory", "peak {}"),
     median("start_ms", "start", "ms", |sample| Some(program(sample)?.start_seconds * 1e3))
         .about("from the start of the program to the first answer through it, in milliseconds")
-        .of(is_program)
-        .written(Digits(0))
+        .of(|cell| cell.program.is_some())
         .text("program", "ready after {}"),
     median("rest_bytes", "at rest", "MB", |sample| count(program(sample)?.at_rest.pss_bytes))
         .about("memory of the program's processes without a load; pages that they share count once")
-        .of(is_program)
+        .of(|cell| cell.program.is_some())
         .written(Millions)
         .text("program", "{} at rest"),
     median("files", "files", "", |sample| count(program(sample)?.under_load.open_files))
         .about("open files of the program at the end of the timed window")
-        .of(is_program)
+        .of(|cell| cell.program.is_some())
         .text("program", "{} files under load"),
-    median("program_threads", "threads", "", |sample| Some(program(sample)?.under_load.threads as f64).filter(|threads| *threads > 0.0))
+    median("program_threads", "threads", "", |sample| count(Some(program(sample)?.under_load.threads).filter(|n| *n > 0)))
         .about("threads of the program at the end of the timed window")
-        .of(is_program)
+        .of(|cell| cell.program.is_some())
         .text("program", "{} threads"),
     median("far_cpu_seconds", "far CPU", "s", |sample| program(sample)?.far_seconds)
         .about("CPU time of the SOCKS5 server, or of the far end of a tunnel, in the timed window")
-        .of(is_program)
+        .of(|cell| cell.program.is_some())
         .written(Digits(3))
         .text("program", "{} of CPU time at the far end"),
     median("packets_in", "packets in", "", |sample| Some(sample.measured.packets.rx as f64))
         .about("packets from the device to the stack, or those that the forwarder read")
-        .of(has_link)
+        .of(Cell::has_device)
         .better(None)
         .only_samples()
         .text("packets", "{} in"),
     median("packets_out", "packets out", "", |sample| Some(sample.measured.packets.tx as f64))
         .about("packets from the stack to the device, or those that the forwarder wrote")
-        .of(has_link)
+        .of(Cell::has_device)
         .better(None)
         .only_samples()
         .text("packets", "{} out"),
@@ -289,7 +285,7 @@ pub static METRICS: [Metric; 58] = [
             "mean size of the packets in the direction of the payload, or in both directions, with IP headers; \
                 super-packets are larger than the MTU",
         )
-        .of(|cell| has_link(cell) && has_bytes(cell))
+        .of(|cell| cell.has_device() && has_bytes(cell))
         .better(Some(true))
         .text("packets", "{} in the direction of the payload"),
     median("retransmits", "retrans.", "", |sample| count(sample.measured.retransmits))
@@ -345,6 +341,25 @@ impl Metric {
     }
 }
 
+/// Whether its load is bulk bytes.
+fn has_bytes(cell: &Cell) -> bool {
+    cell.workload().is_bulk()
+}
+
+/// Whether it is run to compare programs with it.
+fn is_reference(cell: &Cell) -> bool {
+    cell.program.as_ref().is_some_and(Program::is_baseline)
+}
+
+fn has_other_mode(cell: &Cell) -> bool {
+    cell.forwarder.is_none() && matches!(cell.mode, Some(Mode::Reader | Mode::Writer))
+}
+
+/// Whether the other cell differs in the mode alone. Both directions at once have no opposite.
+fn is_other_mode(cell: &Cell, other: &Cell) -> bool {
+    has_other_mode(other) && cell.mode != other.mode && *cell == Cell { mode: cell.mode, ..other.clone() }
+}
+
 fn per_second(sample: &Sample, count: u64) -> Option<f64> {
     let seconds = sample.measured.elapsed.as_secs_f64();
     (seconds > 0.0).then(|| count as f64 / seconds)
@@ -361,31 +376,15 @@ fn failed_requests(sample: &Sample) -> Option<f64> {
 }
 
 /// A sum for each answered request.
-fn per_request(sample: &Sample, sum: Option<f64>) -> Option<f64> {
+fn per_request(sample: &Sample, sum: f64) -> Option<f64> {
     let answered = sample.measured.requests.as_ref()?.answered;
-    sum.filter(|_| answered > 0).map(|sum| sum / answered as f64)
+    (answered > 0).then(|| sum / answered as f64)
 }
 
-fn microseconds(seconds: Option<f64>) -> Option<f64> {
-    seconds.map(|seconds| seconds * 1e6)
-}
-
-/// Context switches of both sides; the function chooses the kinds.
-fn switches(sample: &Sample, kinds: fn(Switches) -> u64) -> Option<f64> {
-    let SwitchFacts { client, subject } = sample.measured.switches;
-    Some(kinds(client? + subject?) as f64)
-}
-
-/// CPU seconds of clients and subject for each Gbit, 10⁹ bits, of payload.
-fn both_per_gbit(sample: &Sample) -> Option<f64> {
-    let cpu = &sample.measured.cpu;
-    let of_clients = if has_client(&sample.cell) { cpu.client_seconds? } else { 0.0 };
-    per_gbit(sample, Some(of_clients + cpu.subject_seconds?))
-}
-
-fn per_gbit(sample: &Sample, seconds: Option<f64>) -> Option<f64> {
+/// A sum for each Gbit, 10⁹ bits, of payload.
+fn per_gbit(sample: &Sample, sum: f64) -> Option<f64> {
     let bytes = sample.measured.bytes;
-    seconds.filter(|_| bytes > 0).map(|seconds| seconds / (bytes as f64 * 8.0 / 1e9))
+    (bytes > 0).then(|| sum / (bytes as f64 * 8.0 / 1e9))
 }
 
 fn program(sample: &Sample) -> Option<&ProgramFacts> {
@@ -399,14 +398,10 @@ fn count(count: Option<u64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::num::NonZeroU32;
     use std::time::Duration;
 
-    use netstacks::StackKind;
-
     use super::*;
-    use crate::cell::{Requests, Workload};
-    use crate::measure::fixture::{cell, sample};
+    use crate::measure::fixture::run;
     use crate::measure::{Comparison, Summary, Verdict};
     use crate::sample::{IdleFacts, Latency, Packets, RequestFacts};
 
@@ -422,19 +417,17 @@ mod tests {
 
     #[test]
     fn the_speed_of_a_run_is_the_metric_of_its_cell() {
-        let requests = Requests::default();
-        let rated = Requests { rate: NonZeroU32::new(1000), ..requests };
         let mut latency = Latency::new();
         (1..=100).for_each(|milliseconds| latency.record(Duration::from_millis(milliseconds)));
-        for (workload, name, expected) in [
-            (Workload::Stream(Mode::Both), "gbps", 2.0),
-            (Workload::Rr(requests), "requests_per_second", 50.0),
-            (Workload::Rr(rated), "latency_p99_us", 99_000.0),
-            (Workload::Crr(rated), "latency_p99_us", 99_000.0),
-            (Workload::Idle, "connections_per_mb", 10_000.0),
+        for (words, name, expected) in [
+            ("both", "gbps", 2.0),
+            ("rr", "requests_per_second", 50.0),
+            ("rr --rate 1000", "latency_p99_us", 99_000.0),
+            ("rr --think 1s", "latency_p99_us", 99_000.0),
+            ("crr --rate 1000", "latency_p99_us", 99_000.0),
+            ("idle --parallel 2", "connections_per_mb", 10_000.0),
         ] {
-            let cell = Cell { workload, ..cell(StackKind::Smoltcp, Mode::Reader) };
-            let mut run = sample(&cell, 2.0);
+            let mut run = run(&format!("-n smoltcp -m {words}"), 2.0);
             run.measured.requests =
                 Some(RequestFacts { answered: 100, latency: latency.clone(), ..Default::default() });
             run.measured.idle = Some(IdleFacts {
@@ -443,7 +436,7 @@ mod tests {
                 rss_idle_bytes: Some(1000),
                 ..IdleFacts::default()
             });
-            let speed = speed_of(&cell);
+            let speed = speed_of(&run.cell);
             assert_eq!((speed.name, speed.is_speed()), (name, true));
             assert!(super::speed(&run).is_some_and(|speed| (speed / expected - 1.0).abs() < 0.001), "{name}");
         }
@@ -455,28 +448,27 @@ mod tests {
 
     #[test]
     fn a_memory_that_did_not_grow_is_unknown() {
-        let cell = Cell { workload: Workload::Idle, ..cell(StackKind::Smoltcp, Mode::Reader) };
-        let run = |rss_idle_bytes| {
-            let mut run = sample(&cell, 0.0);
+        let idle = |rss_idle_bytes| {
+            let mut run = run("-n smoltcp -m idle --parallel 2", 0.0);
             let rss_before_bytes = Some(5_000_000);
             run.measured.idle =
                 Some(IdleFacts { connections: 1001, rss_before_bytes, rss_idle_bytes, ..IdleFacts::default() });
             run
         };
-        for unknown in [None, Some(4_999_999), Some(5_000_000)].map(run) {
+        for unknown in [None, Some(4_999_999), Some(5_000_000)].map(idle) {
             assert_eq!(["connections_per_mb", "bytes_per_connection"].map(|name| figure(name, &unknown)), [None; 2]);
             assert_eq!(speed(&unknown), None);
-            let row = &Summary::of(&[unknown.clone(), run(Some(7_000_000))]).cells[0];
+            let row = &Summary::of(&[unknown.clone(), idle(Some(7_000_000))]).cells[0];
             assert_eq!((row.runs, row.speeds.as_slice()), (2, &[500.0][..]));
-            let compared = Comparison::of(&[unknown], &[run(Some(7_000_000))], 0.0).map(|table| table.cells);
+            let compared = Comparison::of(&[unknown], &[idle(Some(7_000_000))], 0.0).map(|table| table.cells);
             assert_eq!(compared.map(|cells| cells[0].verdict), Ok(Verdict::NotRun));
         }
     }
 
     #[test]
     fn bytes_in_a_packet_are_of_the_directions_of_the_payload() {
-        for (mode, bytes) in [(Mode::Reader, 50.0), (Mode::Writer, 1000.0), (Mode::Both, 810.0)] {
-            let mut run = sample(&cell(StackKind::Smoltcp, mode), 1.0);
+        for (mode, bytes) in [("reader", 50.0), ("writer", 1000.0), ("both", 810.0)] {
+            let mut run = run(&format!("-n smoltcp -m {mode}"), 1.0);
             run.measured.packets = Packets { rx: 8, rx_bytes: 8000, tx: 2, tx_bytes: 100 };
             assert_eq!(figure("packet_bytes", &run), Some(bytes), "{mode}");
         }

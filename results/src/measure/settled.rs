@@ -36,10 +36,7 @@ impl CellSummary {
 
 #[cfg(test)]
 mod tests {
-    use netstacks::StackKind;
-
     use super::*;
-    use crate::cell::{Mode, Subject, Workload};
     use crate::measure::fixture::{cell, failed, sample};
     use crate::sample::Status;
 
@@ -52,9 +49,8 @@ mod tests {
 
     #[test]
     fn a_cell_is_settled_with_those_that_it_is_compared_with() {
-        let [reader, writer] = [Mode::Reader, Mode::Writer].map(|mode| cell(StackKind::Lwip, mode));
-        let other = cell(StackKind::Smoltcp, Mode::Writer);
-        let kernel = Cell { subject: Subject::Loopback, ..writer.clone() };
+        let [reader, writer, other, kernel] =
+            ["-n lwip -m reader", "-n lwip -m writer", "-n smoltcp -m writer", "--layer loopback -m writer"].map(cell);
         let samples = [runs(&reader, 0.04), runs(&writer, 0.04), runs(&other, 0.2), runs(&kernel, 0.01)].concat();
         assert_eq!(settled(&samples, 0.05), HashSet::from([reader.clone()]));
         assert_eq!(settled(&samples, 0.03), HashSet::new());
@@ -63,8 +59,7 @@ mod tests {
 
     #[test]
     fn few_runs_settle_nothing_and_failures_alone_are_enough() {
-        let cell = Cell { workload: Workload::Idle, ..cell(StackKind::Lwip, Mode::Reader) };
-        let stream = Cell { workload: Workload::Stream(Mode::Both), ..cell.clone() };
+        let [cell, stream] = ["-n lwip -m idle --parallel 2", "-n lwip -m both"].map(cell);
         let mut samples = runs(&stream, 0.0);
         samples.pop();
         assert_eq!(settled(&samples, 1.0), HashSet::new());

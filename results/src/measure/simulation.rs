@@ -4,23 +4,22 @@
 
 use std::f64::consts::TAU;
 
-use netstacks::StackKind;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::fixture::{cell, failed, in_round, sample};
 use super::{CompareError, Comparison, FEWEST_ROUNDS, Verdict, statistics};
-use crate::cell::{Cell, Mode, RuntimeKind};
+use crate::cell::Cell;
 use crate::sample::{Sample, Status};
 
 /// Cells of different rates: 24, as in a matrix of three stacks.
 fn matrix() -> Vec<Cell> {
     let mut cells = Vec::new();
-    for stack in [StackKind::Lwip, StackKind::Ipstack, StackKind::Smoltcp] {
-        for mode in [Mode::Reader, Mode::Writer] {
-            for runtime in [RuntimeKind::CurrentThread, RuntimeKind::MultiThread(None)] {
-                for offload in [Some(false), Some(true)] {
-                    cells.push(Cell { runtime: Some(runtime), offload, ..cell(stack, mode) });
+    for stack in ["lwip", "ipstack", "smoltcp"] {
+        for mode in ["reader", "writer"] {
+            for runtime in ["current-thread", "multi-thread"] {
+                for offload in ["off", "on"] {
+                    cells.push(cell(&format!("-n {stack} -m {mode} --runtime {runtime} --offload {offload}")));
                 }
             }
         }
@@ -169,7 +168,7 @@ fn figures_of_the_documents_about_endings() {
 }
 
 /// Prints the figures in `docs/method.md` and the comments of this module. It takes minutes:
-/// `cargo test --release -p rust-tun-perf-frontend --lib figures_of_the_documents -- --ignored --nocapture`.
+/// `cargo test --release -p rust-tun-perf-results --lib figures_of_the_documents -- --ignored --nocapture`.
 #[test]
 #[ignore = "prints figures for the documents"]
 fn figures_of_the_documents() {

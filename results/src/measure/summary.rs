@@ -106,11 +106,12 @@ impl CellSummary {
 impl Summary {
     /// The table of some samples.
     pub fn of(samples: &[Sample]) -> Self {
-        let mut groups: BTreeMap<&Cell, Vec<&Sample>> = BTreeMap::new();
+        let mut groups: BTreeMap<_, Vec<&Sample>> = BTreeMap::new();
         for sample in samples {
-            groups.entry(&sample.cell).or_default().push(sample);
+            groups.entry(sample.cell.place()).or_default().push(sample);
         }
-        let mut cells: Vec<_> = groups.into_iter().map(|(cell, samples)| CellSummary::of(cell, &samples)).collect();
+        let mut cells: Vec<_> =
+            groups.into_iter().map(|((_, cell), samples)| CellSummary::of(cell, &samples)).collect();
         let median = |row: &CellSummary| Some((row.cell.clone(), row.role, row.estimate?.median));
         let medians: Vec<_> = cells.iter().filter_map(median).collect();
         for row in &mut cells {

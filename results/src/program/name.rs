@@ -1,10 +1,95 @@
-//! The name of a program.
+//! A program as a cell has it, and its name.
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
+use std::sync::Arc;
 
 use arrayvec::ArrayString;
+use netstacks::StackKind;
 use serde::{Deserialize, Serialize};
+
+use super::{Profile, is_baseline};
+
+/// A program that a cell names. Two of one name are the same cell.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(from = "ProgramName", into = "ProgramName")]
+pub struct Program {
+    /// Its name in tables and files.
+    pub name: ProgramName,
+    profile: Option<Arc<Profile>>,
+}
+
+impl Program {
+    /// How it is started; `None` if the cell is from a file of samples.
+    pub fn profile(&self) -> Option<&Profile> {
+        self.profile.as_deref()
+    }
+
+    /// The stack that it is, if it is our proxy.
+    pub fn stack(&self) -> Option<StackKind> {
+        StackKind::ALL.into_iter().find(|stack| stack.name() == self.name.as_str())
+    }
+
+    /// Whether there is no program: others are compared with it.
+    pub fn is_baseline(&self) -> bool {
+        is_baseline(self.name)
+    }
+}
+
+/// The text that a user types: see [`Profile::named`].
+impl FromStr for Program {
+    type Err = String;
+
+    fn from_str(typed: &str) -> Result<Self, String> {
+        Profile::named(typed).map(|profile| Self { name: profile.name, profile: Some(Arc::new(profile)) })
+    }
+}
+
+impl From<ProgramName> for Program {
+    fn from(name: ProgramName) -> Self {
+        Self { name, profile: None }
+    }
+}
+
+impl From<Program> for ProgramName {
+    fn from(program: Program) -> Self {
+        program.name
+    }
+}
+
+impl PartialEq for Program {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Program {}
+
+impl PartialOrd for Program {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Program {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.name.cmp(&other.name)
+    }
+}
+
+impl Hash for Program {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.name.fmt(f)
+    }
+}
 
 /// Longest name, in bytes.
 const MAX_NAME: usize = 32;

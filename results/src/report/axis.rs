@@ -1,20 +1,32 @@
 //! The properties in which cells differ, and those that they share.
 
 use super::format::unique;
+use super::model::{Column, Table};
 use crate::cell::Cell;
 use crate::cell::properties::{PROPERTIES, Property};
 use crate::measure::CellSummary;
 
-/// Whether all cells that have a property have the same value.
+/// Whether all cells that have a property have the same value. A row among programs that is none needs its own name.
 fn is_alike(property: &Property, cells: &[&Cell]) -> bool {
+    let is_program = |cell: &&Cell| cell.program.is_some();
+    let is_mixed = cells.iter().any(is_program) && !cells.iter().all(is_program);
+    let tells_apart = is_mixed && matches!(property.option, "layer" | "netstack" | "program");
     let mut values = cells.iter().filter_map(|cell| property.value(cell));
     let first = values.next();
-    values.all(|value| Some(value) == first)
+    first.is_none() || !tells_apart && values.all(|value| Some(value) == first)
 }
 
 /// The properties in which the cells differ.
 pub(super) fn differing(cells: &[&Cell]) -> Vec<&'static Property> {
     PROPERTIES.iter().filter(|property| !is_alike(property, cells)).collect()
+}
+
+/// Appends a column for each property in which the cells differ, but for some.
+pub(super) fn push_differing(table: &mut Table, cells: &[&Cell], but_for: &[&str]) {
+    for property in differing(cells).into_iter().filter(|property| !but_for.contains(&property.option)) {
+        let column = Column::new(property.title, property.is_number);
+        table.push(column, cells.iter().map(|cell| property.value(cell)));
+    }
 }
 
 /// The properties that are equal for all cells that have them, as phrases.
@@ -60,4 +72,32 @@ pub(super) fn phrase<'a>(cell: &Cell, properties: impl IntoIterator<Item = &'a P
 /// The cells of some rows.
 pub(super) fn cells<'a>(rows: impl IntoIterator<Item = &'a CellSummary>) -> Vec<&'a Cell> {
     rows.into_iter().map(|row| &row.cell).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::fixture::cell;
+
+    #[test]
+    fn a_property_that_is_set_in_some_cells_tells_them_apart() {
+        let usual = "-n lwip -m rr --parallel 2";
+        for name in ["rate", "queue", "client-threads", "pin", "delay", "request"] {
+            let set = cell(&format!("{usual} --{name} 2"));
+            let differing: Vec<_> = differing(&[&cell(usual), &set]).into_iter().map(Property::long).collect();
+            assert_eq!(differing, [name]);
+        }
+    }
+
+    #[test]
+    fn in_every_run_is_only_what_holds_for_all() {
+        let [stack, kernel, requests] =
+            ["-n lwip -m reader --offload off", "--layer loopback -m reader", "-n lwip -m rr"].map(cell);
+        let words = Shared::of(&[&stack, &kernel]);
+        assert!(words.by_all.contains(&"1 stream".to_owned()), "{}", words.sentences());
+        assert_eq!(words.by_some[..2], ["lwip", "offload off"], "{}", words.sentences());
+        assert!(Shared::of(&[&stack]).by_some.is_empty());
+        let both = Shared::of(&[&stack, &requests]);
+        assert!(["1 stream", "1 connection"].iter().all(|words| both.by_some.contains(&(*words).to_owned())));
+    }
 }

@@ -2,12 +2,12 @@
 
 use std::mem::{self, Discriminant};
 
-use netstacks::{StackKind, Workarounds as Repairs};
+use netstacks::{StackKind, Workarounds};
 
 use crate::cell::properties::PROPERTIES;
 use crate::cell::{Cell, Subject};
 use crate::measure::metric::{Metric, speed_of};
-use crate::measure::{CellSummary, Estimate, Summary, grouped};
+use crate::measure::{CellSummary, Summary, grouped};
 use crate::sample::Warning;
 
 /// Stands for a value that is not known.
@@ -58,21 +58,8 @@ pub(super) fn figure_or_failures(row: &CellSummary) -> String {
 
 /// The median, and its interval if there is one; or how the runs failed.
 pub(super) fn median_or_failures(row: &CellSummary) -> String {
-    with_interval(row, figure_or_failures(row))
-}
-
-/// The median with its unit, and its interval if there is one.
-pub(super) fn rate(row: &CellSummary, estimate: Estimate) -> String {
-    let speed = speed_of(&row.cell);
-    let median = speed.write_with_unit(estimate.median);
-    with_interval(row, if speed.less_is_better() { format!("a {} of {median}", speed.title) } else { median })
-}
-
-fn with_interval(row: &CellSummary, median: String) -> String {
-    match interval(row) {
-        Some(interval) => format!("{median} ({interval})"),
-        None => median,
-    }
+    let median = figure_or_failures(row);
+    interval(row).map_or_else(|| median.clone(), |interval| format!("{median} ({interval})"))
 }
 
 /// The head of a metric's column in a table of these cells.
@@ -106,15 +93,15 @@ pub(super) fn sides(cells: &[&Cell]) -> [&'static str; 2] {
     [client, if let [name] = names.as_slice() { name } else { "subject" }]
 }
 
-/// A stack with some of its repairs.
-pub(super) type Stack = (StackKind, Repairs);
+/// A stack with some of its workarounds.
+pub(super) type Stack = (StackKind, Workarounds);
 
 /// The name of its row or column.
-pub(super) fn name_of((stack, repairs): Stack) -> String {
-    match repairs {
-        Repairs::ALL => stack.to_string(),
-        Repairs::NONE => format!("{stack}, as it is"),
-        some => format!("{stack}, repairs {some}"),
+pub(super) fn name_of((stack, workarounds): Stack) -> String {
+    match workarounds {
+        Workarounds::ALL => stack.to_string(),
+        Workarounds::NONE => format!("{stack}, as it is"),
+        some => format!("{stack}, workarounds {some}"),
     }
 }
 

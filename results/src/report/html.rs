@@ -23,8 +23,6 @@ struct Part<'a> {
     /// The name by which links find it.
     anchor: String,
     heading: String,
-    /// The series that it is about, if there are several.
-    of: Option<String>,
     section: &'a Section,
 }
 
@@ -55,19 +53,16 @@ fn parts(sections: &[Section]) -> Vec<Part<'_>> {
             Some(kind) => kind.trim_start_matches(", ").to_owned(),
             None => of.to_owned(),
         };
-    let part = |section: &'_ Section| -> (String, Option<String>) {
-        let of = section.of.as_deref().map(words);
-        (of.as_ref().map_or_else(|| section.title.to_owned(), |of| format!("{}: {of}", section.title)), of)
-    };
     let mut used = BTreeSet::new();
     let parts = sections.iter().map(|section| {
-        let (heading, of) = part(section);
+        let of = section.of.as_deref().map(words);
+        let heading = of.map_or_else(|| section.title.to_owned(), |of| format!("{}: {of}", section.title));
         // Names of files in other letters may have the same anchor.
         let mut anchor = anchor(&heading);
         while !used.insert(anchor.clone()) {
             anchor.push_str("-2");
         }
-        Part { anchor, heading, of, section }
+        Part { anchor, heading, section }
     });
     parts.collect()
 }

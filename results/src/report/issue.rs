@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use conformance::{Case, Layer, Ran, Recording};
-use netstacks::{StackKind, Workaround as Repair, Workarounds as Repairs};
+use netstacks::{StackKind, Workaround, Workarounds};
 
 use super::content::repeat;
 use super::format::UNKNOWN;
@@ -97,12 +97,13 @@ fn fault(score: &Score) -> Option<String> {
 /// The known reason, and the work of the adapter, which may be the cause.
 fn why(score: &Score, ran: &Ran) -> Vec<Block> {
     let known = score.known.clone().unwrap_or_else(|| "The cause is not known yet.".to_owned());
-    let is_on = |repair: &&Repair| ran.repairs.iter().any(|name| name == repair.name());
-    let on = Repair::ALL.iter().filter(is_on).map(|repair| format!("{}: {}", repair.name(), repair.does()));
+    let is_on = |workaround: &&Workaround| ran.workarounds.iter().any(|name| name == workaround.name());
+    let on =
+        Workaround::ALL.iter().filter(is_on).map(|workaround| format!("{}: {}", workaround.name(), workaround.does()));
     let on: Vec<_> = on.collect();
-    let about = match score.repairs {
-        Repairs::NONE => {
-            "The stack ran as it is published, but for these repairs of rust-tun-perf's adapter. They cannot be switched \
+    let about = match score.workarounds {
+        Workarounds::NONE => {
+            "The stack ran as it is published, but for these workarounds of rust-tun-perf's adapter. They cannot be switched \
              off, or no run would finish without them:"
         }
         _ => "rust-tun-perf runs the stack by an adapter, which does in its place:",
@@ -127,7 +128,8 @@ fn again(score: &Score, command: Option<&str>) -> String {
     let command = command.map(|command| ("--command", command));
     let words = options.into_iter().chain(command).flat_map(|(option, value)| [option.to_owned(), value.to_owned()]);
     // Of one word: names may begin with a dash.
-    let words = words.chain((score.repairs != Repairs::ALL).then(|| format!("--repairs={}", score.repairs)));
+    let words =
+        words.chain((score.workarounds != Workarounds::ALL).then(|| format!("--workarounds={}", score.workarounds)));
     repeat::command(&["conform".to_owned()].into_iter().chain(words).collect::<Vec<_>>())
 }
 

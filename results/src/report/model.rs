@@ -5,7 +5,7 @@ mod chart;
 use comfy_table::{CellAlignment, TableStyle};
 
 pub(super) use self::chart::{
-    Axis, Bar, Chart, Group, Guide, Mark, Panel, Plot, Reference, Scale, Shape, Sign, Strokes,
+    Axis, Bar, Chart, Group, Guide, Mark, Panel, Plane, Plot, Reference, Scale, Shape, Sign, Size, Strokes,
 };
 use super::format::UNKNOWN;
 
@@ -31,11 +31,8 @@ pub(super) struct Benchmark {
 pub(super) struct Measure {
     /// With its unit at the end.
     pub(super) name: &'static str,
-    pub(super) unit: &'static str,
     pub(super) value: f64,
     pub(super) interval: Option<[f64; 2]>,
-    /// `None` if neither is.
-    pub(super) more_is_better: Option<bool>,
 }
 
 /// A part of a report, with a heading.

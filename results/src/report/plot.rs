@@ -4,7 +4,6 @@
 //! elements by colour and make the dark theme; see [`theme`].
 
 mod bars;
-mod marks;
 mod plane;
 mod signs;
 mod words;
@@ -48,9 +47,6 @@ pub(super) fn theme() -> String {
 /// Height of the text in a picture, in pixels.
 const TEXT_PX: f64 = 12.0;
 
-/// The space to the left of the name of a vertical axis, in pixels.
-const EDGE: u32 = 3;
-
 /// The area on which a picture is drawn.
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
@@ -58,8 +54,7 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 pub(super) fn draw(plot: &Plot, width: Width) -> io::Result<Picture> {
     match plot {
         Plot::Bars(panels) => bars::bars(panels, width),
-        Plot::Marks { names, points, guides } => marks::marks(*names, points, guides, width),
-        Plot::Plane { is_small, x, y, strokes, baseline } => plane::plane(*is_small, x, y, strokes, *baseline, width),
+        Plot::Plane(plane) => plane::plane(plane, width),
     }
 }
 

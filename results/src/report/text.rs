@@ -3,11 +3,11 @@
 use std::io::{self, Write};
 
 use bytesize::ByteSize;
-use netstacks::Workarounds as Repairs;
+use netstacks::{Effective, Workarounds};
 
 use super::axis;
 use super::format::with_sides;
-use crate::cell::properties::PROPERTIES;
+use crate::cell::properties::{PROPERTIES, Property};
 use crate::cell::{Layer, Protocol, Verify};
 use crate::measure::metric::METRICS;
 use crate::plural;
@@ -40,11 +40,10 @@ pub fn text(sample: &Sample, out: &mut impl Write, err: &mut impl Write) -> io::
 
 /// The main quantiles of its latencies.
 fn latencies(sample: &Sample) -> String {
-    let quantiles =
-        METRICS.iter().filter(|metric| matches!(metric.name, "latency_p50_us" | "latency_p99_us" | "latency_p999_us"));
+    let is_main = |name| matches!(name, "latency_p50_us" | "latency_p99_us" | "latency_p999_us");
+    let quantiles = METRICS.iter().filter(|metric| is_main(metric.name));
     let values = quantiles.map(|metric| {
-        let value = metric.of_run(sample).map_or_else(|| "unknown".to_owned(), |value| metric.write_with_unit(value));
-        format!("{}: {value}", metric.title)
+        format!("{}: {}", metric.title, known(metric.of_run(sample), |value| metric.write_with_unit(value)))
     });
     format!("latency {}", values.collect::<Vec<_>>().join(", "))
 }
@@ -58,17 +57,15 @@ fn lost(sample: &Sample) -> String {
 
 /// The memory of connections, or of flows: of each one, and the share that was released after all had ended.
 fn memory(sample: &Sample, idle: &IdleFacts) -> String {
-    let each =
-        idle.bytes_per_connection().map_or_else(|| "unknown".to_owned(), |bytes| format!("{:.1} KiB", bytes / 1024.0));
-    let released =
-        idle.released_share().map_or_else(|| "unknown".to_owned(), |share| format!("{:.0} %", share * 100.0));
-    let after = idle.release.as_secs_f64();
-    format!("{}s: {}, memory: {each} each, released: {released} after {after} s", held(sample), idle.connections)
+    let (unit, connections, after) = (sample.cell.workload().unit(), idle.connections, idle.release.as_secs_f64());
+    let each = known(idle.bytes_per_connection(), |bytes| format!("{:.1} KiB", bytes / 1024.0));
+    let released = known(idle.released_share(), |share| format!("{:.0} %", share * 100.0));
+    format!("{unit}s: {connections}, memory: {each} each, released: {released} after {after} s")
 }
 
-/// The noun for the connections or flows that a run held open.
-fn held(sample: &Sample) -> &'static str {
-    sample.cell.workload().unit()
+/// A value as text, if it is known.
+fn known<T>(value: Option<T>, write: impl Fn(T) -> String) -> String {
+    value.map_or_else(|| "unknown".to_owned(), write)
 }
 
 /// Writes a line for each part of the run.
@@ -76,7 +73,7 @@ fn details(sample: &Sample, err: &mut impl Write) -> io::Result<()> {
     let mut lines: Vec<(&str, String)> = Vec::new();
     lines.extend(device(sample).map(|device| ("device", device)));
     lines.extend(subject(sample));
-    lines.extend(repairs(sample).map(|repairs| ("repairs", repairs)));
+    lines.extend(workarounds(sample).map(|workarounds| ("workarounds", workarounds)));
     lines.extend(client(sample).map(|client| ("client", client)));
     lines.extend(connection(sample).map(|connection| ("tcp", connection)));
     lines.push(("delivered", delivered(sample)));
@@ -112,66 +109,47 @@ fn subject(sample: &Sample) -> Option<(&'static str, String)> {
     }
     let (stack, effective) = (cell.stack()?, effective?);
     let shards = if effective.shards == 1 { String::new() } else { format!(" in {} shards", effective.shards) };
-    let [window_in, window_out] =
-        [effective.receive_buffer_bytes, effective.send_buffer_bytes].map(|bytes| bytes as u64);
-    Some((
-        "stack",
-        format!(
-            "{stack} {} on {}{shards}, window {} in, {} out, congestion control {}",
-            effective.stack_version,
-            cell.runtime,
-            ByteSize(window_in),
-            ByteSize(window_out),
-            effective.congestion
-        ),
-    ))
+    let [room_in, room_out] =
+        [effective.receive_buffer_bytes, effective.send_buffer_bytes].map(|bytes| ByteSize(bytes as u64));
+    let Effective { stack_version, congestion, .. } = effective;
+    let text = format!(
+        "{stack} {stack_version} on {}{shards}, window {room_in} in, {room_out} out, congestion control {congestion}",
+        cell.runtime
+    );
+    Some(("stack", text))
 }
 
-/// The repairs that were active, if some were switched off.
-fn repairs(sample: &Sample) -> Option<String> {
+/// The workarounds that were active, if some were switched off.
+fn workarounds(sample: &Sample) -> Option<String> {
     let active = sample.measured.effective.as_ref()?.workarounds.join(", ");
-    let chosen = Some(sample.cell.repairs).filter(|repairs| *repairs != Repairs::ALL)?;
+    let chosen = Some(sample.cell.workarounds).filter(|workarounds| *workarounds != Workarounds::ALL)?;
     Some(if active.is_empty() { chosen.to_string() } else { format!("{chosen}; active: {active}") })
 }
 
 /// The load of the clients. The device alone has none.
 fn client(sample: &Sample) -> Option<String> {
-    let names = [
-        "mode",
-        "generator",
-        "parallel",
-        "pin",
-        "protocol",
-        "datagram_bytes",
-        "bitrate",
-        "background",
-        "think_ns",
-        "blackholes",
-        "ipv6",
-    ];
-    let load = axis::phrase(&sample.cell, PROPERTIES.iter().filter(|axis| names.contains(&axis.name)));
+    const OPTIONS: &str = "mode generator parallel pin protocol datagram bitrate background think blackholes ipv6";
+    let is_of_load = |property: &&Property| OPTIONS.split(' ').any(|option| option == property.option);
+    let load = axis::phrase(&sample.cell, PROPERTIES.iter().filter(is_of_load));
     let is_udp = sample.cell.workload().protocol() == Some(Protocol::Udp);
     match sample.cell.layer {
         Layer::Device => None,
         Layer::Stack => Some(format!("{load}, scripted")),
         _ if is_udp && sample.measured.congestion.is_none() => Some(load),
-        _ => Some(format!("{load}, congestion control {}", sample.measured.congestion.as_deref().unwrap_or("unknown"))),
+        _ => {
+            let congestion = sample.measured.congestion.as_deref().unwrap_or("unknown");
+            Some(format!("{load}, congestion control {congestion}"))
+        }
     }
 }
 
 /// The kernel's statistics of the client's connection.
 fn connection(sample: &Sample) -> Option<String> {
     let tcp = sample.measured.tcp?;
-    let time = |time_us: Option<u64>| time_us.map_or_else(|| "unknown".to_owned(), microseconds);
-    let size = |bytes: Option<u64>| bytes.map_or_else(|| "unknown".to_owned(), |bytes| ByteSize(bytes).to_string());
-    Some(format!(
-        "round trip {}, at least {}; window {} out, {} in, congestion window {}",
-        time(tcp.rtt_us),
-        time(tcp.min_rtt_us),
-        size(tcp.send_window_bytes),
-        size(tcp.receive_window_bytes),
-        size(tcp.congestion_window_bytes)
-    ))
+    let [rtt, least] = [tcp.rtt_us, tcp.min_rtt_us].map(|time| known(time, microseconds));
+    let [out, back, congestion] = [tcp.send_window_bytes, tcp.receive_window_bytes, tcp.congestion_window_bytes]
+        .map(|bytes| known(bytes, |bytes| ByteSize(bytes).to_string()));
+    Some(format!("round trip {rtt}, at least {least}; window {out} out, {back} in, congestion window {congestion}"))
 }
 
 /// The payload, and how much of it is known to be right.
@@ -179,7 +157,7 @@ fn delivered(sample: &Sample) -> String {
     let measured = &sample.measured;
     let what = match (&measured.requests, &measured.idle) {
         (Some(requests), _) => plural(requests.answered, "response"),
-        (None, Some(idle)) => format!("{} held open", plural(idle.connections, held(sample))),
+        (None, Some(idle)) => format!("{} held open", plural(idle.connections, sample.cell.workload().unit())),
         (None, None) => plural(measured.bytes, "byte"),
     };
     let verified = match measured.verified {
@@ -239,19 +217,16 @@ fn microseconds(time_us: u64) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-    use std::num::{NonZeroU16, NonZeroU64};
     use std::time::Duration;
 
-    use netstacks::{Effective, StackKind};
-
     use super::*;
-    use crate::cell::{Cell, Datagrams, Generator, Mode, ROWS, Subject, Workload};
-    use crate::measure::fixture::{cell, forwarder, sample};
+    use crate::cell::ROWS;
+    use crate::measure::fixture::run;
     use crate::sample::{CpuTime, DatagramFacts, DeviceFacts, Measurements, Packets, Status, TcpFacts};
 
     /// The output for a run of a gigabyte in a second: standard output, and standard error.
-    fn printed(cell: &Cell, change: fn(&mut Measurements)) -> String {
-        let mut sample = sample(cell, 8.0);
+    fn printed(words: &str, change: fn(&mut Measurements)) -> String {
+        let mut sample = run(words, 8.0);
         let measured = &mut sample.measured;
         measured.bytes = 1_000_000_000;
         measured.elapsed = Duration::from_secs(1);
@@ -268,14 +243,9 @@ mod tests {
         format!("{out}--- stderr\n{err}")
     }
 
-    fn of(subject: Subject, workload: Workload) -> Cell {
-        Cell { subject, workload, ..cell(StackKind::Smoltcp, Mode::Reader) }
-    }
-
     #[test]
     fn the_kernel_against_itself() {
-        let cell = Cell { parallel: 2, ..of(Subject::Loopback, Workload::Stream(Mode::Reader)) };
-        insta::assert_snapshot!(printed(&cell, |measured| {
+        insta::assert_snapshot!(printed("--layer loopback -m reader --parallel 2", |measured| {
             measured.congestion = Some("cubic".to_owned());
             measured.device = None;
             measured.tcp = Some(TcpFacts {
@@ -290,7 +260,7 @@ mod tests {
 
     #[test]
     fn the_device_alone_with_intervals() {
-        insta::assert_snapshot!(printed(&of(Subject::Device, Workload::Packets), |measured| {
+        insta::assert_snapshot!(printed("--layer device", |measured| {
             measured.device_drops = Some(0);
             measured.intervals = [(502_000, 100_000_000), (1_000_000, 1_500_000_000), (1_004_000, 0)]
                 .map(|(end_us, bytes)| Interval { end: Duration::from_micros(end_us), bytes, ..Interval::default() })
@@ -300,15 +270,15 @@ mod tests {
 
     #[test]
     fn a_stack_alone() {
-        let cell = of(Subject::Stack(StackKind::Smoltcp), Workload::Stream(Mode::Writer));
-        insta::assert_snapshot!(printed(&cell, |measured| measured.cpu.client_seconds = None));
+        let words = "--layer stack -n smoltcp -m writer";
+        insta::assert_snapshot!(printed(words, |measured| measured.cpu.client_seconds = None));
     }
 
     #[test]
-    fn repairs_are_named_if_some_are_off() {
-        for repairs in [Repairs::ALL, Repairs::NONE] {
-            let cell = Cell { repairs, ..of(Subject::Stack(StackKind::Smoltcp), Workload::Stream(Mode::Writer)) };
-            let printed = printed(&cell, |measured| {
+    fn workarounds_are_named_if_some_are_off() {
+        for (workarounds, are_named) in [("all", false), ("none", true)] {
+            let words = format!("--layer stack -n smoltcp -m writer --workarounds {workarounds}");
+            let printed = printed(&words, |measured| {
                 measured.effective = Some(Effective {
                     stack_version: "1".into(),
                     shards: 1,
@@ -319,30 +289,29 @@ mod tests {
                     congestion: "none".into(),
                     checksum_verified: false,
                     checksum_computed: false,
-                    repairs: vec!["one".into(), "two".into()],
+                    workarounds: vec!["one".into(), "two".into()],
                 });
             });
-            let is_named = printed.contains("\nrepairs:   none; active: one, two\n");
-            assert_eq!((is_named, printed.contains("repairs")), (repairs == Repairs::NONE, repairs == Repairs::NONE));
+            let is_named = printed.contains("\nworkarounds:   none; active: one, two\n");
+            assert_eq!((is_named, printed.contains("workarounds")), (are_named, are_named), "{printed}");
         }
     }
 
     #[test]
     fn the_line_says_if_more_was_lost_than_a_search_accepts() {
-        let len = NonZeroU16::new(1472).unwrap();
-        let datagrams = of(Subject::Loopback, Workload::Datagrams(Datagrams { mode: Mode::Reader, len }));
-        let line = |cell: &Cell, change: fn(&mut Measurements)| printed(cell, change).lines().next().map(str::to_owned);
+        let searches = "--layer loopback -m reader --protocol udp";
+        let line =
+            |words: &str, change: fn(&mut Measurements)| printed(words, change).lines().next().map(str::to_owned);
         let lost = |measured: &mut Measurements| {
             measured.datagrams = Some(DatagramFacts { sent: 1000, arrived: 998, ..DatagramFacts::default() });
         };
         let next_to_none = |measured: &mut Measurements| {
             measured.datagrams = Some(DatagramFacts { sent: 1000, arrived: 999, ..DatagramFacts::default() });
         };
-        let searched = line(&datagrams, lost).unwrap();
-        assert!(searched.ends_with(" Gbps, lost: 0.200 %, more than the 0.1 % of a search"), "{searched}");
-        assert!(line(&datagrams, next_to_none).unwrap().ends_with(" Gbps, lost: 0.100 %"));
-        let told = Cell { bitrate: NonZeroU64::new(1_000_000), ..datagrams };
-        assert!(line(&told, lost).unwrap().ends_with(" Gbps, lost: 0.200 %"));
+        let found = line(searches, lost).unwrap();
+        assert!(found.ends_with(" Gbps, lost: 0.200 %, more than the 0.1 % of a search"), "{found}");
+        assert!(line(searches, next_to_none).unwrap().ends_with(" Gbps, lost: 0.100 %"));
+        assert!(line(&format!("{searches} --bitrate 1M"), lost).unwrap().ends_with(" Gbps, lost: 0.200 %"));
     }
 
     #[test]
@@ -354,27 +323,25 @@ mod tests {
             measured.idle =
                 Some(IdleFacts { rss_before_bytes, rss_open_bytes, rss_idle_bytes, rss_closed_bytes, ..facts });
         };
-        let printed = printed(&of(Subject::Path(StackKind::Smoltcp), Workload::Idle), idle);
+        let printed = printed("-n smoltcp -m idle --parallel 11", idle);
         let line = "client io mode: idle, connections: 11, memory: 102.4 KiB each, released: 0 % after 1 s\n";
         assert!(printed.starts_with(line), "{printed}");
     }
 
     #[test]
     fn a_proxy() {
-        let cell = of(Subject::Proxy(StackKind::Smoltcp), Workload::Stream(Mode::Writer));
-        insta::assert_snapshot!(printed(&cell, loaded));
+        insta::assert_snapshot!(printed("--program smoltcp -m writer", loaded));
     }
 
     #[test]
     fn a_forwarder_one_way() {
-        insta::assert_snapshot!(printed(&forwarder(ROWS[9]), loaded));
+        insta::assert_snapshot!(printed(ROWS[9], loaded));
     }
 
     #[test]
     fn a_forwarder_both_ways_by_iperf3() {
-        let workload = Workload::Stream(Mode::Both);
-        let cell = Cell { workload, generator: Generator::Iperf3, parallel: 4, ipv6: true, ..forwarder(ROWS[16]) };
-        insta::assert_snapshot!(printed(&cell, |measured| {
+        let words = format!("{} -m both --generator iperf3 --parallel 4 --ipv6", ROWS[16]);
+        insta::assert_snapshot!(printed(&words, |measured| {
             loaded(measured);
             measured.bytes_back = Some(400_000_000);
             (measured.verified, measured.reordered) = (Verify::Off, None);
@@ -383,8 +350,8 @@ mod tests {
 
     #[test]
     fn a_run_that_failed_before_it_began() {
-        let cell = Cell { workload: Workload::Stream(Mode::Reader), ..forwarder(ROWS[11]) };
-        insta::assert_snapshot!(printed(&cell, |measured| {
+        let words = format!("{} -m reader", ROWS[11]);
+        insta::assert_snapshot!(printed(&words, |measured| {
             *measured = Measurements::failed(Status::DeviceLost, "the forwarder ended");
         }));
     }

@@ -2,7 +2,7 @@
 
 use conformance::known::{Known, When};
 use conformance::{Case, Layer, MTU, Outcome, Ran, Run};
-use netstacks::{StackKind, Workarounds as Repairs};
+use netstacks::{StackKind, Workarounds};
 use serde::{Deserialize, Serialize};
 
 use crate::is_default;
@@ -42,7 +42,7 @@ pub struct Score {
     pub mtu: u16,
     /// What the adapter did in the stack's place.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub repairs: Repairs,
+    pub workarounds: Workarounds,
     /// The case's name.
     pub case: String,
     /// What it is about.
@@ -59,9 +59,9 @@ pub struct Score {
     /// Why the case is known to fail, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub known: Option<String>,
-    /// The repairs that mend a known failure.
+    /// The workarounds that mend a known failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub repair: Option<Repairs>,
+    pub workaround: Option<Workarounds>,
     /// Whether the known failure is a fault of the adapter, and not of the stack.
     #[serde(default, skip_serializing_if = "is_default")]
     pub of_adapter: bool,
@@ -70,9 +70,9 @@ pub struct Score {
 impl Score {
     /// The score of a case that was run.
     pub fn new(case: &Case, run: &Run, ran: &Ran, known: &Known) -> Self {
-        let Run { stack: netstack, layer, shards, offload, mtu, repairs, .. } = *run;
-        let has_failed = matches!(ran.outcome, Outcome::Fail(_));
-        let failure = known.failure(case.id, offload, repairs);
+        let Run { stack: netstack, layer, shards, offload, mtu, workarounds, .. } = *run;
+        let has_failed = ran.outcome.harm().is_some();
+        let failure = known.failure(case.id, offload, workarounds);
         let failure = failure.filter(|failure| has_failed || failure.when == When::Always);
         Self {
             netstack,
@@ -80,14 +80,14 @@ impl Score {
             shards,
             offload,
             mtu,
-            repairs,
+            workarounds,
             case: case.id.to_owned(),
             subject: case.subject.to_owned(),
             title: case.title.to_owned(),
             rfc: case.rfc.to_owned(),
             expects: case.expects.to_owned(),
             outcome: ran.outcome.clone(),
-            repair: failure.as_ref().and_then(|failure| failure.repair),
+            workaround: failure.as_ref().and_then(|failure| failure.workaround),
             of_adapter: failure.as_ref().is_some_and(|failure| failure.of_adapter),
             known: failure.map(|failure| failure.reason),
         }
@@ -97,27 +97,27 @@ impl Score {
     pub fn seen(&self) -> &str {
         match &self.outcome {
             Outcome::Pass => "",
-            Outcome::Fail(text) | Outcome::NotApplicable(text) | Outcome::Unavailable(text) => text,
+            Outcome::Fail { seen, .. } | Outcome::NotApplicable { seen } | Outcome::Unavailable { seen } => seen,
         }
     }
 
     /// Whether the case failed, known or not.
     pub const fn has_failed(&self) -> bool {
-        matches!(self.outcome, Outcome::Fail(_))
+        self.outcome.harm().is_some()
     }
 
     /// Whether the result is the known one: a known failure failed, and every other case did not.
     pub fn is_as_known(&self) -> bool {
         match self.outcome {
             Outcome::Pass => self.known.is_none(),
-            Outcome::Fail(_) => self.known.is_some(),
-            Outcome::NotApplicable(_) => true,
-            Outcome::Unavailable(_) => false,
+            Outcome::Fail { .. } => self.known.is_some(),
+            Outcome::NotApplicable { .. } => true,
+            Outcome::Unavailable { .. } => false,
         }
     }
 
     /// Whether the case was not run, because the stack's program does not start.
     pub const fn is_unavailable(&self) -> bool {
-        matches!(self.outcome, Outcome::Unavailable(_))
+        matches!(self.outcome, Outcome::Unavailable { .. })
     }
 }

@@ -3,8 +3,7 @@
 use std::mem;
 use std::time::Duration;
 
-use super::MAX_LOST_SHARE;
-use super::{Interval, ProgramFacts, Sample, Status};
+use super::{MAX_LOST_SHARE, ProgramFacts, Sample, Status};
 use crate::cell::{Cell, Forwarder, MAX_QUEUE, Protocol};
 use crate::plural;
 use crate::program::is_baseline;
@@ -19,30 +18,15 @@ pub enum Warning {
     /// The timed window was shorter than [`SHORTEST_WINDOW`].
     #[error("the timed window was only {:.3} s; deliver for longer, with --time 2", .0.as_secs_f64())]
     ShortWindow(Duration),
-    /// The kernel retransmitted segments, on the way to this kind of subject: a stack or a program.
-    #[error("the kernel retransmitted {}; packets were lost or reordered, or the {} paused", plural(.0, "segment"), .1)]
+    /// The kernel retransmitted segments, and where the cause may be.
+    #[error("the kernel retransmitted {}; packets were lost or reordered{}", plural(.0, "segment"), .1)]
     Retransmits(u64, &'static str),
-    /// The kernel retransmitted segments, with a forwarder on the path, or with the kernel alone in place of a program.
-    #[error("the kernel retransmitted {}; packets were lost or reordered on the way", plural(.0, "segment"))]
-    SentAgain(u64),
-    /// The device dropped packets.
-    #[error("the device dropped {}; lower --window, or lengthen its queue with --queue", plural(.0, "packet"))]
-    DeviceDrops(u64),
-    /// A device with a queue of this length dropped packets, and there is no stack with a window.
-    #[error(
-        "the device dropped {}; its queue of {} is short; try --queue {}",
-        plural(.0, "packet"), plural(.1, "packet"), .1.saturating_mul(LONGER_QUEUE).min(MAX_QUEUE)
-    )]
-    ShortQueue(u64, u32),
-    /// Packets were dropped between the networks of a run without a device.
-    #[error("{} {} dropped between the networks", plural(.0, "packet"), if *.0 == 1 { "was" } else { "were" })]
-    LinkDrops(u64),
-    /// The devices of a forwarder dropped packets, or it could not write them.
-    #[error(
-        "{} {} dropped on the way; lengthen the devices' queues, with --queue",
-        plural(.0, "packet"), if *.0 == 1 { "was" } else { "were" }
-    )]
-    QueueDrops(u64),
+    /// The device dropped packets, and what may help.
+    #[error("the device dropped {}; {}", plural(.0, "packet"), .1)]
+    DeviceDrops(u64, String),
+    /// Packets were dropped elsewhere, or between two devices, and what may help.
+    #[error("{} {} dropped {}", plural(.0, "packet"), if *.0 == 1 { "was" } else { "were" }, .1)]
+    LinkDrops(u64, &'static str),
     /// This share of the datagrams was lost at a rate that had lost next to none before.
     #[error(
         "{:.2} % of the datagrams were lost, although next to none was when the rate was found; keep the machine idle",
@@ -89,11 +73,7 @@ pub enum Warning {
     /// A program left processes behind.
     #[error("the program left {} behind", if *.0 == 1 { "a process".to_owned() } else { format!("{} processes", .0) })]
     LeftBehind(u64),
-    /// The rate fell within the run: the share of it that was lost from the first third to the last.
-    #[error("the rate fell by {:.0} % within the run; let the machine cool, or deliver for longer", .0 * 100.0)]
-    Decay(f64),
-    /// The run finished, but it was slower by the end: the share of the rate that was lost from the first third of the
-    /// timed window to the last, more than a half.
+    /// The share of the rate that was lost from the first third of the timed window to the last, more than a half.
     #[error(
         "slower by the end: the rate of the last third of the timed window was {:.0} % of the first third's; deliver for \
             longer to see where it ends",
@@ -146,14 +126,8 @@ const MOST_AT_REST: f64 = 0.2;
 /// A program may open this many files for good at its first connections: pools, logs, timers.
 const MOST_FILES_LEFT: u64 = 32;
 
-/// A smaller fall of the rate within a run may be chance.
-const LEAST_DECAY: f64 = 0.15;
-
 /// How many times as long a queue is proposed for one that was too short.
 const LONGER_QUEUE: u32 = 10;
-
-/// A third of a run needs this many intervals for its rate to mean something.
-const FEWEST_INTERVALS: usize = 2;
 
 /// Above this MTU not even two segments fit into the largest packet that IP can have, 65,535 bytes.
 const LARGEST_MTU_TO_SEGMENT: u16 = 65_535 / 2;
@@ -187,17 +161,13 @@ impl Warning {
         match self {
             Self::ShortWindow(time) => Some(time.as_secs_f64()),
             Self::Retransmits(count, _)
-            | Self::SentAgain(count)
-            | Self::DeviceDrops(count)
-            | Self::ShortQueue(count, _)
-            | Self::LinkDrops(count)
-            | Self::QueueDrops(count)
+            | Self::DeviceDrops(count, _)
+            | Self::LinkDrops(count, _)
             | Self::Repeated(count)
             | Self::FilesLeft(count)
             | Self::LeftBehind(count) => Some(*count as f64),
             Self::NoSuperPackets(amount)
             | Self::BusyAtRest(amount)
-            | Self::Decay(amount)
             | Self::SlowerByTheEnd(amount)
             | Self::LostMore(amount)
             | Self::Stolen(amount)
@@ -250,8 +220,7 @@ impl Sample {
         warnings.extend(no_super_packets(self).map(Warning::NoSuperPackets));
         let not_recovered = has_outage && self.is_ok() && measured.recovery_seconds.is_none();
         warnings.extend(not_recovered.then_some(Warning::NotRecovered));
-        let slower = slower_by_the_end(self).map(Warning::SlowerByTheEnd);
-        warnings.extend(slower.or_else(|| decay(&measured.intervals).map(Warning::Decay)));
+        warnings.extend(slower_by_the_end(self).map(Warning::SlowerByTheEnd));
         warnings.extend(measured.program.as_deref().into_iter().flat_map(of_program));
         warnings
     }
@@ -265,21 +234,29 @@ impl Sample {
 
 /// The warning about segments that the kernel retransmitted: it names what may have paused.
 fn sent_again(cell: &Cell, count: u64) -> Warning {
-    match cell.program() {
-        Some(program) if !is_baseline(program) => Warning::Retransmits(count, "program"),
-        None if cell.forwarder().is_none() => Warning::Retransmits(count, "stack"),
-        _ => Warning::SentAgain(count),
-    }
+    let cause = match cell.program() {
+        Some(program) if !is_baseline(program) => ", or the program paused",
+        None if cell.forwarder().is_none() => ", or the stack paused",
+        _ => " on the way",
+    };
+    Warning::Retransmits(count, cause)
 }
 
 /// The warning about packets that a device dropped: its advice is one that the cell takes.
 fn dropped(sample: &Sample, count: u64) -> Warning {
     let (cell, device) = (&sample.cell, sample.measured.device.as_ref());
     let queue = device.and_then(|device| device.tx_queue_len);
-    match (cell.forwarder(), cell.window) {
-        (Some(_), _) => Warning::QueueDrops(count),
-        (None, Some(_)) => Warning::DeviceDrops(count),
-        (None, None) => queue.map_or(Warning::LinkDrops(count), |queue| Warning::ShortQueue(count, queue)),
+    match (cell.forwarder, cell.window, queue) {
+        (Some(_), ..) => Warning::LinkDrops(count, "on the way; lengthen the devices' queues, with --queue"),
+        (None, Some(_), _) => {
+            Warning::DeviceDrops(count, "lower --window, or lengthen its queue with --queue".to_owned())
+        }
+        (None, None, None) => Warning::LinkDrops(count, "between the networks"),
+        (None, None, Some(queue)) => {
+            let longer = queue.saturating_mul(LONGER_QUEUE).min(MAX_QUEUE);
+            let advice = format!("its queue of {} is short; try --queue {longer}", plural(queue, "packet"));
+            Warning::DeviceDrops(count, advice)
+        }
     }
 }
 
@@ -325,58 +302,18 @@ fn slower_by_the_end(sample: &Sample) -> Option<f64> {
     (last < first / 2).then(|| 1.0 - last as f64 / first as f64)
 }
 
-/// The share of the rate that was lost from the first third of a run to the last.
-fn decay(intervals: &[Interval]) -> Option<f64> {
-    let third = intervals.len() / 3;
-    if third < FEWEST_INTERVALS {
-        return None;
-    }
-    let bytes = |part: &[Interval]| part.iter().map(|interval| interval.bytes as f64).sum::<f64>();
-    let (first, last) = (&intervals[..third], &intervals[intervals.len() - third..]);
-    let end = |index: usize| intervals[index].end.as_secs_f64();
-    let before = bytes(first) / end(third - 1);
-    let after = bytes(last) / (end(intervals.len() - 1) - end(intervals.len() - third - 1));
-    Some(1.0 - after / before).filter(|lost| *lost > LEAST_DECAY && lost.is_finite())
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-    use netstacks::StackKind;
-
     use super::*;
-    use crate::cell::{Mode, Subject};
-    use crate::measure::fixture::{cell, sample};
+    use crate::measure::fixture::{cell, program, run};
     use crate::sample::DeviceFacts;
-
-    fn intervals(megabytes: &[u64]) -> Vec<Interval> {
-        let ends = (1..).map(|index| Duration::from_millis(100 * index));
-        megabytes
-            .iter()
-            .zip(ends)
-            .map(|(count, end)| Interval { end, bytes: count * 1_000_000, ..Interval::default() })
-            .collect()
-    }
-
-    #[test]
-    fn decay_is_between_the_first_third_and_the_last() {
-        let lost = decay(&intervals(&[100, 100, 1, 1, 60, 60]));
-        assert!(lost.is_some_and(|lost| (lost - 0.4).abs() < 1e-9), "{lost:?}");
-        assert_eq!(decay(&intervals(&[100, 100, 100, 90, 90, 90])), None);
-        assert_eq!(decay(&intervals(&[60, 60, 60, 100, 100, 100])), None);
-        // Too few intervals, or impossible ones.
-        assert_eq!(decay(&intervals(&[100, 80, 60, 40, 20])), None);
-        assert_eq!(decay(&intervals(&[0; 6])), None);
-        assert_eq!(decay(&[Interval { bytes: 1, ..Interval::default() }; 6]), None);
-        let most = intervals(&[1; 6]).into_iter().map(|interval| Interval { bytes: u64::MAX, ..interval });
-        assert_eq!(decay(&most.collect::<Vec<_>>()), None);
-    }
 
     #[test]
     fn a_last_third_under_half_of_the_first_is_a_warning_of_a_run_that_finished() {
         let slower = |thirds| {
-            let mut run = sample(&cell(StackKind::Lwip, Mode::Writer), 1.0);
+            let mut run = run("-n lwip -m writer", 1.0);
             run.measured.thirds = thirds;
             run.warnings().into_iter().find_map(|warning| warning.slower_runs(1).and(warning.amount()))
         };
@@ -386,8 +323,7 @@ mod tests {
 
     #[test]
     fn the_advice_on_a_short_queue_is_an_option_that_the_run_takes() {
-        let dropping = |subject, queue: Option<u32>| {
-            let mut run = sample(&Cell { subject, ..cell(StackKind::Lwip, Mode::Reader) }, 1.0);
+        let dropping = |mut run: Sample, queue: Option<u32>| {
             run.measured.device_drops = Some(7);
             let device =
                 |queue| DeviceFacts { name: String::new(), mtu: 1500, offload: true, tx_queue_len: Some(queue) };
@@ -395,28 +331,31 @@ mod tests {
             let warnings = run.warnings().into_iter().map(|warning| warning.to_string());
             warnings.filter(|text| text.contains("dropped")).collect::<Vec<_>>()
         };
-        let program = Subject::Program("mine".parse().unwrap());
+        let mine = || program("mine", None, 1.0);
         let short = "the device dropped 7 packets; its queue of 500 packets is short; try --queue 5000";
-        assert_eq!([program, Subject::Kernel].map(|subject| dropping(subject, Some(500))), [[short], [short]]);
-        assert!(dropping(program, Some(200_000))[0].ends_with("try --queue 262144"));
-        assert_eq!(dropping(program, None), ["7 packets were dropped between the networks"]);
-        assert!(dropping(Subject::Path(StackKind::Lwip), Some(500))[0].contains("lower --window"));
+        for run in [mine(), run("-n kernel -m reader", 1.0)] {
+            assert_eq!(dropping(run, Some(500)), [short]);
+        }
+        assert!(dropping(mine(), Some(200_000))[0].ends_with("try --queue 262144"));
+        assert_eq!(dropping(mine(), None), ["7 packets were dropped between the networks"]);
+        assert!(dropping(run("-n lwip -m reader", 1.0), Some(500))[0].contains("lower --window"));
     }
 
     #[test]
     fn a_pause_is_that_of_the_subject() {
-        let subject = |subject| Cell { subject, ..cell(StackKind::Lwip, Mode::Reader) };
-        let warning = |of| sent_again(&subject(of), 2).to_string();
-        let program = |name: &str| Subject::Program(name.parse().unwrap());
-        assert!(warning(program("mine")).ends_with("or the program paused"));
-        assert!(warning(program("kernel")).ends_with("lost or reordered on the way"));
-        assert!(warning(Subject::Path(StackKind::Lwip)).ends_with("or the stack paused"));
+        for (cell, end) in [
+            (program("mine", None, 1.0).cell, "or the program paused"),
+            (cell("--program kernel -m reader"), "lost or reordered on the way"),
+            (cell("-n lwip -m reader"), "or the stack paused"),
+        ] {
+            assert!(sent_again(&cell, 2).to_string().ends_with(end), "{cell}");
+        }
     }
 
     #[test]
     fn amounts_may_differ_and_names_may_not() {
         assert!(Warning::Retransmits(1, "stack").is_like(&Warning::Retransmits(7, "stack")));
-        assert!(!Warning::Retransmits(1, "stack").is_like(&Warning::DeviceDrops(1)));
+        assert!(!Warning::Retransmits(1, "stack").is_like(&Warning::LinkDrops(1, "")));
         assert!(Warning::Governor("a".to_owned()).is_like(&Warning::Governor("a".to_owned())));
         assert!(!Warning::Governor("a".to_owned()).is_like(&Warning::Governor("b".to_owned())));
         assert!(Warning::InRuns(Box::new(Warning::VirtualMachine), 1, 2).is_of_environment());

@@ -11,8 +11,7 @@ use super::*;
 use crate::cell::Mode;
 use crate::cli::{Cli, Command};
 use crate::measure::FEWEST_ROUNDS;
-use crate::program::Program;
-use crate::sample::{ProgramFacts, SampleFile};
+use crate::sample::SampleFile;
 
 /// An executor for tests. `outcome` returns the result of a run by its number, from 0. A path check always succeeds.
 struct Fake<F> {
@@ -62,12 +61,10 @@ fn made<X: Executor>(plan: &MatrixPlan, this: &X, against: Option<&X>) -> (Vec<S
     matrix(plan, &[], this, against, crate::measure::settled, &mut Progress::new(io::sink(), false))
 }
 
-/// A process that has no offload, and a program that says its version. Counts the runs that it could not begin, and how
-/// often it was asked for the version.
+/// A process that has no offload. Counts the runs that it could not begin.
 #[derive(Default)]
 struct Plain {
     refused: RefCell<usize>,
-    asked: RefCell<usize>,
 }
 
 impl Executor for Plain {
@@ -76,17 +73,7 @@ impl Executor for Plain {
             *self.refused.borrow_mut() += 1;
             return Err(RunError::NoOffload);
         }
-        let is_asked = scenario
-            .cell
-            .program
-            .as_ref()
-            .and_then(Program::profile)
-            .is_some_and(|profile| !profile.version.is_empty());
-        *self.asked.borrow_mut() += usize::from(is_asked);
-        let version = is_asked.then(|| "1.2".to_owned());
-        let program =
-            scenario.cell.program.as_ref().map(|_| Box::new(ProgramFacts { version, ..ProgramFacts::default() }));
-        let measured = Measurements { detail: None, program, ..Measurements::failed(Status::Ok, "") };
+        let measured = Measurements { detail: None, ..Measurements::failed(Status::Ok, "") };
         Ok(Sample { cell: scenario.planned(), measured, environment: Arc::new(crate::environment()) })
     }
 }
@@ -134,15 +121,25 @@ fn only_a_process_that_says_that_it_has_no_offload_is_left_out() {
     assert_eq!(statuses(&samples), [vec![Status::Ok], unavailable].concat());
 }
 
+/// In a process of its own, a run has the words of its round's seed.
 #[test]
-fn a_program_is_asked_for_its_version_once() {
-    let plan = planned("x matrix --program tun2proxy --mode reader,writer --runs 3 --time 0.1");
-    let this = Plain::default();
-    let (samples, ended) = made(&plan, &this, None);
-    assert!(ended.is_ok() && samples.len() == 6);
-    let versions = samples.iter().map(|sample| sample.measured.program.as_ref()?.version.as_deref());
-    assert!(versions.eq([Some("1.2"); 6]));
-    assert_eq!(*this.asked.borrow(), 1);
+fn each_round_has_its_own_seed_of_the_link() {
+    struct Seeds(RefCell<Vec<(u64, Scenario)>>);
+    impl Executor for Seeds {
+        fn execute(&self, scenario: &Scenario) -> Result<Sample, RunError> {
+            let again = Scenario::of_words(scenario.words.clone()).unwrap();
+            self.0.borrow_mut().push((scenario.link_seed, again));
+            let measured = Measurements { detail: None, ..Measurements::failed(Status::Ok, "") };
+            Ok(Sample { cell: scenario.planned(), measured, environment: Arc::new(crate::environment()) })
+        }
+    }
+    let plan =
+        planned("x matrix -n external --command true -m rr --loss 1 --offload off --runs 2 --time 1 --link-seed 7");
+    let this = Seeds(RefCell::default());
+    made(&plan, &this, None).1.unwrap();
+    let runs = this.0.take();
+    assert!(runs.iter().all(|(seed, again)| *seed == again.link_seed), "{runs:?}");
+    assert_eq!([runs[0].0, runs.last().unwrap().0], [7, 8]);
 }
 
 #[test]

@@ -254,7 +254,9 @@ fn a_run_lasts_for_its_time_and_for_its_bytes() {
         let amount = Amount::Time { time, bytes: 5_000_000 };
         let scenario = Scenario { amount, ..scenario(&format!("-m {mode} --verify full")) };
         let measured = good(&scenario, Fault::None);
-        let is_slow = measured.elapsed > time * Amount::STRETCH;
+        // Bytes that are far from enough after the longest time are not waited for. A busy machine may be so slow.
+        let stretch = (time * Amount::STRETCH).as_secs_f64() / measured.elapsed.as_secs_f64();
+        let is_slow = measured.bytes as f64 * stretch < 1.5 * 5e6;
         assert!(measured.bytes >= 5_000_000 || is_slow, "{mode}: {}", measured.bytes);
         assert!(measured.elapsed >= time, "{mode}: {:?}", measured.elapsed);
     }

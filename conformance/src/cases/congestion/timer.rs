@@ -1,25 +1,37 @@
 //! The retransmission timer.
 
-use std::thread;
-use std::time::Duration;
+use crate::prelude::*;
 
-use crate::lab::exchange;
-use crate::{Client, LATE, Offer, SOON, Served, Setup, Step, check, patient, pattern};
+pub(in super::super) const CASES: &[Case] = &[
+    Case::new("timer-restarts", timer_restarts, "RFC 6298, 5.3")
+        .about("On a path of 100 ms, four segments are acknowledged one after the other, each 150 ms after the last")
+        .expects("Each ACK restarts the timer: nothing is sent again."),
+    Case::new("karn", karn, "RFC 6298, 3 and 5.5")
+        .about(
+            "A segment and its retransmission are lost, the second one is acknowledged at once, and then the same \
+             again",
+        )
+        .expects(
+            "The ACK is no sample of the round-trip time, so the doubled timeout stays: the second time takes longer.",
+        ),
+    Case::new("rto-restored", rto_restored, "RFC 6298, 2 and 5")
+        .about("The same with ten exchanges before the next loss")
+        .expects("New samples bring the timeout back to its first value."),
+];
 
-pub(super) fn timer_restarts(setup: &Setup) -> Step {
-    const ROUND_TRIP: Duration = Duration::from_millis(100);
-    let mut lab = setup.start()?;
+fn timer_restarts(lab: &mut Lab) -> Step {
+    const ROUND_TRIP: Duration = ms(100);
     let mut client = lab.client();
-    client.syn(&Offer { mss: Some(1000), ..Offer::default() })?;
+    client.syn_with(&Offer { mss: Some(1000), ..Offer::default() })?;
     client.syn_ack(SOON)?;
     thread::sleep(ROUND_TRIP);
     client.ack()?;
     let mut served = lab.accept()?;
     for _ in 0..4 {
         served.write(b"data")?;
-        client.expected = client.expect("data", |segment| !segment.payload.is_empty())?.end();
+        let end = client.expect_data()?.end();
         thread::sleep(ROUND_TRIP);
-        client.ack()?;
+        client.ack_to(end)?;
     }
     served.write(&pattern(144, 4000))?;
     let (mut sent, mut ends) = (client.expected, Vec::new());
@@ -29,55 +41,44 @@ pub(super) fn timer_restarts(setup: &Setup) -> Step {
     }
     for end in ends {
         // A probe (RFC 8985, 7) would not come before two round trips.
-        client.expect_none(Duration::from_millis(150), "a segment", |segment| !segment.payload.is_empty())?;
-        client.expected = end;
-        client.ack()?;
+        client.expect_none(ms(150), "a segment", |segment| !segment.payload.is_empty())?;
+        client.ack_to(end)?;
     }
-    exchange(&mut client, &mut served)?;
-    lab.finish()
+    exchange(&mut client, &mut served)
+}
+
+fn exchanges(client: &mut Client, served: &mut Served, count: usize) -> Step {
+    (0..count).try_for_each(|_| exchange(client, served))
 }
 
 /// Loses a segment of the server and its first retransmission, which may be a probe, and acknowledges the second one, each of
 /// which must come `within` a time. Returns the time between the two retransmissions.
 fn timeout(client: &mut Client, served: &mut Served, within: Duration) -> Step<Duration> {
     served.write(b"data")?;
-    let first = client.expect("data", |segment| !segment.payload.is_empty())?;
+    let first = client.expect_data()?;
     let mut at = Vec::new();
     for _ in 0..2 {
         at.push(client.expect_within(within, "retransmission", |segment| segment.seq == first.seq)?.at);
     }
-    client.expected = first.end();
-    client.ack()?;
+    client.ack_to(first.end())?;
     Ok(at[1] - at[0])
 }
 
-pub(super) fn karn(setup: &Setup) -> Step {
-    let (lab, mut client, mut served) = setup.connect()?;
-    for _ in 0..5 {
-        exchange(&mut client, &mut served)?;
-    }
+fn karn(lab: &mut Lab) -> Step {
+    let (mut client, mut served) = lab.connect()?;
+    exchanges(&mut client, &mut served, 5)?;
     let first = timeout(&mut client, &mut served, LATE)?;
     // The timer stays doubled, and is doubled again.
     let second = timeout(&mut client, &mut served, LATE.max(5 * first))?;
-    check(second.as_secs_f64() > 1.5 * first.as_secs_f64(), || {
-        format!("the first timeout was {first:.2?}, and the second {second:.2?}")
-    })?;
-    exchange(&mut client, &mut served)?;
-    lab.finish()
+    check!(second > first.mul_f64(1.5), "the first timeout was {first:.2?}, and the second {second:.2?}")?;
+    exchange(&mut client, &mut served)
 }
 
-pub(super) fn rto_restored(setup: &Setup) -> Step {
-    let (lab, mut client, mut served) = setup.connect()?;
-    for _ in 0..5 {
-        exchange(&mut client, &mut served)?;
-    }
+fn rto_restored(lab: &mut Lab) -> Step {
+    let (mut client, mut served) = lab.connect()?;
+    exchanges(&mut client, &mut served, 5)?;
     let first = timeout(&mut client, &mut served, LATE)?;
-    for _ in 0..10 {
-        exchange(&mut client, &mut served)?;
-    }
+    exchanges(&mut client, &mut served, 10)?;
     let second = timeout(&mut client, &mut served, LATE)?;
-    check(second < patient(first.mul_f64(1.6)), || {
-        format!("the first timeout was {first:.2?}, and the second {second:.2?}")
-    })?;
-    lab.finish()
+    check!(second < patient(first.mul_f64(1.6)), "the first timeout was {first:.2?}, and the second {second:.2?}")
 }

@@ -1,35 +1,21 @@
 //! Several datagrams in one packet, and checksums that are left to the link.
 
-use super::{arrives, client, comes, receives};
-use crate::{Case, Setup, Step, check, packets, pattern};
+use crate::prelude::*;
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("udp-partial-checksum", partial_checksum)
-        .about("Datagrams with a partial checksum, of 0 to 1,472 bytes", "virtio 1.2, 5.1.6.4", "Each is received.")
+    Case::new("udp-partial-checksum", partial_checksum, "virtio 1.2, 5.1.6.4")
+        .about("Datagrams with a partial checksum, of 0 to 1,472 bytes")
+        .expects("Each is received.")
         .offloading(),
-    Case::new("udp-super-packets-received", received)
-        .about(
-            "Five datagrams joined into a super-packet; the last is as long as the others, shorter, or one byte",
-            "virtio 1.2, 5.1.6",
-            "Each datagram is received on its own, whole and in order.",
-        )
-        .offloading(),
-    Case::new("udp-super-packets-received-ipv6", received)
-        .about("The same over IPv6", "virtio 1.2, 5.1.6", "Each datagram is received on its own, whole and in order.")
+    Case::new("udp-super-packets-received", received, "virtio 1.2, 5.1.6")
+        .about("Five datagrams joined into a super-packet; the last is as long as the others, shorter, or one byte")
+        .expects("Each datagram is received on its own, whole and in order.")
         .offloading()
-        .ipv6(),
-    Case::new("udp-batches-sent", sent).about(
-        "The server sends batches of five datagrams; the last is as long as the others, shorter, or one byte",
-        "RFC 768; the promise of Datagrams::try_send_batch",
-        "Each datagram arrives on its own, whole.",
-    ),
-    Case::new("udp-batches-sent-ipv6", sent)
-        .about(
-            "The same over IPv6",
-            "RFC 768; the promise of Datagrams::try_send_batch",
-            "Each datagram arrives on its own, whole.",
-        )
-        .ipv6(),
+        .over_ipv6("udp-super-packets-received-ipv6", "The same over IPv6", "virtio 1.2, 5.1.6"),
+    Case::new("udp-batches-sent", sent, "RFC 768; the promise of Datagrams::try_send_batch")
+        .about("The server sends batches of five datagrams; the last is as long as the others, shorter, or one byte")
+        .expects("Each datagram arrives on its own, whole.")
+        .over_ipv6("udp-batches-sent-ipv6", "The same over IPv6", "RFC 768; the promise of Datagrams::try_send_batch"),
 ];
 
 /// Payload of each datagram of a batch but the last.
@@ -38,40 +24,32 @@ const LEN: usize = 1200;
 /// Payloads of batches.
 const BATCHES: [usize; 4] = [5 * LEN, 4 * LEN + 500, 4 * LEN + 1, 2 * LEN];
 
-fn partial_checksum(setup: &Setup) -> Step {
-    let lab = setup.start()?;
-    for len in [0, 1, 2, 400, usize::from(setup.mtu) - 28] {
+fn partial_checksum(lab: &mut Lab) -> Step {
+    for len in [0, 1, 2, 400, usize::from(lab.mtu) - 28] {
         let payload = pattern(180 + len as u64, len);
-        lab.wire().send_unsummed(packets::datagram(client(setup), lab.server(), &payload), 0)?;
-        receives(&lab, client(setup), lab.server(), &payload)?;
+        lab.wire().send_unsummed(lab.to_server(&payload), 0)?;
+        lab.receives(lab.peer(), lab.server(), &payload)?;
     }
-    lab.finish()
+    Ok(())
 }
 
-fn received(setup: &Setup) -> Step {
-    let lab = setup.start()?;
+fn received(lab: &mut Lab) -> Step {
     for (len, seed) in BATCHES.into_iter().zip(190..) {
         let payloads = pattern(seed, len);
-        lab.wire().send_unsummed(packets::datagram(client(setup), lab.server(), &payloads), LEN)?;
-        for payload in payloads.chunks(LEN) {
-            receives(&lab, client(setup), lab.server(), payload)?;
-        }
+        lab.wire().send_unsummed(lab.to_server(&payloads), LEN)?;
+        payloads.chunks(LEN).try_for_each(|payload| lab.receives(lab.peer(), lab.server(), payload))?;
     }
-    arrives(&lab, client(setup), lab.server(), b"one alone")?;
-    lab.finish()
+    lab.arrives(b"one alone")
 }
 
-fn sent(setup: &Setup) -> Step {
-    let lab = setup.start()?;
+fn sent(lab: &mut Lab) -> Step {
     // Some stacks only answer.
-    arrives(&lab, client(setup), lab.server(), b"question")?;
+    lab.arrives(b"question")?;
     for (len, seed) in BATCHES.into_iter().zip(200..) {
         let payloads = pattern(seed, len);
-        let sent = lab.send_datagrams(lab.server(), client(setup), &payloads, LEN);
-        check(sent.as_ref().is_ok_and(|sent| *sent == len), || format!("sending {len} bytes returned {sent:?}"))?;
-        for payload in payloads.chunks(LEN) {
-            comes(&lab, lab.server(), payload)?;
-        }
+        let sent = lab.send_datagrams(lab.server(), lab.peer(), &payloads, LEN);
+        check!(sent.as_ref().is_ok_and(|sent| *sent == len), "sending {len} bytes returned {sent:?}")?;
+        payloads.chunks(LEN).try_for_each(|payload| lab.comes(lab.server(), payload))?;
     }
-    lab.finish()
+    Ok(())
 }

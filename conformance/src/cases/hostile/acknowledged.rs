@@ -1,169 +1,116 @@
 //! Acknowledgements that lie. The server's data must still arrive.
 
-use std::collections::HashSet;
-use std::time::{Duration, Instant};
-
-use platform::packet::flags::{ACK, PSH};
-
-use super::super::segments::from_the_stack;
-use crate::lab::exchange;
-use crate::{
-    Case, Client, LATE, Lab, Offer, Out, SOON, Setup, Step, Stop, Then, check, distance, packets, patient, pattern,
-    same,
-};
+use super::super::loss::{nth, shorter_than, transfer};
+use crate::client::sack_option;
+use crate::prelude::*;
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("ack-beyond-sent", ack_beyond_sent).about(
-        "ACKs of bytes that were never sent, while a segment is lost",
-        "RFC 9293, 3.10.7.4; RFC 5961, 5.2",
-        "They acknowledge nothing: the missing segment comes again, and all data arrives.",
-    ),
-    Case::new("ack-damaged", ack_damaged)
-        .about(
-            "ACKs of everything with wrong checksums, while a segment is lost",
-            "RFC 9293, 3.1",
-            "They acknowledge nothing: the missing segment comes again, and all data arrives.",
-        )
+    Case::new("ack-beyond-sent", ack_beyond_sent, "RFC 9293, 3.10.7.4; RFC 5961, 5.2")
+        .about("ACKs of bytes that were never sent, while a segment is lost")
+        .expects("They acknowledge nothing: the missing segment comes again, and all data arrives."),
+    Case::new("ack-damaged", ack_damaged, "RFC 9293, 3.1")
+        .about("ACKs of everything with wrong checksums, while a segment is lost")
+        .expects("They acknowledge nothing: the missing segment comes again, and all data arrives.")
         .plain(),
-    Case::new("ack-outside-window", ack_outside_window).about(
-        "ACKs of everything whose own numbers are outside the window, while a segment is lost",
-        "RFC 9293, 3.10.7.4",
-        "They acknowledge nothing: the missing segment comes again, and all data arrives.",
-    ),
-    Case::new("ack-too-old", ack_too_old).about(
-        "A data segment that acknowledges a number far before everything in flight",
-        "RFC 5961, 5.2",
-        "It is dropped and answered with an ACK.",
-    ),
-    Case::new("sack-of-the-future", sack_of_the_future).about(
-        "SACK blocks of bytes that were never sent, before the acknowledged ones, and upside down",
-        "RFC 2018, 4; RFC 9293, 3.10.7.4",
-        "They change nothing: the missing segment comes again, and all data arrives.",
-    ),
-    Case::new("sack-reneged", sack_reneged).about(
-        "The client reports by SACK all segments after the first, and then forgets them",
-        "RFC 2018, 8",
-        "Only the acknowledgement number frees bytes: all of them come again.",
-    ),
-    Case::new("damaged-copies", damaged_copies)
-        .about(
-            "Each ACK is followed by three copies with a flipped bit; every 20th segment is lost",
-            "RFC 9293, 3.1; RFC 5681, 3.2",
-            "No number of a damaged packet is used: all data arrives. No pause is as long as three seconds.",
-        )
+    Case::new("ack-outside-window", ack_outside_window, "RFC 9293, 3.10.7.4")
+        .about("ACKs of everything whose own numbers are outside the window, while a segment is lost")
+        .expects("They acknowledge nothing: the missing segment comes again, and all data arrives."),
+    Case::new("ack-too-old", ack_too_old, "RFC 5961, 5.2")
+        .about("A data segment that acknowledges a number far before everything in flight")
+        .expects("It is dropped and answered with an ACK."),
+    Case::new("sack-of-the-future", sack_of_the_future, "RFC 2018, 4; RFC 9293, 3.10.7.4")
+        .about("SACK blocks of bytes that were never sent, before the acknowledged ones, and upside down")
+        .expects("They change nothing: the missing segment comes again, and all data arrives."),
+    Case::new("sack-reneged", sack_reneged, "RFC 2018, 8")
+        .about("The client reports by SACK all segments after the first, and then forgets them")
+        .expects("Only the acknowledgement number frees bytes: all of them come again."),
+    Case::new("damaged-copies", damaged_copies, "RFC 9293, 3.1; RFC 5681, 3.2")
+        .about("Each ACK is followed by three copies with a flipped bit; every 20th segment is lost")
+        .expects("No number of a damaged packet is used: all data arrives. No pause is as long as three seconds.")
         .plain(),
-    Case::new("window-flaps", window_flaps).about(
-        "The client's ACKs open and close its window in turns",
-        "RFC 9293, 3.8.6",
-        "All data arrives, and the stack does not hang or crash.",
-    ),
-    Case::new("icmp-tiny-mtu", icmp_tiny_mtu).about(
-        "ICMP \"fragmentation needed\" with MTUs of 0, 1 and 40",
-        "RFC 1191, 3 and 7.1; RFC 5927, 7",
-        "No packet for every few bytes: 30,000 bytes arrive in at most 600 packets.",
-    ),
+    Case::new("window-flaps", window_flaps, "RFC 9293, 3.8.6")
+        .about("The client's ACKs open and close its window in turns")
+        .expects("All data arrives, and the stack does not hang or crash."),
+    Case::new("icmp-tiny-mtu", icmp_tiny_mtu, "RFC 1191, 3 and 7.1; RFC 5927, 7")
+        .about("ICMP \"fragmentation needed\" with MTUs of 0, 1 and 40")
+        .expects("No packet for every few bytes: 30,000 bytes arrive in at most 600 packets."),
 ];
 
 /// Receives `LEN` bytes of the server. Once, all segments in flight are lost but the last. Then this sends 20 packets that
 /// `forge` makes, and takes the rest as an honest client. `forge` gets the end of the sent bytes.
-fn forged(setup: &Setup, needs_sums: bool, forge: impl Fn(&Client, u32) -> Vec<u8>) -> Step {
+fn forged(lab: &mut Lab, forge: impl Fn(&Client, u32) -> Vec<u8>) -> Step {
     const LEN: usize = 40_000;
-    let mut lab = setup.start()?;
-    if needs_sums {
-        lab.needs_checksums()?;
-    }
-    // With SACK.
-    let (mut client, served) = lab.connect_with(&Offer { extra: vec![1, 1, 4, 2], ..Offer::default() })?;
+    let (mut client, served) = lab.connect_with(&Offer { sack: true, ..Offer::default() })?;
     let sending = served.send(pattern(100, LEN), Then::Keep);
     let mut bytes = client.receive(10_000, LATE)?;
-    let mut flight = Vec::new();
-    while let Some(segment) = client.next_segment(Duration::from_millis(20))? {
-        flight.push(segment);
-    }
-    // A probe may have come after it.
+    // A probe may have come after the last one.
+    let flight = client.flight(ms(20))?;
     let Some(last) = flight.into_iter().max_by_key(|segment| distance(client.expected, segment.end())) else {
-        return Err(Stop::fail("nothing was in flight"));
+        return fail!("nothing was in flight");
     };
     for _ in 0..20 {
         client.send_packet(&forge(&client, last.end()))?;
     }
     // Honest duplicates.
-    let [block, end] = [last.seq, last.end()].map(u32::to_be_bytes);
-    let sack = [&[1, 1, 5, 10][..], &block, &end].concat();
+    let sack = sack_option(&[last.seq, last.end()]);
     client.take(last, &mut bytes)?;
     for _ in 0..5 {
         client.put(Out { options: &sack, ..client.out() })?;
     }
     bytes.extend(client.receive(LEN - bytes.len(), LATE)?);
     same(&bytes, &pattern(100, LEN))?;
-    if let Some(mut served) = sending.finish()? {
-        exchange(&mut client, &mut served)?;
-    }
-    lab.finish()
+    exchange(&mut client, &mut sending.served()?)
 }
 
-fn ack_beyond_sent(setup: &Setup) -> Step {
-    forged(setup, false, |client, sent| client.packet(Out { ack: sent.wrapping_add(30_000), ..client.out() }))
+fn ack_beyond_sent(lab: &mut Lab) -> Step {
+    forged(lab, |client, sent| client.packet(Out { ack: sent.wrapping_add(30_000), ..client.out() }))
 }
 
-fn ack_damaged(setup: &Setup) -> Step {
-    forged(setup, true, |client, sent| {
+fn ack_damaged(lab: &mut Lab) -> Step {
+    lab.needs_checksums()?;
+    forged(lab, |client, sent| {
         let mut packet = client.packet(Out { ack: sent, ..client.out() });
         packet[36] ^= 0x10;
         packet
     })
 }
 
-fn ack_outside_window(setup: &Setup) -> Step {
-    forged(setup, false, |client, sent| {
+fn ack_outside_window(lab: &mut Lab) -> Step {
+    forged(lab, |client, sent| {
         client.packet(Out { seq: client.next.wrapping_add(0x0100_0000), ack: sent, ..client.out() })
     })
 }
 
-fn sack_of_the_future(setup: &Setup) -> Step {
-    forged(setup, false, |client, sent| {
-        let blocks = [
-            sent.wrapping_add(10_000),
-            sent.wrapping_add(90_000),
-            client.expected.wrapping_sub(5000),
-            client.expected.wrapping_sub(1000),
-            sent,
-            client.expected,
-        ];
-        let options = [vec![1, 1, 5, 26], blocks.into_iter().flat_map(u32::to_be_bytes).collect()].concat();
+fn sack_of_the_future(lab: &mut Lab) -> Step {
+    forged(lab, |client, sent| {
+        let future = [10_000, 90_000].map(|ahead| sent.wrapping_add(ahead));
+        let past = [5000, 1000].map(|before| client.expected.wrapping_sub(before));
+        let options = sack_option(&[future, past, [sent, client.expected]].concat());
         client.packet(Out { options: &options, ..client.out() })
     })
 }
 
-fn ack_too_old(setup: &Setup) -> Step {
-    let (lab, mut client, mut served) = setup.connect()?;
-    exchange(&mut client, &mut served)?;
+fn ack_too_old(lab: &mut Lab) -> Step {
+    let (mut client, mut served) = lab.connect_and_exchange()?;
     client.forget()?;
-    let ack = client.expected.wrapping_sub(0x1000_0000);
-    client.put(Out { flags: ACK | PSH, ack, payload: b"forged", ..client.out() })?;
+    client.put(Out { ack: client.expected.wrapping_sub(0x1000_0000), ..client.part(b"forged", 0..6) })?;
     client.acked(SOON)?;
-    check(served.is_quiet(Duration::from_millis(20)), || "the server read of it".to_owned())?;
-    exchange(&mut client, &mut served)?;
-    lab.finish()
+    check!(served.is_quiet(ms(20)), Data, "the server read of it")?;
+    exchange(&mut client, &mut served)
 }
 
-fn sack_reneged(setup: &Setup) -> Step {
-    const LEN: usize = 12_000;
-    let mut lab = setup.start()?;
-    let (mut client, served) = lab.connect_with(&Offer { extra: vec![1, 1, 4, 2], ..Offer::default() })?;
-    let sending = served.send(pattern(101, LEN), Then::Keep);
-    let first = client.expect("data", |segment| !segment.payload.is_empty())?;
+fn sack_reneged(lab: &mut Lab) -> Step {
+    let (mut client, served) = lab.connect_with(&Offer { sack: true, ..Offer::default() })?;
+    let sending = served.send(pattern(101, 12_000), Then::Keep);
+    let first = client.expect_data()?;
     let mut sent = first.end();
     for _ in 0..100 {
-        let Some(segment) = client.next_segment(Duration::from_millis(20))? else { break };
+        let Some(segment) = client.next_segment(ms(20))? else { break };
         sent = if distance(sent, segment.end()) > 0 { segment.end() } else { sent };
-        let [block, end] = [first.end(), sent].map(u32::to_be_bytes);
-        let sack = [&[1, 1, 5, 10][..], &block, &end].concat();
-        client.put(Out { options: &sack, ..client.out() })?;
+        client.put(Out { options: &sack_option(&[first.end(), sent]), ..client.out() })?;
     }
-    same(&client.receive(LEN, LATE)?, &pattern(101, LEN))?;
-    drop(sending.finish()?);
-    lab.finish()
+    client.receives(&pattern(101, 12_000), LATE)?;
+    sending.finish()
 }
 
 /// Returns a copy of an IPv4 packet with a flipped bit in its TCP header. The ports stay the same.
@@ -175,48 +122,29 @@ fn damaged(packet: &[u8], number: usize) -> Vec<u8> {
     packet
 }
 
-fn damaged_copies(setup: &Setup) -> Step {
-    const LEN: usize = 300_000;
-    let mut lab = setup.start()?;
+fn damaged_copies(lab: &mut Lab) -> Step {
     lab.needs_checksums()?;
-    let (mut client, served) = lab.connect()?;
-    let sending = served.send(pattern(102, LEN), Then::Keep);
-    let (mut bytes, mut seen, mut count, mut copies) = (Vec::new(), HashSet::new(), 0, 0);
-    let (mut previous, mut longest) = (Instant::now(), Duration::ZERO);
-    while bytes.len() < LEN {
-        let segment = client.expect_within(LATE, "more data", |segment| !segment.payload.is_empty())?;
-        let is_new = seen.insert(segment.seq);
-        count += usize::from(is_new);
-        if is_new && count % 20 == 0 {
-            continue;
-        }
-        let (before, at) = (bytes.len(), segment.at);
-        client.take(segment, &mut bytes)?;
-        if bytes.len() > before {
-            longest = longest.max(at.saturating_duration_since(previous));
-            previous = at;
-        }
+    let (mut is_lost, mut copies) = (nth(|number| number % 20 == 0), 0);
+    let pause = transfer(lab.connect()?, 300_000, |client, segment| {
+        // Copies of the last ACK.
         for _ in 0..3 {
             client.send_packet(&damaged(&client.packet(client.out()), copies))?;
             copies += 1;
         }
-    }
-    same(&bytes, &pattern(102, LEN))?;
-    check(longest < patient(Duration::from_secs(3)), || format!("no new byte came for {longest:.2?}"))?;
-    drop(sending.finish()?);
-    lab.finish()
+        Ok(is_lost(segment))
+    })?;
+    shorter_than(secs(3), pause)
 }
 
-fn window_flaps(setup: &Setup) -> Step {
+fn window_flaps(lab: &mut Lab) -> Step {
     const LEN: usize = 200_000;
-    let (lab, mut client, served) = setup.connect()?;
+    let (mut client, served) = lab.connect()?;
     let sending = served.send(pattern(103, LEN), Then::Keep);
-    let mut bytes = Vec::new();
-    let mut count = 0;
+    let (mut bytes, mut count) = (Vec::new(), 0);
     while bytes.len() < LEN {
-        let Some(segment) = client.next_segment(Duration::from_millis(100))? else {
+        let Some(segment) = client.next_segment(ms(100))? else {
             count += 1;
-            check(count < 40, || format!("{} of {LEN} bytes came", bytes.len()))?;
+            check!(count < 40, Hang, "{} of {LEN} bytes came", bytes.len())?;
             client.window = 60_000;
             client.ack()?;
             continue;
@@ -225,36 +153,25 @@ fn window_flaps(setup: &Setup) -> Step {
         client.take(segment, &mut bytes)?;
     }
     same(&bytes, &pattern(103, LEN))?;
-    drop(sending.finish()?);
-    lab.finish()
+    sending.finish()
 }
 
-/// Sends ICMP errors about the connection.
-fn tell(lab: &Lab, client: &Client, mtus: &[u32]) -> Step {
-    let about = from_the_stack(lab, client);
-    for mtu in mtus {
-        lab.send_packet(&packets::error(3, 4, *mtu, &about))?;
-    }
-    Ok(())
-}
-
-fn icmp_tiny_mtu(setup: &Setup) -> Step {
+fn icmp_tiny_mtu(lab: &mut Lab) -> Step {
     const LEN: usize = 30_000;
-    let (lab, mut client, mut served) = setup.connect()?;
-    exchange(&mut client, &mut served)?;
-    tell(&lab, &client, &[0, 1, 40])?;
+    let (mut client, served) = lab.connect_and_exchange()?;
+    let tell = |client: &Client| lab.flood([0, 1, 40].map(|mtu| packets::too_big(mtu, &client.stack_packet())));
+    tell(&client)?;
     let sending = served.send(pattern(104, LEN), Then::Keep);
     let mut bytes = client.receive(2000, LATE)?;
-    tell(&lab, &client, &[0, 1, 40])?;
+    tell(&client)?;
     let mut count = 0;
-    let received = client.receive_with(LEN - bytes.len(), LATE, |_| {
+    let received = client.receive_with(LEN - bytes.len(), LATE, |_, _| {
         count += 1;
-        false
+        Ok(false)
     });
     // A busy machine does not take so many in time.
-    check(count <= 600, || format!("{count} packets came for {LEN} bytes"))?;
+    check!(count <= 600, Speed, "{count} packets came for {LEN} bytes")?;
     bytes.extend(received?);
     same(&bytes, &pattern(104, LEN))?;
-    drop(sending.finish()?);
-    lab.finish()
+    sending.finish()
 }

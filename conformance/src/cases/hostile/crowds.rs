@@ -1,65 +1,38 @@
 //! Many clients that take nothing, vanish, or send one datagram each.
 
-use std::net::SocketAddr;
-use std::time::Duration;
-
-use super::super::datagrams::answered;
-use super::super::ends::timed_out;
-use super::{flood, named, stranger};
-use crate::lab::{WINDOW, exchange};
-use crate::link::ip;
-use crate::{Case, Lab, Offer, SOON, Setup, Step, Then, check, packets, pattern, same};
+use crate::prelude::*;
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("closed-windows", closed_windows).about(
-        "200 clients open connections with a window of 0, and the server writes to each; another client works",
-        "RFC 9293, 3.8.6.1",
-        "The other client's requests are answered within a second each.",
-    ),
-    Case::new("vanished-crowd", vanished_crowd).about(
-        "100 clients vanish while the server writes to them; the timeout is 1 second",
-        "RFC 9293, 3.8.3; the promise of StackConfig::user_timeout",
-        "All writes fail with \"timed out\" within five seconds. Another client works meanwhile.",
-    ),
-    Case::new("udp-senders", udp_senders).about(
-        "5,000 addresses send a datagram each; nobody answers them. Then one more sends, and is answered",
-        "the promise of netstacks::Datagrams",
-        "The last one is received, and gets its answer.",
-    ),
-    Case::new("fragments-incomplete", fragments_incomplete).about(
-        "1,000 first fragments of datagrams whose rest never comes",
-        "RFC 791, 3.2; RFC 1122, 3.3.2; CVE-2018-5391",
-        "A whole datagram is received after them, and a connection opens.",
-    ),
-    Case::new("fragments-incomplete-ipv6", fragments_incomplete)
-        .about(
-            "The same over IPv6",
-            "RFC 8200, 4.5; CVE-2018-5391",
-            "A whole datagram is received after them, and a connection opens.",
-        )
-        .ipv6(),
+    Case::new("closed-windows", closed_windows, "RFC 9293, 3.8.6.1")
+        .about("200 clients open connections with a window of 0, and the server writes to each; another client works")
+        .expects("The other client's requests are answered within a second each."),
+    Case::new("vanished-crowd", vanished_crowd, "RFC 9293, 3.8.3; the promise of StackConfig::user_timeout")
+        .about("100 clients vanish while the server writes to them; the timeout is 1 second")
+        .expects("All writes fail with \"timed out\" within five seconds. Another client works meanwhile.")
+        .with(|config| (config.window, config.user_timeout) = (16 << 10, SOON)),
+    Case::new("udp-senders", udp_senders, "the promise of netstacks::Datagrams")
+        .about("5,000 addresses send a datagram each; nobody answers them. Then one more sends, and is answered")
+        .expects("The last one is received, and gets its answer."),
+    Case::new("fragments-incomplete", fragments_incomplete, "RFC 791, 3.2; RFC 1122, 3.3.2; CVE-2018-5391")
+        .about("1,000 first fragments of datagrams whose rest never comes")
+        .expects("A whole datagram is received after them, and a connection opens.")
+        .over_ipv6("fragments-incomplete-ipv6", "The same over IPv6", "RFC 8200, 4.5; CVE-2018-5391"),
 ];
 
-fn closed_windows(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
+fn closed_windows(lab: &mut Lab) -> Step {
     let mut waiting = Vec::new();
     for _ in 0..200 {
-        let mut client = lab.client();
-        client.window = 0;
-        client.open(&Offer::default())?;
-        waiting.push(lab.accept()?.send(pattern(110, 20_000), Then::Keep));
+        let (_, served) = lab.connect_with(&Offer { window: 0, ..Offer::default() })?;
+        waiting.push(served.send(pattern(110, 20_000), Then::Keep));
     }
     let (mut client, mut served) = lab.connect()?;
     for round in 0..50 {
         named(exchange(&mut client, &mut served), || format!("request {round}"))?;
     }
-    lab.still_serves()?;
-    drop(waiting);
-    lab.finish()
+    lab.still_serves()
 }
 
-fn vanished_crowd(setup: &Setup) -> Step {
-    let mut lab = setup.start_with(|config| (config.window, config.user_timeout) = (16 << 10, SOON))?;
+fn vanished_crowd(lab: &mut Lab) -> Step {
     let bytes = pattern(111, 2 * WINDOW);
     let mut writes = Vec::new();
     for _ in 0..100 {
@@ -68,45 +41,42 @@ fn vanished_crowd(setup: &Setup) -> Step {
     }
     lab.still_serves()?;
     for (index, write) in writes.into_iter().enumerate() {
-        timed_out(named(write.result(), || format!("client {index}"))?)?;
+        named(write.times_out(), || format!("client {index}"))?;
     }
-    lab.finish_serving()
+    lab.still_serves()
 }
 
 /// Sends a datagram from an address of its own, which the server must receive and answer.
 fn is_served(lab: &Lab) -> Step {
-    let from = SocketAddr::new(ip(lab.server().is_ipv6(), 1, 3), 53);
+    let from = SocketAddr::new(ip(lab.ipv6, 1, 3), 53);
     // A datagram is lost if too many wait.
-    while lab.received(Duration::from_millis(20))?.is_some() {}
+    lab.drain(ms(20))?;
     lab.send_packet(&packets::datagram(from, lab.server(), b"one more"))?;
     let Some((bytes, addresses)) = lab.received(SOON)? else {
-        return check(false, || "the last datagram was not received".to_owned());
+        return fail!(Data, "the last datagram was not received");
     };
     same(&bytes, b"one more")?;
-    check(addresses == [lab.server(), from], || format!("it has the addresses {addresses:?}"))?;
-    answered(lab, lab.server(), from, b"an answer")
+    check!(addresses == [lab.server(), from], Data, "it has the addresses {addresses:?}")?;
+    lab.answers_to(lab.server(), from, b"an answer")
 }
 
-fn udp_senders(setup: &Setup) -> Step {
-    let lab = setup.start()?;
+fn udp_senders(lab: &mut Lab) -> Step {
     for round in 0..50_u16 {
-        let sent = |index: u16| packets::datagram(stranger(&lab, round * 100 + index).local, lab.server(), b"one");
-        flood(&lab, (0..100).map(sent))?;
-        while lab.received(Duration::ZERO)?.is_some() {}
+        let sent = |index: u16| packets::datagram(lab.stranger(round * 100 + index).local, lab.server(), b"one");
+        lab.flood((0..100).map(sent))?;
+        lab.drain(Duration::ZERO)?;
     }
-    is_served(&lab)?;
-    lab.finish_serving()
+    is_served(lab)?;
+    lab.still_serves()
 }
 
-fn fragments_incomplete(setup: &Setup) -> Step {
-    let lab = setup.start()?;
+fn fragments_incomplete(lab: &mut Lab) -> Step {
     let payload = pattern(112, 4000);
     let first = |index: u16| {
-        let packet = packets::datagram(stranger(&lab, index).local, lab.server(), &payload);
-        let cut = if setup.ipv6 { packets::fragments_v6 } else { packets::fragments_v4 };
-        cut(&packet, 1200).swap_remove(0)
+        let packet = packets::datagram(lab.stranger(index).local, lab.server(), &payload);
+        packets::fragments(&packet, 1200).swap_remove(0)
     };
-    flood(&lab, (0..1000).map(first))?;
-    is_served(&lab)?;
-    lab.finish_serving()
+    lab.flood((0..1000).map(first))?;
+    is_served(lab)?;
+    lab.still_serves()
 }

@@ -1,98 +1,104 @@
 //! The same addresses and ports again, at once.
 
-use std::time::Duration;
-
-use platform::packet::flags::{ACK, FIN, RST, SYN};
-
 use super::super::handshake::time_wait;
-use super::{again, named};
-use crate::lab::{WINDOW, exchange};
-use crate::{Case, Client, Offer, Out, SOON, Served, Setup, Step, Then, check, pattern, same};
+use crate::prelude::*;
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("same-port-after-rst", same_port_after_rst).about(
-        "A client resets its connection and sends the SYN of the next, 60 times without a pause; the application still \
-         holds the old streams",
+    Case::new(
+        "same-port-after-rst",
+        |lab| again_and_again(lab, 60, |client, _| client.rst()),
         "RFC 9293, 3.10.7.4 and 3.10.7.2",
-        "Each SYN opens a new connection. The old streams end, and the new ones carry bytes.",
-    ),
-    Case::new("same-port-after-rst-queued", same_port_after_rst_queued).about(
-        "The same before the application has accepted the first connection",
-        "RFC 9293, 3.10.7.4 and 3.10.7.2",
-        "The last connection is accepted and carries bytes. Those before it are not accepted, or their streams fail.",
-    ),
-    Case::new("same-port-after-fin", same_port_after_fin).about(
-        "The client closes first, then the server; the client connects again at once, 20 times. The application still \
-         holds the old streams",
-        "RFC 9293, 3.6 and 3.10.7.2",
-        "Each SYN opens a new connection. The old streams read as ended.",
-    ),
-    Case::new("same-port-after-timeout", same_port_after_timeout).about(
-        "The client vanishes while the server writes; after the timeout of 1 second it connects from the same port",
-        "RFC 9293, 3.8.3 and 3.10.7.2; the promise of StackConfig::user_timeout",
-        "The write fails with \"timed out\", and the SYN opens a new connection.",
-    ),
-    Case::new("restarted-client", restarted_client).about(
-        "A client that has restarted sends a SYN for its old connection, which is idle",
-        "RFC 5961, 4.2; RFC 9293, 3.5.1 and 3.10.7.4",
-        "A challenge ACK. The RST that answers it ends the old connection, and the next SYN opens a new one.",
-    ),
-    Case::new("restarted-client-lower", restarted_client_lower).about(
-        "The same with a number below the window",
-        "RFC 5961, 4.2",
-        "A challenge ACK: the number of the SYN does not matter. The RST that answers it ends the old connection.",
-    ),
-    Case::new("restarted-client-in-flight", restarted_client_in_flight).about(
-        "The same while the server's data is not acknowledged, and is sent again",
-        "RFC 5961, 4.2; RFC 9293, 3.5.1 and 3.10.7.4",
-        "An ACK without data. The RST that answers it ends the old connection, and the next SYN opens a new one.",
-    ),
-    Case::new("time-wait-old-syn", time_wait_old_syn).about(
-        "A SYN with a lower number to a port in TIME-WAIT",
-        "RFC 9293, 3.6.1; RFC 1122, 4.2.2.13; RFC 6191, 2",
-        "No new connection: an old duplicate must not end TIME-WAIT. The FIN that comes again is still acknowledged.",
-    ),
-    Case::new("time-wait-damaged-syn", time_wait_damaged_syn)
+    )
+    .about(
+        "A client resets its connection and sends the SYN of the next, 60 times without a pause; the application \
+             still holds the old streams",
+    )
+    .expects("Each SYN opens a new connection. The old streams end, and the new ones carry bytes."),
+    Case::new("same-port-after-rst-queued", same_port_after_rst_queued, "RFC 9293, 3.10.7.4 and 3.10.7.2")
+        .about("The same before the application has accepted the first connection")
+        .expects(
+            "The last connection is accepted and carries bytes. Those before it are not accepted, or their streams \
+             fail.",
+        ),
+    Case::new("same-port-after-fin", same_port_after_fin, "RFC 9293, 3.6 and 3.10.7.2")
         .about(
-            "A SYN with a higher number and a wrong checksum to a port in TIME-WAIT",
-            "RFC 9293, 3.1",
-            "It is dropped. The FIN that comes again is still acknowledged.",
+            "The client closes first, then the server; the client connects again at once, 20 times. The application \
+             still holds the old streams",
         )
+        .expects("Each SYN opens a new connection. The old streams read as ended."),
+    Case::new(
+        "same-port-after-timeout",
+        same_port_after_timeout,
+        "RFC 9293, 3.8.3 and 3.10.7.2; the promise of StackConfig::user_timeout",
+    )
+    .about("The client vanishes while the server writes; after the timeout of 1 second it connects from the same port")
+    .expects("The write fails with \"timed out\", and the SYN opens a new connection.")
+    .with(|config| config.user_timeout = SOON),
+    Case::new(
+        "restarted-client",
+        |lab| restarted_idle(lab, 0x1000_0000),
+        "RFC 5961, 4.2; RFC 9293, 3.5.1 and 3.10.7.4",
+    )
+    .about("A client that has restarted sends a SYN for its old connection, which is idle")
+    .expects("A challenge ACK. The RST that answers it ends the old connection, and the next SYN opens a new one."),
+    Case::new("restarted-client-lower", |lab| restarted_idle(lab, 0xf000_0000), "RFC 5961, 4.2")
+        .about("The same with a number below the window")
+        .expects(
+            "A challenge ACK: the number of the SYN does not matter. The RST that answers it ends the old connection.",
+        ),
+    Case::new("restarted-client-in-flight", restarted_client_in_flight, "RFC 5961, 4.2; RFC 9293, 3.5.1 and 3.10.7.4")
+        .about("The same while the server's data is not acknowledged, and is sent again")
+        .expects(
+            "An ACK without data. The RST that answers it ends the old connection, and the next SYN opens a new one.",
+        ),
+    Case::new("time-wait-old-syn", time_wait_old_syn, "RFC 9293, 3.6.1; RFC 1122, 4.2.2.13; RFC 6191, 2")
+        .about("A SYN with a lower number to a port in TIME-WAIT")
+        .expects(
+            "No new connection: an old duplicate must not end TIME-WAIT. The FIN that comes again is still \
+             acknowledged.",
+        ),
+    Case::new("time-wait-damaged-syn", time_wait_damaged_syn, "RFC 9293, 3.1")
+        .about("A SYN with a higher number and a wrong checksum to a port in TIME-WAIT")
+        .expects("It is dropped. The FIN that comes again is still acknowledged.")
         .plain(),
-    Case::new("time-wait-rst", time_wait_rst).about(
-        "A RST to a port in TIME-WAIT",
-        "RFC 9293, 3.10.7.4; RFC 1337, 3 and 4",
-        "It ends TIME-WAIT, or is ignored: the FIN that comes again gets a RST or an acknowledgement, and new connections open.",
-    ),
+    Case::new("time-wait-rst", time_wait_rst, "RFC 9293, 3.10.7.4; RFC 1337, 3 and 4")
+        .about("A RST to a port in TIME-WAIT")
+        .expects(
+            "It ends TIME-WAIT, or is ignored: the FIN that comes again gets a RST or an acknowledgement, and new \
+             connections open.",
+        ),
 ];
 
 /// Checks that a stream has ended. Other cases check how it ends.
 fn is_over(served: &mut Served) -> Step {
-    check(!served.is_quiet(SOON), || "the stream of an old connection still waits".to_owned())
+    check!(!served.is_quiet(SOON), Hang, "the stream of an old connection still waits")
 }
 
-fn same_port_after_rst(setup: &Setup) -> Step {
-    let (mut lab, mut client, mut served) = setup.connect()?;
+/// Connects from the same port this often, each time after `end` has ended the connection before. The application holds
+/// the old streams, which must end.
+fn again_and_again(lab: &mut Lab, rounds: usize, end: impl Fn(&mut Client, &mut Served) -> Step) -> Step {
+    let (mut client, mut served) = lab.connect()?;
     let mut held = Vec::new();
-    for round in 1..=60 {
-        named(exchange(&mut client, &mut served), || format!("connection {round}"))?;
-        client.rst()?;
-        named(again(&mut client), || format!("connection {round}"))?;
-        let next = named(lab.accept(), || format!("connection {round}"))?;
+    for round in 1..=rounds {
+        let mut connect = || {
+            exchange(&mut client, &mut served)?;
+            end(&mut client, &mut served)?;
+            client.again()?;
+            lab.accept()
+        };
+        let next = named(connect(), || format!("connection {round}"))?;
         held.push(std::mem::replace(&mut served, next));
     }
     exchange(&mut client, &mut served)?;
-    held.iter_mut().try_for_each(is_over)?;
-    lab.finish()
+    held.iter_mut().try_for_each(is_over)
 }
 
-fn same_port_after_rst_queued(setup: &Setup) -> Step {
-    let mut lab = setup.start()?;
+fn same_port_after_rst_queued(lab: &mut Lab) -> Step {
     let mut client = lab.client();
-    client.open(&Offer::default())?;
+    client.open()?;
     for round in 1..10 {
         client.rst()?;
-        named(again(&mut client), || format!("connection {round}"))?;
+        named(client.again(), || format!("connection {round}"))?;
     }
     client.data(b"ping")?;
     let mut served = loop {
@@ -103,125 +109,93 @@ fn same_port_after_rst_queued(setup: &Setup) -> Step {
         }
     };
     served.write(b"pong")?;
-    same(&client.receive(4, SOON)?, b"pong")?;
-    lab.finish()
+    client.receives(b"pong", SOON)
 }
 
-fn same_port_after_fin(setup: &Setup) -> Step {
-    let (mut lab, mut client, mut served) = setup.connect()?;
-    let mut held = Vec::new();
-    for round in 1..=20 {
-        exchange(&mut client, &mut served)?;
+fn same_port_after_fin(lab: &mut Lab) -> Step {
+    again_and_again(lab, 20, |client, served| {
         client.fin()?;
-        same(&served.read_to_end()?, b"")?;
+        served.reads_to_end(b"")?;
         served.shutdown()?;
-        named(client.receive_to_end(), || format!("connection {round}"))?;
-        named(again(&mut client), || format!("connection {round}"))?;
-        let next = named(lab.accept(), || format!("connection {round}"))?;
-        held.push(std::mem::replace(&mut served, next));
-    }
-    exchange(&mut client, &mut served)?;
-    held.iter_mut().try_for_each(is_over)?;
-    lab.finish()
+        client.receive_to_end().map(drop)
+    })
 }
 
-fn same_port_after_timeout(setup: &Setup) -> Step {
-    let mut lab = setup.start_with(|config| config.user_timeout = SOON)?;
+fn same_port_after_timeout(lab: &mut Lab) -> Step {
     let (mut client, served) = lab.connect()?;
     let result = served.send(pattern(80, 8 * WINDOW), Then::Keep).result()?;
-    check(result.is_err(), || "all was written to a peer that does not answer".to_owned())?;
+    check!(result.is_err(), Hang, "all was written to a peer that does not answer")?;
     client.forget()?;
-    again(&mut client)?;
-    lab.finish_opened(client)
+    client.again()?;
+    lab.serves(client)
 }
 
-/// Sends a SYN with this number on a connection that the client does not know any more. Answers the ACK for it with a
-/// RST, sends the SYN again, and checks that it opens a new connection. `old` is the stream of the first one.
-fn restart(lab: &mut crate::Lab, client: &mut Client, isn: u32, old: &mut Served) -> Step {
+/// Sends a SYN on a connection that the client does not know any more, with a number that is `ahead`. Answers the ACK for
+/// it with a RST, sends the SYN again, and checks that it opens a new connection. `old` is the stream of the first one.
+fn restart(lab: &mut Lab, client: &mut Client, ahead: u32, old: &mut Served) -> Step {
     let expected = client.next;
     client.forget()?;
-    client.begin_at(isn);
-    client.syn(&Offer::default())?;
-    let ack = client.expect("challenge ACK", |segment| {
-        segment.flags & (ACK | RST | SYN | FIN) == ACK && segment.payload.is_empty() && segment.ack == expected
-    })?;
+    client.begin_at(expected.wrapping_add(ahead));
+    client.syn()?;
+    let ack = client.expect_challenge(expected)?;
     client.put(Out { flags: RST, seq: ack.ack, ack: 0, ..client.out() })?;
     // A kernel repeats its SYN after one second.
-    std::thread::sleep(Duration::from_millis(100));
+    thread::sleep(ms(100));
     client.forget()?;
-    client.open(&Offer::default())?;
+    client.open()?;
     let mut served = lab.accept()?;
     exchange(client, &mut served)?;
     is_over(old)
 }
 
-fn restarted_client(setup: &Setup) -> Step {
-    restarted_idle(setup, 0x1000_0000)
+fn restarted_idle(lab: &mut Lab, ahead: u32) -> Step {
+    let (mut client, mut served) = lab.connect_and_exchange()?;
+    restart(lab, &mut client, ahead, &mut served)
 }
 
-fn restarted_client_lower(setup: &Setup) -> Step {
-    restarted_idle(setup, 0x1000_0000u32.wrapping_neg())
-}
-
-/// The client's new number is `ahead` of its old one.
-fn restarted_idle(setup: &Setup, ahead: u32) -> Step {
-    let (mut lab, mut client, mut served) = setup.connect()?;
-    exchange(&mut client, &mut served)?;
-    let isn = client.next.wrapping_add(ahead);
-    restart(&mut lab, &mut client, isn, &mut served)?;
-    lab.finish()
-}
-
-fn restarted_client_in_flight(setup: &Setup) -> Step {
-    let (mut lab, mut client, mut served) = setup.connect()?;
-    exchange(&mut client, &mut served)?;
+fn restarted_client_in_flight(lab: &mut Lab) -> Step {
+    let (mut client, mut served) = lab.connect_and_exchange()?;
     served.write(b"is anyone there?")?;
     // Until the data has come again.
     for _ in 0..2 {
-        client.expect_within(Duration::from_secs(3), "data", |segment| !segment.payload.is_empty())?;
+        client.expect_within(secs(3), "data", |segment| !segment.payload.is_empty())?;
     }
-    let isn = client.next.wrapping_add(0x1000_0000);
-    restart(&mut lab, &mut client, isn, &mut served)?;
-    lab.finish()
+    restart(lab, &mut client, 0x1000_0000, &mut served)
 }
 
 /// Sends a packet to a port in TIME-WAIT. Checks that it is no new connection, and that TIME-WAIT goes on, unless it `may_end`.
-fn stays_in_time_wait(setup: &Setup, packet: impl FnOnce(&Client) -> Vec<u8>, is_damaged: bool, may_end: bool) -> Step {
-    let mut lab = setup.start()?;
-    if is_damaged {
-        lab.needs_checksums()?;
-    }
-    let (mut client, served) = time_wait(&mut lab)?;
+fn stays_in_time_wait(lab: &mut Lab, may_end: bool, packet: impl FnOnce(&Client) -> Vec<u8>) -> Step {
+    let (mut client, served) = time_wait(lab)?;
     drop(served);
     client.forget()?;
     client.send_packet(&packet(&client))?;
-    client.expect_none(Duration::from_millis(100), "SYN+ACK", |segment| segment.has(SYN))?;
-    client.put(Out { flags: FIN | ACK, seq: client.next.wrapping_sub(1), ..client.out() })?;
+    client.expect_none(ms(100), "SYN+ACK", |segment| segment.has(SYN))?;
+    client.fin_again()?;
     let next = client.next;
     client.expect("ACK of the FIN", |segment| {
         if segment.has(RST) { may_end } else { segment.has(ACK) && segment.ack == next }
     })?;
-    lab.finish_serving()
+    lab.still_serves()
 }
 
 /// Returns a SYN with this number.
 fn syn(client: &Client, seq: u32) -> Vec<u8> {
-    client.packet(Out { flags: SYN, seq, ack: 0, options: &[2, 4, 5, 0xb4], ..client.out() })
+    packets::with_tcp_bytes(client.syn_packet(b""), 4, &seq.to_be_bytes())
 }
 
-fn time_wait_old_syn(setup: &Setup) -> Step {
-    stays_in_time_wait(setup, |client| syn(client, client.isn.wrapping_sub(0x0100_0000)), false, false)
+fn time_wait_old_syn(lab: &mut Lab) -> Step {
+    stays_in_time_wait(lab, false, |client| syn(client, client.isn.wrapping_sub(0x0100_0000)))
 }
 
-fn time_wait_damaged_syn(setup: &Setup) -> Step {
-    let damaged = |client: &Client| {
+fn time_wait_damaged_syn(lab: &mut Lab) -> Step {
+    lab.needs_checksums()?;
+    stays_in_time_wait(lab, false, |client| {
         let mut packet = syn(client, client.next.wrapping_add(0x0100_0000));
         packet[36] ^= 0x10;
         packet
-    };
-    stays_in_time_wait(setup, damaged, true, false)
+    })
 }
 
-fn time_wait_rst(setup: &Setup) -> Step {
-    stays_in_time_wait(setup, |client| client.packet(Out { flags: RST, ack: 0, ..client.out() }), false, true)
+fn time_wait_rst(lab: &mut Lab) -> Step {
+    stays_in_time_wait(lab, true, |client| client.packet(Out { flags: RST, ack: 0, ..client.out() }))
 }

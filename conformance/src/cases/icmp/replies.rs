@@ -3,177 +3,120 @@
 //! A stack of a proxy has every address, and its packets reach other hosts only through the application. So it may leave
 //! out echo replies and errors. If it sends them, they have to be right.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::time::Duration;
+use std::net::{IpAddr, Ipv4Addr};
 
-use super::super::hostile::flood;
-use crate::link::peer_ip;
-use crate::wire::Message;
-use crate::{Case, Lab, SOON, Setup, Step, Stop, check, packets, pattern, same};
+use crate::prelude::*;
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("echo", echo).about(
-        "Echo requests with 0 to 1,472 bytes",
-        "RFC 1122, 3.2.2.6",
-        "Each reply has the number and the bytes of its request, and comes from the address that was asked.",
-    ),
-    Case::new("echo-ipv6", echo)
-        .about(
-            "The same over IPv6, up to 1,452 bytes",
-            "RFC 4443, 4.2",
-            "Each reply has the number and the bytes of its request, and comes from the address that was asked.",
+    Case::new("echo", echo, "RFC 1122, 3.2.2.6")
+        .about("Echo requests with 0 to 1,472 bytes")
+        .expects("Each reply has the number and the bytes of its request, and comes from the address that was asked.")
+        .over_ipv6("echo-ipv6", "The same over IPv6, up to 1,452 bytes", "RFC 4443, 4.2"),
+    Case::new("echo-fragments", echo_fragments, "RFC 1122, 3.2.2.6 and 3.3.2")
+        .about("An echo request with 1,400 bytes in three fragments")
+        .expects("It is put together, and the reply has all its bytes.")
+        .over_ipv6("echo-fragments-ipv6", "The same over IPv6", "RFC 4443, 4.2; RFC 8200, 4.5 and 5"),
+    Case::new("echo-wrong-checksum", echo_wrong_checksum, "RFC 792")
+        .about("An echo request with a wrong checksum")
+        .expects("Silence.")
+        .over_ipv6("echo-wrong-checksum-ipv6", "The same over IPv6", "RFC 4443, 2.3"),
+    Case::new("icmp-error-quotes", error_quotes, "RFC 1122, 3.2.2 and 3.2.2.1")
+        .about("A packet of an unknown protocol")
+        .expects("ICMP \"protocol unreachable\", which quotes at least the IP header and 8 bytes of it unchanged."),
+    Case::new("icmp-error-quotes-ipv6", error_quotes, "RFC 4443, 2.4 and 3.4; RFC 8200, 4")
+        .about("The same over IPv6")
+        .expects(
+            "ICMPv6 \"unrecognized next header\", which points to its place and quotes the packet, as far as 1280 \
+             bytes hold it.",
         )
         .ipv6(),
-    Case::new("echo-fragments", echo_fragments).about(
-        "An echo request with 1,400 bytes in three fragments",
-        "RFC 1122, 3.2.2.6 and 3.3.2",
-        "It is put together, and the reply has all its bytes.",
-    ),
-    Case::new("echo-fragments-ipv6", echo_fragments)
-        .about(
-            "The same over IPv6",
-            "RFC 4443, 4.2; RFC 8200, 4.5 and 5",
-            "It is put together, and the reply has all its bytes.",
-        )
+    Case::new("icmp-error-rate-ipv6", error_rate, "RFC 4443, 2.4 (f)")
+        .about("1,000 IPv6 packets of an unknown protocol")
+        .expects("The rate of errors is limited: at most 200 come.")
         .ipv6(),
-    Case::new("echo-wrong-checksum", echo_wrong_checksum).about(
-        "An echo request with a wrong checksum",
-        "RFC 792",
-        "Silence.",
-    ),
-    Case::new("echo-wrong-checksum-ipv6", echo_wrong_checksum)
-        .about("The same over IPv6", "RFC 4443, 2.3", "Silence.")
+    Case::new("icmp-error-about-error", about_error, "RFC 1122, 3.2.2")
+        .about("ICMP errors of every type and of unknown codes, about packets that nobody has sent")
+        .expects("No ICMP message comes for them."),
+    Case::new("icmp-error-about-error-ipv6", about_error_ipv6, "RFC 4443, 2.4 (e.1); RFC 8200, 4.2")
+        .about("ICMPv6 errors of known and unknown types, also behind an option that nobody knows")
+        .expects("No ICMP message comes for them.")
         .ipv6(),
-    Case::new("icmp-error-quotes", error_quotes).about(
-        "A packet of an unknown protocol",
-        "RFC 1122, 3.2.2 and 3.2.2.1",
-        "ICMP \"protocol unreachable\", which quotes at least the IP header and 8 bytes of it unchanged.",
-    ),
-    Case::new("icmp-error-quotes-ipv6", error_quotes)
-        .about(
-            "The same over IPv6",
-            "RFC 4443, 2.4 and 3.4; RFC 8200, 4",
-            "ICMPv6 \"unrecognized next header\", which points to its place and quotes the packet, as far as 1280 bytes \
-             hold it.",
-        )
-        .ipv6(),
-    Case::new("icmp-error-rate-ipv6", error_rate)
-        .about(
-            "1,000 IPv6 packets of an unknown protocol",
-            "RFC 4443, 2.4 (f)",
-            "The rate of errors is limited: at most 200 come.",
-        )
-        .ipv6(),
-    Case::new("icmp-error-about-error", about_error).about(
-        "ICMP errors of every type and of unknown codes, about packets that nobody has sent",
-        "RFC 1122, 3.2.2",
-        "No ICMP message comes for them.",
-    ),
-    Case::new("icmp-error-about-error-ipv6", about_error_ipv6)
-        .about(
-            "ICMPv6 errors of known and unknown types, also behind an option that nobody knows",
-            "RFC 4443, 2.4 (e.1); RFC 8200, 4.2",
-            "No ICMP message comes for them.",
-        )
-        .ipv6(),
-    Case::new("icmp-error-about-multicast", about_multicast).about(
-        "Datagrams and packets of an unknown protocol to multicast and broadcast addresses",
-        "RFC 1122, 3.2.2",
-        "No ICMP message comes for them.",
-    ),
-    Case::new("icmp-error-about-multicast-ipv6", about_multicast)
-        .about(
+    Case::new("icmp-error-about-multicast", about_multicast, "RFC 1122, 3.2.2")
+        .about("Datagrams and packets of an unknown protocol to multicast and broadcast addresses")
+        .expects("No ICMP message comes for them.")
+        .over_ipv6(
+            "icmp-error-about-multicast-ipv6",
             "The same to multicast addresses over IPv6",
             "RFC 4443, 2.4 (e.3)",
-            "No ICMP message comes for them.",
-        )
-        .ipv6(),
-    Case::new("icmp-error-about-fragment", about_fragment).about(
-        "Later fragments of datagrams, and of packets of an unknown protocol",
-        "RFC 1122, 3.2.2",
-        "No ICMP message comes for them.",
-    ),
-    Case::new("icmp-strange-sources", strange_sources).about(
-        "Echo requests, and packets of an unknown protocol, from multicast, broadcast and unspecified addresses",
-        "RFC 1122, 3.2.1.3 and 3.2.2",
-        "Silence.",
-    ),
-    Case::new("icmp-strange-sources-ipv6", strange_sources)
-        .about(
+        ),
+    Case::new("icmp-error-about-fragment", about_fragment, "RFC 1122, 3.2.2")
+        .about("Later fragments of datagrams, and of packets of an unknown protocol")
+        .expects("No ICMP message comes for them."),
+    Case::new("icmp-strange-sources", strange_sources, "RFC 1122, 3.2.1.3 and 3.2.2")
+        .about("Echo requests, and packets of an unknown protocol, from multicast, broadcast and unspecified addresses")
+        .expects("Silence.")
+        .over_ipv6(
+            "icmp-strange-sources-ipv6",
             "The same from multicast addresses over IPv6",
             "RFC 4291, 2.7; RFC 4443, 2.4 (e.6)",
-            "Silence.",
-        )
-        .ipv6(),
+        ),
 ];
 
 /// The number of a protocol for experiments (RFC 3692), which no stack knows.
 const UNKNOWN: u8 = 253;
 
 /// How long to wait for messages that must not come.
-const QUIET: Duration = Duration::from_millis(200);
+const QUIET: Duration = ms(200);
 
 fn request(from: IpAddr, to: IpAddr, payload: &[u8]) -> Vec<u8> {
     let kind = if from.is_ipv6() { 128 } else { 8 };
     packets::message(from, to, [kind, 0], &[&[0x12, 0x34, 0, 7], payload].concat())
 }
 
-/// Sends an echo request in the fragments that `cut` makes, which must be answered.
-fn answered(lab: &Lab, payload: &[u8], cut: impl Fn(&[u8]) -> Vec<Vec<u8>>) -> Step {
-    let to = lab.server().ip();
-    let from = peer_ip(to.is_ipv6());
-    cut(&request(from, to, payload)).iter().try_for_each(|packet| lab.send_packet(packet))?;
-    let Some(reply) = lab.message(SOON)? else {
-        return check(false, || format!("no reply to {} bytes came", payload.len()));
-    };
+/// Sends an echo request in fragments of up to `len` bytes, which must be answered.
+fn answered(lab: &Lab, payload: &[u8], len: usize) -> Step {
+    let (from, to) = (lab.peer().ip(), lab.server().ip());
+    let request = request(from, to, payload);
+    lab.flood(if len < request.len() { packets::fragments(&request, len) } else { vec![request] })?;
+    let Some(reply) = lab.message(SOON)? else { return fail!(Hang, "no reply to {} bytes came", payload.len()) };
     let Message { source, destination, kind, body } = reply;
-    check(source == to && destination == from, || format!("the reply is from {source} to {destination}"))?;
-    let expected = [if to.is_ipv6() { 129 } else { 0 }, 0];
-    check(kind == expected, || format!("a message of type and code {kind:?} came"))?;
+    check!(source == to && destination == from, "the reply is from {source} to {destination}")?;
+    let expected = [if lab.ipv6 { 129 } else { 0 }, 0];
+    check!(kind == expected, "a message of type and code {kind:?} came")?;
     same(&body, &[&[0x12, 0x34, 0, 7], payload].concat())
 }
 
-/// Starts the stack. Ends the case if it answers no echo requests.
-fn echoing(setup: &Setup) -> Step<Lab> {
-    let lab = setup.start()?;
-    match answered(&lab, b"is anyone there?", |packet| vec![packet.to_vec()]) {
-        Err(Stop::Fail(seen)) if seen.starts_with("no reply") => {
-            Err(Stop::NotApplicable("the stack answers no echo requests, as a proxy's stack may".to_owned()))
-        }
-        result => result.map(|()| lab),
-    }
+/// Ends the case if the stack answers no echo requests.
+fn needs_echo(lab: &Lab) -> Step {
+    lab.send_packet(&request(lab.peer().ip(), lab.server().ip(), b"is anyone there?"))?;
+    applies!(lab.message(SOON)?.is_some(), "the stack answers no echo requests, as a proxy's stack may")
 }
 
-fn echo(setup: &Setup) -> Step {
-    let lab = echoing(setup)?;
-    let largest = if setup.ipv6 { 1452 } else { 1472 };
+fn echo(lab: &mut Lab) -> Step {
+    needs_echo(lab)?;
+    let largest = if lab.ipv6 { 1452 } else { 1472 };
     for len in [0, 1, 2, 999, largest - 1, largest] {
-        answered(&lab, &pattern(len as u64, len), |packet| vec![packet.to_vec()])?;
+        answered(lab, &pattern(len as u64, len), usize::MAX)?;
     }
-    lab.finish()
+    Ok(())
 }
 
-fn echo_fragments(setup: &Setup) -> Step {
-    let lab = echoing(setup)?;
-    let cut = if setup.ipv6 { packets::fragments_v6 } else { packets::fragments_v4 };
-    answered(&lab, &pattern(140, 1400), |packet| cut(packet, 480))?;
-    lab.finish()
+fn echo_fragments(lab: &mut Lab) -> Step {
+    needs_echo(lab)?;
+    answered(lab, &pattern(140, 1400), 480)
 }
 
-fn echo_wrong_checksum(setup: &Setup) -> Step {
-    let lab = echoing(setup)?;
-    let mut packet = request(peer_ip(setup.ipv6), lab.server().ip(), b"damaged");
-    packet.iter_mut().rev().take(1).for_each(|last| *last ^= 1);
-    lab.send_packet(&packet)?;
-    silence(&lab)?;
-    answered(&lab, b"intact", |packet| vec![packet.to_vec()])?;
-    lab.finish()
+fn echo_wrong_checksum(lab: &mut Lab) -> Step {
+    needs_echo(lab)?;
+    lab.send_packet(&packets::damaged(request(lab.peer().ip(), lab.server().ip(), b"damaged")))?;
+    silence(lab)?;
+    answered(lab, b"intact", usize::MAX)
 }
 
 /// Checks that no ICMP message comes.
 fn silence(lab: &Lab) -> Step {
     match lab.message(QUIET)? {
-        Some(Message { kind, .. }) => check(false, || format!("a message of type and code {kind:?} came")),
+        Some(Message { kind, .. }) => fail!("a message of type and code {kind:?} came"),
         None => Ok(()),
     }
 }
@@ -182,29 +125,27 @@ fn unknown(from: IpAddr, to: IpAddr, len: usize) -> Vec<u8> {
     packets::packet(from, to, UNKNOWN, &pattern(141, len))
 }
 
-fn no_errors<T>() -> Step<T> {
-    Err(Stop::NotApplicable("the stack sends no ICMP errors, as a proxy's stack may".to_owned()))
+fn no_errors() -> Step {
+    applies!(false, "the stack sends no ICMP errors, as a proxy's stack may")
 }
 
-fn error_quotes(setup: &Setup) -> Step {
-    let lab = setup.start()?;
-    let packet = unknown(peer_ip(setup.ipv6), lab.server().ip(), 1400);
+fn error_quotes(lab: &mut Lab) -> Step {
+    let packet = unknown(lab.peer().ip(), lab.server().ip(), 1400);
     lab.send_packet(&packet)?;
     let Some(error) = lab.message(QUIET)? else { return no_errors() };
-    let (kind, least) = if setup.ipv6 { ([4, 1], 1280 - 48) } else { ([3, 2], 28) };
-    check(error.kind == kind, || format!("a message of type and code {:?} came", error.kind))?;
-    if setup.ipv6 {
+    let (kind, least) = if lab.ipv6 { ([4, 1], 1280 - 48) } else { ([3, 2], 28) };
+    check!(error.kind == kind, "a message of type and code {:?} came", error.kind)?;
+    if lab.ipv6 {
         let pointer = error.body.get(..4).unwrap_or_default();
-        check(pointer == [0, 0, 0, 6], || format!("it points to {pointer:?}"))?;
+        check!(pointer == [0, 0, 0, 6], "it points to {pointer:?}")?;
     }
     error.is_about(&packet, least)?;
-    lab.finish_serving()
+    lab.still_serves()
 }
 
-fn error_rate(setup: &Setup) -> Step {
-    let lab = setup.start()?;
-    let packet = unknown(peer_ip(setup.ipv6), lab.server().ip(), 100);
-    flood(&lab, std::iter::repeat_n(packet, 1000))?;
+fn error_rate(lab: &mut Lab) -> Step {
+    let packet = unknown(lab.peer().ip(), lab.server().ip(), 100);
+    lab.flood(std::iter::repeat_n(packet, 1000))?;
     let mut count = 0;
     while lab.message(QUIET)?.is_some() {
         count += 1;
@@ -212,79 +153,53 @@ fn error_rate(setup: &Setup) -> Step {
     if count == 0 {
         return no_errors();
     }
-    check(count <= 200, || format!("{count} errors came for 1000 packets"))?;
-    lab.finish_serving()
+    check!(count <= 200, "{count} errors came for 1000 packets")?;
+    lab.still_serves()
 }
 
 /// Sends packets that no ICMP message may come for.
-fn unanswered(setup: &Setup, packets: impl FnOnce(IpAddr, SocketAddr) -> Vec<Vec<u8>>) -> Step {
-    let lab = setup.start()?;
-    flood(&lab, packets(peer_ip(setup.ipv6), lab.server()))?;
-    silence(&lab)?;
-    lab.finish_serving()
+fn unanswered(lab: &mut Lab, packets: impl IntoIterator<Item = Vec<u8>>) -> Step {
+    lab.flood(packets)?;
+    silence(lab)?;
+    lab.still_serves()
 }
 
-fn about_error(setup: &Setup) -> Step {
-    unanswered(setup, |peer, server| {
-        let abouts = [
-            packets::datagram(server, SocketAddr::new(peer, 9), b"nobody sent this"),
-            unknown(server.ip(), peer, 100),
-            request(server.ip(), peer, b"nobody asked"),
-        ];
-        let errors = [3, 4, 5, 11, 12].into_iter().flat_map(|kind| (0..20).map(move |code| (kind, code)));
-        errors.flat_map(|(kind, code)| abouts.clone().map(|about| packets::error(kind, code, 0, &about))).collect()
-    })
+fn about_error(lab: &mut Lab) -> Step {
+    let (peer, server) = (lab.peer(), lab.server());
+    let abouts = [
+        packets::datagram(server, peer, b"nobody sent this"),
+        unknown(server.ip(), peer.ip(), 100),
+        request(server.ip(), peer.ip(), b"nobody asked"),
+    ];
+    let errors = [3, 4, 5, 11, 12].into_iter().flat_map(|kind| (0..20).map(move |code| (kind, code)));
+    let about_each = |(kind, code)| abouts.clone().map(|about| packets::error(kind, code, 0, &about));
+    unanswered(lab, errors.flat_map(about_each))
 }
 
-fn about_error_ipv6(setup: &Setup) -> Step {
+fn about_error_ipv6(lab: &mut Lab) -> Step {
     // An unknown option that asks for an error (RFC 8200, 4.2).
     const OPTION: [u8; 8] = [0, 0, 0x9e, 4, 0, 0, 0, 0];
-    unanswered(setup, |peer, server| {
-        let about = packets::datagram(server, SocketAddr::new(peer, 9), b"nobody sent this");
-        let errors = [1, 2, 3, 4, 5, 100, 101, 127].into_iter().flat_map(|kind| [(kind, 0), (kind, 9)]);
-        let errors = errors.map(|(kind, code)| packets::error(kind, code, 1280, &about));
-        errors.flat_map(|error| [packets::with_extension(&error, 60, &OPTION), error]).collect()
-    })
+    let about = packets::datagram(lab.server(), lab.peer(), b"nobody sent this");
+    let errors = [1, 2, 3, 4, 5, 100, 101, 127].into_iter().flat_map(|kind| [(kind, 0), (kind, 9)]);
+    let errors = errors.map(|(kind, code)| packets::error(kind, code, 1280, &about));
+    unanswered(lab, errors.flat_map(|error| [packets::with_extension(&error, 60, &OPTION), error]))
 }
 
-/// Addresses that many hosts have.
-fn groups(ipv6: bool) -> Vec<IpAddr> {
-    if ipv6 {
-        ["ff02::1", "ff05::2", "ff0e::1234"]
-            .iter()
-            .filter_map(|group| group.parse::<Ipv6Addr>().ok())
-            .map(IpAddr::V6)
-            .collect()
-    } else {
-        [Ipv4Addr::new(224, 0, 0, 1), Ipv4Addr::new(239, 1, 2, 3), Ipv4Addr::BROADCAST].map(IpAddr::V4).into()
-    }
+fn about_multicast(lab: &mut Lab) -> Step {
+    let peer = lab.peer();
+    let packets =
+        |group| [packets::datagram(peer, SocketAddr::new(group, 9), b"to all"), unknown(peer.ip(), group, 100)];
+    unanswered(lab, packets::groups(lab.ipv6).into_iter().flat_map(packets))
 }
 
-fn about_multicast(setup: &Setup) -> Step {
-    unanswered(setup, |peer, _| {
-        let packets = |group| {
-            let datagram = packets::datagram(SocketAddr::new(peer, 4000), SocketAddr::new(group, 9), b"to all");
-            [datagram, unknown(peer, group, 100)]
-        };
-        groups(setup.ipv6).into_iter().flat_map(packets).collect()
-    })
+fn about_fragment(lab: &mut Lab) -> Step {
+    let whole = [lab.to_server(&[7; 1000]), unknown(lab.peer().ip(), lab.server().ip(), 1000)];
+    unanswered(lab, whole.iter().flat_map(|packet| packets::fragments(packet, 400).split_off(1)))
 }
 
-fn about_fragment(setup: &Setup) -> Step {
-    unanswered(setup, |peer, server| {
-        let packets =
-            [packets::datagram(SocketAddr::new(peer, 4000), server, &[7; 1000]), unknown(peer, server.ip(), 1000)];
-        packets.iter().flat_map(|packet| packets::fragments_v4(packet, 400).split_off(1)).collect()
-    })
-}
-
-fn strange_sources(setup: &Setup) -> Step {
-    unanswered(setup, |_, server| {
-        let mut sources = groups(setup.ipv6);
-        if !setup.ipv6 {
-            sources.push(Ipv4Addr::UNSPECIFIED.into());
-        }
-        let packets = |source| [request(source, server.ip(), b"to all of you"), unknown(source, server.ip(), 100)];
-        sources.into_iter().flat_map(packets).collect()
-    })
+fn strange_sources(lab: &mut Lab) -> Step {
+    let server = lab.server().ip();
+    let unspecified = (!lab.ipv6).then_some(Ipv4Addr::UNSPECIFIED.into());
+    let packets = |source| [request(source, server, b"to all of you"), unknown(source, server, 100)];
+    unanswered(lab, packets::groups(lab.ipv6).into_iter().chain(unspecified).flat_map(packets))
 }

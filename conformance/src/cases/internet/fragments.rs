@@ -1,62 +1,40 @@
 //! Fragments of datagrams.
 
-use std::net::SocketAddr;
-use std::time::Duration;
+use std::collections::BTreeSet;
 
-use super::super::datagrams::{arrives, client, fragments};
-use super::super::hostile::{flood, named};
-use crate::link::ip;
-use crate::{Case, Lab, SOON, Setup, Step, Stop, applies, check, packets, pattern, same};
+use super::super::datagrams::fragments;
+use crate::prelude::*;
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("fragments-in-any-order", any_order).about(
-        "Datagrams in three fragments, in each of the six orders",
-        "RFC 791, 3.2; RFC 1122, 3.3.2",
-        "Each is put together and received.",
-    ),
-    Case::new("fragments-in-any-order-ipv6", any_order)
-        .about("The same over IPv6", "RFC 8200, 4.5 and 5", "Each is put together and received.")
+    Case::new("fragments-in-any-order", any_order, "RFC 791, 3.2; RFC 1122, 3.3.2")
+        .about("Datagrams in three fragments, in each of the six orders")
+        .expects("Each is put together and received.")
+        .over_ipv6("fragments-in-any-order-ipv6", "The same over IPv6", "RFC 8200, 4.5 and 5"),
+    Case::new("fragments-duplicated", duplicated, "RFC 791, 3.2")
+        .about("A datagram in three fragments, of which the first two come twice")
+        .expects("It is received once."),
+    Case::new("fragments-overlap", overlap, "RFC 791, 3.2; RFC 1858, 4")
+        .about("A fragment with other bytes overlaps those of a datagram")
+        .expects("The datagram is received as its checksum says, or dropped. The next one is received."),
+    Case::new("fragments-overlap-ipv6", overlap, "RFC 5722, 4; RFC 8200, 4.5")
+        .about("The same over IPv6")
+        .expects("The whole datagram is dropped, silently. The next one is received.")
         .ipv6(),
-    Case::new("fragments-duplicated", duplicated).about(
-        "A datagram in three fragments, of which the first two come twice",
-        "RFC 791, 3.2",
-        "It is received once.",
-    ),
-    Case::new("fragments-overlap", overlap).about(
-        "A fragment with other bytes overlaps those of a datagram",
-        "RFC 791, 3.2; RFC 1858, 4",
-        "The datagram is received as its checksum says, or dropped. The next one is received.",
-    ),
-    Case::new("fragments-overlap-ipv6", overlap)
-        .about(
-            "The same over IPv6",
-            "RFC 5722, 4; RFC 8200, 4.5",
-            "The whole datagram is dropped, silently. The next one is received.",
-        )
-        .ipv6(),
-    Case::new("fragments-of-two-senders", two_senders).about(
-        "Fragments of two senders with the same identification, in turns",
-        "RFC 791, 3.2",
-        "Both datagrams are received.",
-    ),
-    Case::new("fragments-of-two-senders-ipv6", two_senders)
-        .about("The same over IPv6", "RFC 8200, 4.5", "Both datagrams are received.")
-        .ipv6(),
-    Case::new("fragments-left-over", left_over).about(
-        "The first fragment of a datagram, and then another datagram with the same identification",
-        "RFC 4963, 3; RFC 791, 3.2",
-        "The second is received or dropped, and never mixed with the first. The next one is received.",
-    ),
-    Case::new("fragments-tiny", tiny).about(
-        "A datagram of 1,000 bytes in fragments of 8 bytes; then 8,000 such fragments of one that never ends",
-        "RFC 791, 3.2; CVE-2018-5391",
-        "The first is received. After the flood a datagram in one packet is received, and a connection opens.",
-    ),
-    Case::new("fragments-sent-numbers", sent_numbers).about(
-        "The server sends three datagrams of 4,000 bytes over IPv4",
-        "RFC 6864, 4.2; RFC 791, 3.2",
-        "The fragments of each have an identification of their own.",
-    ),
+    Case::new("fragments-of-two-senders", two_senders, "RFC 791, 3.2")
+        .about("Fragments of two senders with the same identification, in turns")
+        .expects("Both datagrams are received.")
+        .over_ipv6("fragments-of-two-senders-ipv6", "The same over IPv6", "RFC 8200, 4.5"),
+    Case::new("fragments-left-over", left_over, "RFC 4963, 3; RFC 791, 3.2")
+        .about("The first fragment of a datagram, and then another datagram with the same identification")
+        .expects("The second is received or dropped, and never mixed with the first. The next one is received."),
+    Case::new("fragments-tiny", tiny, "RFC 791, 3.2; CVE-2018-5391")
+        .about("A datagram of 1,000 bytes in fragments of 8 bytes; then 8,000 such fragments of one that never ends")
+        .expects(
+            "The first is received. After the flood a datagram in one packet is received, and a connection opens.",
+        ),
+    Case::new("fragments-sent-numbers", sent_numbers, "RFC 6864, 4.2; RFC 791, 3.2")
+        .about("The server sends three datagrams of 4,000 bytes over IPv4")
+        .expects("The fragments of each have an identification of their own."),
 ];
 
 /// Length of the payload of each fragment but the last.
@@ -67,148 +45,121 @@ fn payload(seed: u64) -> Vec<u8> {
     pattern(seed, 1400)
 }
 
-/// Returns the three fragments of a datagram. `number` is the last byte of their identification.
-fn cut(from: SocketAddr, to: SocketAddr, payload: &[u8], number: u8) -> Vec<Vec<u8>> {
-    let packet = packets::datagram(from, to, payload);
-    let (fragments, at) = if from.is_ipv6() {
-        (packets::fragments_v6(&packet, LEN), 47)
-    } else {
-        (packets::fragments_v4(&packet, LEN), 5)
-    };
+/// Another host in the peer's network.
+fn neighbour(lab: &Lab) -> SocketAddr {
+    SocketAddr::new(ip(lab.ipv6, 1, 3), lab.peer().port())
+}
+
+/// Returns the three fragments of a datagram to the server. `number` is the last byte of their identification.
+fn cut(lab: &Lab, from: SocketAddr, payload: &[u8], number: u8) -> Vec<Vec<u8>> {
+    let at = if lab.ipv6 { 47 } else { 5 };
+    let fragments = packets::fragments(&packets::datagram(from, lab.server(), payload), LEN);
     fragments.into_iter().map(|fragment| packets::with_ip_bytes(fragment, at, &[number])).collect()
 }
 
-fn send(lab: &Lab, fragments: &[Vec<u8>]) -> Step {
-    fragments.iter().try_for_each(|fragment| lab.send_packet(fragment))
-}
-
-/// The server must receive these bytes next.
-fn received(lab: &Lab, payload: &[u8]) -> Step {
-    match lab.received(SOON)? {
-        Some((bytes, _)) => same(&bytes, payload),
-        None => Err(Stop::fail("it was not received")),
-    }
-}
-
-/// Starts the stack. Ends the case if it does not put fragments together, which other cases check.
-fn reassembling(setup: &Setup) -> Step<Lab> {
-    let lab = setup.start()?;
+/// Ends the case if the stack does not put fragments together, which other cases check.
+fn needs_reassembly(lab: &Lab) -> Step {
     let payload = payload(174);
-    send(&lab, &cut(client(setup), lab.server(), &payload, 9))?;
-    match received(&lab, &payload) {
-        Err(Stop::Fail(_)) => Err(Stop::NotApplicable("the stack does not put fragments together".to_owned())),
-        result => result.map(|()| lab),
+    lab.flood(cut(lab, lab.peer(), &payload, 9))?;
+    match lab.receives_next(&payload) {
+        Err(Stop::Fail { .. }) => applies!(false, "the stack does not put fragments together"),
+        result => result,
     }
 }
 
-fn any_order(setup: &Setup) -> Step {
-    let lab = setup.start()?;
+fn any_order(lab: &mut Lab) -> Step {
     for (number, order) in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]].into_iter().enumerate() {
         let payload = payload(150 + number as u64);
-        let fragments = cut(client(setup), lab.server(), &payload, number as u8);
-        send(&lab, &order.map(|index| fragments[index].clone()))?;
-        named(received(&lab, &payload), || format!("in the order {order:?}"))?;
+        let fragments = cut(lab, lab.peer(), &payload, number as u8);
+        lab.flood(order.map(|index| fragments[index].clone()))?;
+        named(lab.receives_next(&payload), || format!("in the order {order:?}"))?;
     }
-    lab.finish()
+    Ok(())
 }
 
-fn duplicated(setup: &Setup) -> Step {
-    let lab = reassembling(setup)?;
+fn duplicated(lab: &mut Lab) -> Step {
+    needs_reassembly(lab)?;
     let payload = payload(160);
-    let fragments = cut(client(setup), lab.server(), &payload, 1);
-    send(&lab, &[0, 0, 1, 1, 2].map(|index| fragments[index].clone()))?;
-    received(&lab, &payload)?;
-    let again = lab.received(Duration::from_millis(100))?;
-    check(again.is_none(), || "it was received again".to_owned())?;
-    lab.finish()
+    let fragments = cut(lab, lab.peer(), &payload, 1);
+    lab.flood([0, 0, 1, 1, 2].map(|index| fragments[index].clone()))?;
+    lab.receives_next(&payload)?;
+    check!(lab.received(ms(100))?.is_none(), Data, "it was received again")
 }
 
-fn overlap(setup: &Setup) -> Step {
-    let lab = reassembling(setup)?;
+fn overlap(lab: &mut Lab) -> Step {
+    needs_reassembly(lab)?;
     let sent = payload(161);
-    let fragments = cut(client(setup), lab.server(), &sent, 1);
+    let mut fragments = cut(lab, lab.peer(), &sent, 1);
     // It begins in the middle of the first fragment, and has other bytes.
     let offset = (LEN / 2) as u16;
     let mut forged = fragments[1].clone();
-    let (at, header_len) = if setup.ipv6 { (42, 48) } else { (6, 20) };
+    let (at, header_len) = if lab.ipv6 { (42, 48) } else { (6, 20) };
     forged[header_len..].fill(7);
-    let field = if setup.ipv6 { offset + 1 } else { 0x2000 + offset / 8 };
-    let forged = packets::with_ip_bytes(forged, at, &field.to_be_bytes());
-    send(&lab, &[&fragments[..1], &[forged], &fragments[1..]].concat())?;
-    if let Some((bytes, _)) = lab.received(Duration::from_millis(200))? {
+    let field = if lab.ipv6 { offset + 1 } else { 0x2000 + offset / 8 };
+    fragments.insert(1, packets::with_ip_bytes(forged, at, &field.to_be_bytes()));
+    lab.flood(fragments)?;
+    if let Some((bytes, _)) = lab.received(ms(200))? {
         same(&bytes, &sent)?;
-        check(!setup.ipv6, || "a datagram with overlapping fragments was received".to_owned())?;
+        check!(!lab.ipv6, Data, "a datagram with overlapping fragments was received")?;
     }
-    arrives(&lab, client(setup), lab.server(), b"whole")?;
+    lab.arrives(b"whole")?;
     let next = payload(162);
-    send(&lab, &cut(client(setup), lab.server(), &next, 2))?;
-    received(&lab, &next)?;
-    lab.finish()
+    lab.flood(cut(lab, lab.peer(), &next, 2))?;
+    lab.receives_next(&next)
 }
 
-fn two_senders(setup: &Setup) -> Step {
-    let lab = reassembling(setup)?;
-    let senders = [client(setup), SocketAddr::new(ip(setup.ipv6, 1, 3), 50_000)];
-    let payloads = [payload(163), payload(164)];
-    let [first, second] = [0, 1].map(|index| cut(senders[index], lab.server(), &payloads[index], 1));
-    let turns: Vec<_> = first.into_iter().zip(second).flat_map(|(first, second)| [first, second]).collect();
-    send(&lab, &turns)?;
-    let mut expected: Vec<_> = senders.into_iter().zip(payloads).collect();
+fn two_senders(lab: &mut Lab) -> Step {
+    needs_reassembly(lab)?;
+    let mut expected = vec![(lab.peer(), payload(163)), (neighbour(lab), payload(164))];
+    let [first, second] = [0, 1].map(|index: usize| cut(lab, expected[index].0, &expected[index].1, 1));
+    lab.flood(first.into_iter().zip(second).flat_map(|(first, second)| [first, second]))?;
     while !expected.is_empty() {
         let Some((bytes, [_, peer])) = lab.received(SOON)? else {
-            return Err(Stop::fail(format!("{} of two datagrams were received", 2 - expected.len())));
+            return fail!(Data, "{} of two datagrams were received", 2 - expected.len());
         };
         let Some(at) = expected.iter().position(|(sender, _)| *sender == peer) else {
-            return Err(Stop::fail(format!("a datagram of {peer} was received")));
+            return fail!(Data, "a datagram of {peer} was received");
         };
         same(&bytes, &expected.swap_remove(at).1)?;
     }
-    lab.finish()
+    Ok(())
 }
 
-fn left_over(setup: &Setup) -> Step {
-    let lab = reassembling(setup)?;
+fn left_over(lab: &mut Lab) -> Step {
+    needs_reassembly(lab)?;
     let (first, second, third) = (payload(165), payload(166), payload(167));
-    send(&lab, &cut(client(setup), lab.server(), &first, 1)[..1])?;
-    send(&lab, &cut(client(setup), lab.server(), &second, 1))?;
-    if let Some((bytes, _)) = lab.received(Duration::from_millis(200))? {
+    lab.flood(cut(lab, lab.peer(), &first, 1).into_iter().take(1))?;
+    lab.flood(cut(lab, lab.peer(), &second, 1))?;
+    if let Some((bytes, _)) = lab.received(ms(200))? {
         same(&bytes, &second)?;
     }
-    send(&lab, &cut(client(setup), lab.server(), &third, 2))?;
-    received(&lab, &third)?;
-    lab.finish()
+    lab.flood(cut(lab, lab.peer(), &third, 2))?;
+    lab.receives_next(&third)
 }
 
-fn tiny(setup: &Setup) -> Step {
-    let lab = reassembling(setup)?;
+fn tiny(lab: &mut Lab) -> Step {
+    needs_reassembly(lab)?;
     let payload = pattern(168, 1000);
-    let packet = packets::datagram(client(setup), lab.server(), &payload);
-    flood(&lab, packets::fragments_v4(&packet, 8))?;
-    received(&lab, &payload)?;
-    let from = SocketAddr::new(ip(setup.ipv6, 1, 3), 50_000);
-    let mut endless = packets::fragments_v4(&packets::datagram(from, lab.server(), &pattern(169, 64_000)), 8);
+    lab.flood(packets::fragments(&lab.to_server(&payload), 8))?;
+    lab.receives_next(&payload)?;
+    let endless = packets::datagram(neighbour(lab), lab.server(), &pattern(169, 64_000));
+    let mut endless = packets::fragments(&endless, 8);
     endless.pop();
-    flood(&lab, endless)?;
-    arrives(&lab, client(setup), lab.server(), b"whole")?;
-    lab.finish_serving()
+    lab.flood(endless)?;
+    lab.arrives(b"whole")?;
+    lab.still_serves()
 }
 
-fn sent_numbers(setup: &Setup) -> Step {
-    let len = usize::from(setup.mtu) + 2500;
-    applies(len <= 65_507, || "a datagram is no longer than a packet".to_owned())?;
-    let lab = setup.start()?;
-    let mut numbers = Vec::new();
+fn sent_numbers(lab: &mut Lab) -> Step {
+    let len = usize::from(lab.mtu) + 2500;
+    applies!(len <= 65_507, "a datagram is no longer than a packet")?;
+    let mut numbers = BTreeSet::new();
     for seed in 170..173 {
-        let is_sent = lab.send_datagram(lab.server(), client(setup), &pattern(seed, len)).is_ok();
-        applies(is_sent, || "the stack sends no fragments".to_owned())?;
-        let fragments = fragments(&lab, len + 8)?;
-        let mut of_one: Vec<_> = fragments.iter().map(|packet| [packet[4], packet[5]]).collect();
-        of_one.dedup();
-        check(of_one.len() == 1, || format!("the fragments have {} identifications", of_one.len()))?;
+        let is_sent = lab.send_datagram(lab.server(), lab.peer(), &pattern(seed, len)).is_ok();
+        applies!(is_sent, "the stack sends no fragments")?;
+        let of_one: BTreeSet<_> = fragments(lab, len + 8)?.iter().map(|packet| [packet[4], packet[5]]).collect();
+        check!(of_one.len() == 1, "the fragments have {} identifications", of_one.len())?;
         numbers.extend(of_one);
     }
-    numbers.sort_unstable();
-    numbers.dedup();
-    check(numbers.len() == 3, || format!("three datagrams have {} identifications", numbers.len()))?;
-    lab.finish()
+    check!(numbers.len() == 3, "three datagrams have {} identifications", numbers.len())
 }

@@ -1,90 +1,97 @@
 //! Segments that somebody else has forged, and ICMP errors.
 
-use std::time::Duration;
+use crate::prelude::*;
 
-use platform::packet::flags::{ACK, FIN, PSH, RST, SYN};
-
-use crate::lab::{deliver, exchange};
-use crate::{Client, LATE, Lab, Out, Setup, Step, applies, check, packets, pattern};
+pub(in super::super) const CASES: &[Case] = &[
+    Case::new("blind-rst", blind_rst, "RFC 5961, 3.2; RFC 9293, 3.10.7.4")
+        .about("A RST within the window whose number is not the expected one")
+        .expects("A challenge ACK. The connection stays open."),
+    Case::new("rst-outside-window", rst_outside_window, "RFC 9293, 3.10.7.4")
+        .about("A RST outside the window")
+        .expects("It is dropped. The connection stays open."),
+    Case::new("blind-syn", blind_syn, "RFC 5961, 4.2; RFC 9293, 3.10.7.4")
+        .about("A SYN within the window of an open connection")
+        .expects("A challenge ACK. The connection stays open."),
+    Case::new("blind-syn-ack", blind_syn_ack, "RFC 5961, 4.2; RFC 9293, 3.10.7.4")
+        .about("A SYN+ACK within the window of an open connection")
+        .expects("A challenge ACK. The connection stays open."),
+    Case::new("blind-fin", blind_fin, "RFC 9293, 3.10.7.4; RFC 5961, 5.2")
+        .about("A FIN with the expected number that acknowledges what was never sent")
+        .expects("It is dropped and answered with an ACK. The stream does not end."),
+    Case::new("ack-of-the-future", ack_of_the_future, "RFC 9293, 3.10.7.4; RFC 5961, 5.2")
+        .about("A data segment that acknowledges what was never sent")
+        .expects("It is dropped and answered with an ACK."),
+    Case::new("icmp-unreachable", icmp_unreachable, "RFC 9293, 3.9.2.2; RFC 5461")
+        .about("ICMP \"host unreachable\" for a connection")
+        .expects("A soft error: the connection stays open."),
+    Case::new("icmp-too-big", icmp_too_big, "RFC 1191, 3 and 6; RFC 9293, 3.7.2")
+        .about("ICMP \"fragmentation needed\" with an MTU of 600")
+        .expects("The data comes again in smaller packets, or in packets that routers may fragment."),
+    Case::new("icmp-too-big-ipv6", icmp_too_big, "RFC 8201, 4; RFC 9293, 3.7.2")
+        .about("ICMPv6 \"packet too big\" with an MTU of 1280")
+        .expects("The data comes again in packets of at most 1280 bytes.")
+        .ipv6(),
+];
 
 /// Sends a forged segment. Checks that a challenge ACK comes if `is_challenged`, and that the connection stays open.
-fn forged(setup: &Setup, forge: impl FnOnce(&Client) -> Out<'static>, is_challenged: bool) -> Step {
-    let (lab, mut client, mut served) = setup.connect()?;
-    exchange(&mut client, &mut served)?;
+fn forged(lab: &mut Lab, forge: impl FnOnce(&Client) -> Out<'static>, is_challenged: bool) -> Step {
+    let (mut client, mut served) = lab.connect_and_exchange()?;
     client.forget()?;
-    let out = forge(&client);
-    client.put(out)?;
+    client.put(forge(&client))?;
     if is_challenged {
-        let (next, expected) = (client.next, client.expected);
-        client.expect("challenge ACK", |segment| {
-            segment.flags & (ACK | RST | SYN | FIN) == ACK && segment.ack == next && segment.seq == expected
-        })?;
+        let challenge = client.expect_challenge(client.next)?;
+        check!(challenge.seq == client.expected, "the challenge ACK has another number than the client expects")?;
     }
-    client.expect_none(Duration::from_millis(50), "a RST", |segment| segment.has(RST))?;
-    check(served.is_quiet(Duration::from_millis(20)), || "the server read of it".to_owned())?;
-    exchange(&mut client, &mut served)?;
-    lab.finish()
+    client.no_rst(ms(50))?;
+    check!(served.is_quiet(ms(20)), Data, "the server read of it")?;
+    exchange(&mut client, &mut served)
 }
 
-pub(super) fn blind_rst(setup: &Setup) -> Step {
-    forged(setup, |client| Out { flags: RST, seq: client.next.wrapping_add(100), ..client.out() }, true)
+fn blind_rst(lab: &mut Lab) -> Step {
+    forged(lab, |client| Out { flags: RST, seq: client.next.wrapping_add(100), ..client.out() }, true)
 }
 
-pub(super) fn rst_outside_window(setup: &Setup) -> Step {
-    forged(setup, |client| Out { flags: RST, seq: client.next.wrapping_sub(100_000), ..client.out() }, false)
+fn rst_outside_window(lab: &mut Lab) -> Step {
+    forged(lab, |client| Out { flags: RST, seq: client.next.wrapping_sub(100_000), ..client.out() }, false)
 }
 
-pub(super) fn blind_syn(setup: &Setup) -> Step {
-    forged(setup, |client| Out { flags: SYN, seq: client.next.wrapping_add(100), ack: 0, ..client.out() }, true)
+fn blind_syn(lab: &mut Lab) -> Step {
+    forged(lab, |client| Out { flags: SYN, seq: client.next.wrapping_add(100), ack: 0, ..client.out() }, true)
 }
 
-pub(super) fn blind_syn_ack(setup: &Setup) -> Step {
-    forged(setup, |client| Out { flags: SYN | ACK, seq: client.next.wrapping_add(100), ..client.out() }, true)
+fn blind_syn_ack(lab: &mut Lab) -> Step {
+    forged(lab, |client| Out { flags: SYN | ACK, seq: client.next.wrapping_add(100), ..client.out() }, true)
 }
 
-pub(super) fn blind_fin(setup: &Setup) -> Step {
-    forged(setup, |client| Out { flags: FIN | ACK, ack: client.expected.wrapping_add(100_000), ..client.out() }, true)
+fn blind_fin(lab: &mut Lab) -> Step {
+    forged(lab, |client| Out { flags: FIN | ACK, ack: client.expected.wrapping_add(100_000), ..client.out() }, true)
 }
 
-pub(super) fn ack_of_the_future(setup: &Setup) -> Step {
-    let future = |client: &Client| Out {
-        flags: ACK | PSH,
-        ack: client.expected.wrapping_add(100_000),
-        payload: b"forged",
-        ..client.out()
-    };
-    forged(setup, future, true)
+fn ack_of_the_future(lab: &mut Lab) -> Step {
+    let future = |client: &Client| client.expected.wrapping_add(100_000);
+    forged(lab, |client| Out { ack: future(client), ..client.part(b"forged", 0..6) }, true)
 }
 
-pub(super) fn icmp_unreachable(setup: &Setup) -> Step {
-    let (lab, mut client, mut served) = setup.connect()?;
-    exchange(&mut client, &mut served)?;
-    lab.send_packet(&packets::error(3, 1, 0, &from_the_stack(&lab, &client)))?;
-    std::thread::sleep(Duration::from_millis(50));
-    exchange(&mut client, &mut served)?;
-    lab.finish()
+fn icmp_unreachable(lab: &mut Lab) -> Step {
+    let (mut client, mut served) = lab.connect_and_exchange()?;
+    lab.send_packet(&packets::error(3, 1, 0, &client.stack_packet()))?;
+    thread::sleep(ms(50));
+    exchange(&mut client, &mut served)
 }
 
-/// Returns a packet as the stack would send it next, for an ICMP error to quote.
-pub(in crate::cases) fn from_the_stack(lab: &Lab, client: &Client) -> Vec<u8> {
-    let reversed = lab.client_from(client.server, client.local);
-    reversed.packet(Out { seq: client.expected, ack: client.next, payload: &[0; 1400], ..client.out() })
-}
-
-pub(super) fn icmp_too_big(setup: &Setup) -> Step {
-    let mtu: usize = if setup.ipv6 { 1280 } else { 600 };
-    applies(mtu < setup.mtu.into(), || format!("no packet is longer than {mtu} bytes"))?;
-    let (lab, mut client, served) = setup.connect()?;
+fn icmp_too_big(lab: &mut Lab) -> Step {
+    let mtu: usize = if lab.ipv6 { 1280 } else { 600 };
+    applies!(mtu < lab.mtu.into(), "no packet is longer than {mtu} bytes")?;
+    let (mut client, served) = lab.connect()?;
+    let error = packets::too_big(mtu as u32, &client.stack_packet());
     let mut is_told = false;
-    let about = from_the_stack(&lab, &client);
-    let wire = lab.messenger();
-    deliver(&mut client, served, &pattern(39, 30_000), LATE, |segment| {
+    deliver_with(&mut client, served, &pattern(39, 30_000), LATE, |client, segment| {
         let is_lost = segment.packet_len > mtu && segment.dont_fragment;
         if is_lost && !is_told {
-            let [kind, code] = if setup.ipv6 { [2, 0] } else { [3, 4] };
-            is_told = wire.borrow_mut().send(&packets::error(kind, code, mtu as u32, &about)).is_ok();
+            client.send_packet(&error)?;
+            is_told = true;
         }
-        is_lost
-    })?;
-    lab.finish()
+        Ok(is_lost)
+    })
+    .map(drop)
 }

@@ -1,74 +1,65 @@
 //! IP options, extension headers and fragments.
 
-use platform::packet::flags::SYN;
+use crate::prelude::*;
 
-use super::part;
-use crate::lab::exchange;
-use crate::{Lab, Out, SOON, Setup, Step, packets, pattern, same};
+/// Options of IPv6: a `PadN` option with four bytes of padding.
+pub(in crate::cases) const PADDING: [u8; 8] = [0, 0, 1, 4, 0, 0, 0, 0];
 
-/// Exchanges bytes while `wrap` changes each packet of the client.
-pub(in crate::cases) fn wrapped(setup: &Setup, wrap: impl Fn(&[u8]) -> Vec<u8>) -> Step {
-    let mut lab = setup.start()?;
-    exchange_wrapped(&mut lab, wrap)?;
-    lab.finish()
-}
+pub(in super::super) const CASES: &[Case] = &[
+    Case::new("ipv4-options", ipv4_options, "RFC 1122, 3.2.1.8")
+        .about("IPv4 headers with options")
+        .expects("The options are ignored; the connection opens and carries bytes."),
+    Case::new("ipv4-fragments", fragmented, "RFC 1122, 3.3.2")
+        .about("A segment arrives in three IPv4 fragments")
+        .expects("It is put together and delivered."),
+    Case::new("ipv6-fragments", fragmented, "RFC 8200, 4.5")
+        .about("A segment arrives in three IPv6 fragments")
+        .expects("It is put together and delivered.")
+        .ipv6(),
+    Case::new("ipv6-atomic-fragments", |lab| behind(lab, 44, [0, 0, 0, 0, 0, 0, 0, 9]), "RFC 6946, 4")
+        .about("Every segment has a fragment header, but is not fragmented")
+        .expects("Each is taken as if it had no such header.")
+        .ipv6(),
+    Case::new("ipv6-hop-by-hop", |lab| behind(lab, 0, PADDING), "RFC 8200, 4.3")
+        .about("Every segment is behind hop-by-hop options")
+        .expects("The connection opens and carries bytes.")
+        .ipv6(),
+    Case::new("ipv6-destination-options", |lab| behind(lab, 60, PADDING), "RFC 8200, 4.6")
+        .about("Every segment is behind destination options")
+        .expects("The connection opens and carries bytes.")
+        .ipv6(),
+];
 
-/// The same on a new connection of a running stack.
-pub(in crate::cases) fn exchange_wrapped(lab: &mut Lab, wrap: impl Fn(&[u8]) -> Vec<u8>) -> Step {
+/// Exchanges bytes on a connection whose client changes each of its packets by `wrap`.
+pub(in crate::cases) fn wrapped(lab: &mut Lab, wrap: impl Fn(&[u8]) -> Vec<u8> + 'static) -> Step {
     let mut client = lab.client();
-    let options = [2, 4, 5, 0xa0];
-    let syn = client.packet(Out { flags: SYN, ack: 0, options: &options, ..client.out() });
-    client.send_packet(&wrap(&syn))?;
-    client.next = client.isn.wrapping_add(1);
-    client.syn_ack(SOON)?;
-    client.send_packet(&wrap(&client.packet(client.out())))?;
+    client.wrap = Some(Box::new(wrap));
+    client.open()?;
     let mut served = lab.accept()?;
     let request = pattern(40, 1000);
-    client.send_packet(&wrap(&client.packet(part(&client, &request, 0, 1000))))?;
-    client.next = client.next.wrapping_add(1000);
-    same(&served.read(1000)?, &request)?;
-    served.write(b"pong")?;
-    let data = client.expect("data", |segment| segment.payload == b"pong")?;
-    client.expected = data.end();
-    client.send_packet(&wrap(&client.packet(client.out())))
+    client.data(&request)?;
+    served.reads(&request)?;
+    exchange(&mut client, &mut served)
 }
 
-pub(super) fn ipv4_options(setup: &Setup) -> Step {
+/// The same with a header of IPv6 in front of all others.
+pub(in crate::cases) fn behind(lab: &mut Lab, number: u8, header: impl AsRef<[u8]> + 'static) -> Step {
+    wrapped(lab, move |packet| packets::with_extension(packet, number, header.as_ref()))
+}
+
+fn ipv4_options(lab: &mut Lab) -> Step {
     // Three no-operations, and the end of the list.
-    wrapped(setup, |packet| packets::with_ip_options(packet, &[1, 1, 1, 0]))
+    wrapped(lab, |packet| packets::with_ip_options(packet, &[1, 1, 1, 0]))
 }
 
-pub(super) fn ipv6_hop_by_hop(setup: &Setup) -> Step {
-    // A PadN option with four bytes of padding.
-    wrapped(setup, |packet| packets::with_extension(packet, 0, &[0, 0, 1, 4, 0, 0, 0, 0]))
-}
-
-pub(super) fn ipv6_destination_options(setup: &Setup) -> Step {
-    wrapped(setup, |packet| packets::with_extension(packet, 60, &[0, 0, 1, 4, 0, 0, 0, 0]))
-}
-
-pub(super) fn ipv6_atomic_fragments(setup: &Setup) -> Step {
-    wrapped(setup, |packet| packets::with_extension(packet, 44, &[0, 0, 0, 0, 0, 0, 0, 9]))
-}
-
-/// Checks that a segment is delivered if it arrives in the fragments that `cut` makes.
-fn fragmented(setup: &Setup, cut: fn(&[u8], usize) -> Vec<Vec<u8>>) -> Step {
-    let mut lab = setup.start()?;
+/// Checks that a segment is delivered if it arrives in fragments.
+fn fragmented(lab: &mut Lab) -> Step {
     let (mut client, mut served) = lab.connect()?;
     let bytes = pattern(41, 1000);
-    for fragment in &cut(&client.packet(part(&client, &bytes, 0, 1000)), 400) {
+    for fragment in &packets::fragments(&client.packet(client.part(&bytes, 0..1000)), 400) {
         client.send_packet(fragment)?;
     }
-    client.next = client.next.wrapping_add(1000);
-    same(&served.read(1000)?, &bytes)?;
-    exchange(&mut client, &mut served)?;
-    lab.finish()
-}
-
-pub(super) fn ipv4_fragments(setup: &Setup) -> Step {
-    fragmented(setup, packets::fragments_v4)
-}
-
-pub(super) fn ipv6_fragments(setup: &Setup) -> Step {
-    fragmented(setup, packets::fragments_v6)
+    client.sent(1000);
+    served.reads(&bytes)?;
+    exchange(&mut client, &mut served)
 }

@@ -14,6 +14,8 @@ impl Peer {
         if segment.has(RST) {
             let is_due = match app.close {
                 _ if self.is_over() => true,
+                // It is that of the connection before.
+                _ if self.is_again && segment.seq != self.client.expected => true,
                 Some(Close::Reset) => true,
                 Some(Close::Drop) => app.is_closed && app.read < self.next,
                 Some(Close::Shutdown) | None => false,
@@ -40,7 +42,7 @@ impl Peer {
         let ends = segment.has(FIN);
         // Bytes before the stream are those of a probe that has an old number.
         let new = at.map_or(&[][..], |_| &segment.payload);
-        let mss = self.play.mss.unwrap_or(if self.play.ipv6 { 1220 } else { 536 });
+        let mss = self.opening.offer.mss.unwrap_or(if self.opening.ipv6 { 1220 } else { 536 });
         let is_probe = len == 1 && at == Some(self.limit);
         let (invariant, what) = if end > total {
             (Invariant::Unasked, format!("the server wrote {total} bytes, and {end} came"))

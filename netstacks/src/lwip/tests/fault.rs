@@ -102,7 +102,7 @@ fn alone_within_a_callback() {
 #[test]
 #[ignore = "run by another test, in a process of its own"]
 fn alone_with_a_driver() {
-    use crate::peer::{Client, Peer};
+    use crate::peer::Client;
     use crate::{Listener as _, Started};
     use tokio::io::AsyncReadExt;
 
@@ -112,10 +112,8 @@ fn alone_with_a_driver() {
             Lwip::start(link, &StackConfig::default()).unwrap();
         let driver = tokio::spawn(driver);
         let client = std::thread::spawn(|| {
-            let ends = ["10.0.0.1:4000", "10.0.0.2:80"].map(|address| address.parse().unwrap());
-            let mut client = Client::new(Peer::new(other_end, ends[0], ends[1]).unwrap(), Duration::from_secs(10));
-            client.connect().unwrap();
-            client
+            Client::connect(other_end, [10, 0, 0, 1].into(), ([10, 0, 0, 2], 80).into(), Duration::from_secs(10))
+                .unwrap()
         });
         let mut stream = listener.accept().await.unwrap();
         let reader = tokio::spawn(async move { stream.read_u8().await.unwrap_err() });

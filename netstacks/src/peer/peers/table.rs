@@ -111,11 +111,8 @@ impl Table {
         self.entries[usize::from(port)].as_ref().map(|entry| &entry.connection)
     }
 
-    /// The next free port, for a slot without a connection.
-    pub(super) fn free_port(&self, slot: usize) -> io::Result<u16> {
-        if self.port(slot).is_ok() {
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("slot {slot} has a connection")));
-        }
+    /// The next free port.
+    pub(super) fn free_port(&self) -> io::Result<u16> {
         let mut ports = (self.next_port..=u16::MAX).chain(FIRST_PORT..self.next_port);
         ports
             .find(|port| port % self.divisor == self.remainder && self.entries[usize::from(*port)].is_none())

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use netstacks::StackKind;
 
-use super::super::fixture::{answering, at_a_rate, cell, failed, forwarder, in_round, sample};
+use super::super::fixture::{answering, cell, failed, in_round, run, sample};
 use super::super::simulation::{Experiment, Machine};
 use super::*;
-use crate::cell::{Layer, Mode, ROWS, Subject, Workload};
+use crate::cell::ROWS;
 use crate::sample::Environment;
 
 /// If the verdicts were wrong in five of a hundred tables, they were so in ten or more once in thirty times.
@@ -80,9 +80,11 @@ fn a_comparison_within_rounds_cancels_the_drift() {
     assert_eq!(within.tables(20, &[Verdict::Faster]), 0);
 }
 
+const SMOLTCP: &str = "-n smoltcp -m reader";
+
 /// The verdict on a cell with these runs before and after; `None` is one that failed.
 fn verdict(old: &[Option<f64>], new: &[Option<f64>]) -> Verdict {
-    let cell = cell(StackKind::Smoltcp, Mode::Reader);
+    let cell = cell(SMOLTCP);
     let samples = |runs: &[Option<f64>]| -> Vec<Sample> {
         let one = |run: &Option<f64>| match run {
             Some(gbps) => sample(&cell, *gbps),
@@ -96,7 +98,7 @@ fn verdict(old: &[Option<f64>], new: &[Option<f64>]) -> Verdict {
 /// Their requests a second are the rate on both sides.
 #[test]
 fn cells_with_a_rate_are_slower_if_their_latency_is_higher() {
-    let cells = [StackKind::Lwip, StackKind::Smoltcp, StackKind::Ipstack].map(at_a_rate);
+    let cells = ["lwip", "smoltcp", "ipstack"].map(|stack| cell(&format!("-n {stack} -m rr --rate 1000")));
     let runs = |usual_us: [f64; 3], seed| -> Vec<Sample> {
         let mut machine = Machine::new(seed, 0.02);
         let rounds = (1..=10).flat_map(|round| cells.iter().zip(usual_us).map(move |of| (round, of)));
@@ -150,8 +152,7 @@ fn one_or_two_failed_runs_are_too_few_to_call_a_cell_broken() {
 
 /// The samples of two files in which the runs of the first cells fail in the new one.
 fn breaking(cells: usize, runs: usize, broken: usize) -> [Vec<Sample>; 2] {
-    let cells = (0..cells).map(|index| Cell { parallel: index as u16 + 1, ..cell(StackKind::Lwip, Mode::Reader) });
-    let cells: Vec<_> = cells.collect();
+    let cells: Vec<_> = (1..=cells).map(|streams| cell(&format!("{SMOLTCP} --parallel {streams}"))).collect();
     let rate = |run| 10.0 + f64::from(run) / 10.0;
     let runs = || 0..u32::try_from(runs).unwrap();
     let good = |cell| runs().map(move |run| sample(cell, rate(run)));
@@ -192,7 +193,7 @@ fn a_slower_cell_is_slower_even_if_fewer_runs_fail() {
 
 #[test]
 fn a_cell_that_a_system_cannot_run_is_not_broken() {
-    let cell = cell(StackKind::Smoltcp, Mode::Reader);
+    let cell = cell(SMOLTCP);
     let good = [10.0, 10.1, 9.9, 10.2].map(|rate| sample(&cell, rate));
     let missing = [(); 4].map(|()| failed(&cell, Status::Unavailable));
     for (old, new) in [(&good, &missing), (&missing, &good), (&missing, &missing)] {
@@ -210,7 +211,7 @@ fn a_cell_that_a_system_cannot_run_is_not_broken() {
 
 #[test]
 fn cells_that_all_fail_or_could_not_run_are_no_success() {
-    let [first, second] = [Mode::Reader, Mode::Writer].map(|mode| cell(StackKind::Smoltcp, mode));
+    let [first, second] = [SMOLTCP, "-n smoltcp -m writer"].map(cell);
     let failing = vec![failed(&first, Status::Stalled); 10];
     let missing = vec![failed(&second, Status::Unavailable); 10];
     let good: Vec<_> = (0..10).map(|run| sample(&second, 10.0 + f64::from(run))).collect();
@@ -229,7 +230,7 @@ fn cells_that_all_fail_or_could_not_run_are_no_success() {
 
 #[test]
 fn runs_are_paired_by_cell_and_round() {
-    let cell = cell(StackKind::Smoltcp, Mode::Reader);
+    let cell = cell(SMOLTCP);
     let runs = |rate: fn(u32) -> f64| -> Vec<Sample> {
         (1..=8).map(|round| in_round(sample(&cell, rate(round)), round)).collect()
     };
@@ -268,7 +269,7 @@ fn runs_are_paired_by_cell_and_round() {
 
 #[test]
 fn a_comparison_with_too_few_runs_is_no_success() {
-    let cells = [Mode::Reader, Mode::Writer].map(|mode| cell(StackKind::Smoltcp, mode));
+    let cells = [SMOLTCP, "-n smoltcp -m writer"].map(cell);
     let samples = |runs: [usize; 2]| -> Vec<Sample> {
         let runs = cells.iter().zip(runs);
         runs.flat_map(|(cell, runs)| (0..runs).map(|run| sample(cell, 10.0 + run as f64 / 10.0))).collect()
@@ -288,7 +289,7 @@ fn a_verdict_needs_enough_runs_for_the_number_of_cells() {
     let [low, high] = [1.0, 9.0].map(|rate| [0.0, 0.1, 0.2, 0.3].map(|more| Some(rate + more)));
     assert_eq!(verdict(&low, &high), Verdict::Faster);
     // With a second cell both need more runs.
-    let cells = [cell(StackKind::Smoltcp, Mode::Reader), cell(StackKind::Smoltcp, Mode::Writer)];
+    let cells = [SMOLTCP, "-n smoltcp -m writer"].map(cell);
     let samples = |rates: [Option<f64>; 4]| -> Vec<Sample> {
         cells.iter().flat_map(|cell| rates.map(|rate| sample(cell, rate.unwrap()))).collect()
     };
@@ -299,8 +300,8 @@ fn a_verdict_needs_enough_runs_for_the_number_of_cells() {
 
 #[test]
 fn cells_of_one_file_are_shown_and_not_judged() {
-    let [one, two, three] = [StackKind::Lwip, StackKind::Ipstack, StackKind::Smoltcp]
-        .map(|stack| [1.0, 1.1].map(|rate| sample(&cell(stack, Mode::Reader), rate)));
+    let [one, two, three] =
+        ["-n lwip -m reader", "-n ipstack -m reader", SMOLTCP].map(|words| [1.0, 1.1].map(|rate| run(words, rate)));
     let comparison = Comparison::of(&[&one[..], &two].concat(), &[&two[..], &three].concat(), 0.02).unwrap();
     let verdicts: Vec<_> = comparison.cells.iter().map(|cell| cell.verdict).collect();
     assert_eq!(verdicts, [Verdict::OnlyOld, Verdict::TooFewRuns, Verdict::OnlyNew]);
@@ -310,45 +311,28 @@ fn cells_of_one_file_are_shown_and_not_judged() {
 
 #[test]
 fn without_a_common_cell_the_error_names_the_nearest() {
-    let ours = cell(StackKind::Smoltcp, Mode::Reader);
-    let far = Cell { mtu: Some(9000), parallel: 4, ..ours.clone() };
-    let near = Cell { window_bytes: Some(1 << 20), ..ours.clone() };
-    let error = Comparison::of(&[sample(&ours, 1.0)], &[sample(&far, 1.0), sample(&near, 1.0)], 0.02).unwrap_err();
-    let text = error.to_string();
-    assert!(text.contains("window_bytes is 4194304 in the old file and 1048576 in the new one"), "{text}");
-    assert!(!text.contains("mtu"), "{text}");
-}
-
-fn is_path(sample: &Sample) -> bool {
-    sample.cell.layer() == Layer::Path
-}
-
-#[test]
-fn the_error_names_the_nearest_forwarder_too() {
-    let (ours, theirs) = (forwarder(ROWS[9]), Cell { mtu: Some(9000), ..forwarder(ROWS[9]) });
-    let new = [sample(&theirs, 1.0), sample(&cell(StackKind::Smoltcp, Mode::Reader), 1.0)];
-    let text = Comparison::of(&[sample(&ours, 1.0)], &new, 0.02).unwrap_err().to_string();
-    let nearest = "of \"sync, offload on, direct\" mtu is 1500 in the old file and 9000 in the new one";
-    assert!(text.contains(nearest), "{text}");
-}
-
-#[test]
-fn forwarders_are_not_divided_by_the_speed_of_loopback() {
-    let with_forwarders = |seed| {
-        let forwarded = (1..=10).map(|round| in_round(sample(&forwarder(ROWS[9]), 10.0), round));
-        rounds(&[1.0; 10], seed).into_iter().chain(forwarded).collect::<Vec<_>>()
-    };
-    let (old, new) = (with_forwarders(1), with_forwarders(2));
-    assert_eq!(Comparison::of(&old, &new, 0.02).unwrap().cells.len(), 4);
-    let relative = Comparison::relative(&old, &new, 0.02).unwrap();
-    assert!(relative.cells.iter().all(|cell| cell.cell.forwarder().is_none()), "{relative:?}");
-    assert_eq!(relative.cells.len(), 1);
+    let row = ROWS[9];
+    for (old, new, text) in [
+        (
+            SMOLTCP,
+            ["-n smoltcp -m reader --mtu 9000 --parallel 4", "-n smoltcp -m reader --window 1MiB"],
+            "of \"smoltcp reader multi-thread MTU 1500\" window_bytes is 4194304 in the old file and 1048576 in the new one",
+        ),
+        (
+            row,
+            [&*format!("{row} --mtu 9000"), SMOLTCP],
+            "of \"sync, offload on, direct\" mtu is 1500 in the old file and 9000 in the new one",
+        ),
+    ] {
+        let error = Comparison::of(&[run(old, 1.0)], &new.map(|words| run(words, 1.0)), 0.02).unwrap_err().to_string();
+        assert!(error.contains(&format!("{text};")), "{error}");
+    }
 }
 
 /// The second machine's rounds have the numbers of the first one's.
 #[test]
 fn rounds_of_two_machines_are_told_apart() {
-    let cell = cell(StackKind::Smoltcp, Mode::Reader);
+    let cell = cell(SMOLTCP);
     let runs = |cpu: &str, speed: f64| -> Vec<Sample> {
         let run = |round| {
             let mut run = in_round(sample(&cell, speed), round);
@@ -363,64 +347,4 @@ fn rounds_of_two_machines_are_told_apart() {
     let change = Comparison::within_rounds(&old, &new, 0.02).unwrap().cells[0].change.unwrap();
     let six = Comparison::within_rounds(&old[..6], &new[..6], 0.02).unwrap().cells[0].change.unwrap();
     assert!(change.p_value < six.p_value && (change.ratio.median - 0.5).abs() < 1e-9, "{change:?}");
-}
-
-/// Rounds of a machine with these speeds.
-fn rounds(speeds: &[f64], seed: u64) -> Vec<Sample> {
-    let mut machine = Machine::new(seed, 0.01);
-    let loopback = Cell {
-        subject: Subject::Loopback,
-        offload: None,
-        mtu: None,
-        window_bytes: None,
-        ..cell(StackKind::Smoltcp, Mode::Reader)
-    };
-    let cells = [
-        loopback.clone(),
-        Cell { workload: Workload::Stream(Mode::Writer), ..loopback },
-        cell(StackKind::Lwip, Mode::Reader),
-    ];
-    let mut samples = Vec::new();
-    for (speed, round) in speeds.iter().zip(1..) {
-        for (cell, usual) in cells.iter().zip([40.0, 30.0, 10.0]) {
-            samples.push(in_round(sample(cell, machine.rate(usual * speed)), round));
-        }
-    }
-    samples
-}
-
-#[test]
-fn a_slower_machine_is_not_a_slower_stack() {
-    let (old, new) = (rounds(&[1.0; 10], 1), rounds(&[0.8; 10], 2));
-    let absolute = Comparison::of(&old, &new, 0.02).unwrap();
-    assert_eq!(absolute.count(Verdict::Slower), 3, "{absolute:?}");
-    let relative = Comparison::relative(&old, &new, 0.02).unwrap();
-    assert_eq!(relative.count(Verdict::Inconclusive), 1, "{relative:?}");
-    assert_eq!(relative.cells.len(), 1);
-}
-
-#[test]
-fn a_slower_stack_is_found_on_a_restless_machine() {
-    let speeds = [1.0, 0.7, 0.9, 1.1, 0.8, 1.0, 0.75, 1.2, 0.6, 0.9];
-    let (old, mut new) = (rounds(&speeds, 3), rounds(&speeds.map(|speed| speed * 0.95), 4));
-    for sample in new.iter_mut().filter(|sample| is_path(sample)) {
-        sample.measured.bytes = sample.measured.bytes / 100 * 90;
-    }
-    let absolute = Comparison::of(&old, &new, 0.02).unwrap();
-    assert_eq!(absolute.worse(), 0, "{absolute:?}");
-    let relative = Comparison::relative(&old, &new, 0.02).unwrap();
-    assert_eq!(relative.count(Verdict::Slower), 1, "{relative:?}");
-}
-
-#[test]
-fn rounds_without_loopback_have_no_speed() {
-    let old = rounds(&[1.0; 10], 1);
-    let mut new = rounds(&[1.0; 10], 2);
-    new.retain(|sample| is_path(sample) || sample.measured.round != Some(4));
-    let relative = Comparison::relative(&old, &new, 0.02).unwrap();
-    assert_eq!(relative.cells[0].new.as_ref().unwrap().speeds.len(), 9);
-    new.retain(is_path);
-    assert_eq!(Comparison::relative(&old, &new, 0.02), Err(CompareError::NoLoopback));
-    let plain = [sample(&cell(StackKind::Lwip, Mode::Reader), 1.0)];
-    assert_eq!(Comparison::relative(&plain, &old, 0.02), Err(CompareError::NoLoopback));
 }

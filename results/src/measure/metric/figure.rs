@@ -1,6 +1,5 @@
 //! A figure: its names, how it is taken, and how it is written.
 
-use super::kinds::has_requests;
 use crate::cell::Cell;
 use crate::sample::Sample;
 
@@ -81,7 +80,7 @@ pub(super) const fn maximum(
 
 /// A quantile of the latencies.
 pub(super) const fn quantile(name: &'static str, title: &'static str, share: f64) -> Metric {
-    metric(name, title, "µs", Taken::Quantile(share)).of(has_requests)
+    metric(name, title, "µs", Taken::Quantile(share)).of(Cell::has_requests)
 }
 
 pub(super) const fn relative(name: &'static str, title: &'static str, is_rival: fn(&Cell, &Cell) -> bool) -> Metric {

@@ -3,19 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use netstacks::StackKind;
-
-use super::super::fixture::{answering, at_a_rate, cell, failed, forwarder, in_round, program, sample};
+use super::super::fixture::{answering, cell, failed, in_round, program, run, sample};
 use super::*;
-use crate::cell::{Mode, ROWS, Workload};
+use crate::cell::ROWS;
 use crate::sample::{Interval, Packets};
 
-fn smoltcp() -> Cell {
-    cell(StackKind::Smoltcp, Mode::Reader)
-}
+const SMOLTCP: &str = "-n smoltcp -m reader";
 
 fn samples(figures: &[f64]) -> Vec<Sample> {
-    figures.iter().map(|gbps| sample(&smoltcp(), *gbps)).collect()
+    figures.iter().map(|gbps| run(SMOLTCP, *gbps)).collect()
 }
 
 /// The only row of a table, and its warnings as text.
@@ -55,7 +51,7 @@ fn few_and_noisy_runs_give_warnings() {
 
 #[test]
 fn failed_runs_alone_have_no_figure_and_no_warning_of_figures() {
-    let cell = smoltcp();
+    let cell = cell(SMOLTCP);
     let (row, warnings) = row(&[failed(&cell, Status::Stalled), failed(&cell, Status::Reset)]);
     assert_eq!(row.estimate, None);
     assert_eq!(row.failures, BTreeMap::from([(Status::Stalled, 1), (Status::Reset, 1)]));
@@ -78,7 +74,7 @@ fn the_same_advice_is_given_once_with_the_median_and_the_number_of_runs() {
 fn offload_without_super_packets_gives_a_warning() {
     let mut samples = samples(&[10.0, 10.01, 9.99, 10.0, 10.01, 9.99]);
     for sample in &mut samples {
-        sample.cell = Cell { offload: Some(true), ..smoltcp() };
+        sample.cell = cell(&format!("{SMOLTCP} --offload on"));
         sample.measured.packets = Packets { rx: 10, rx_bytes: 400, tx: 1000, tx_bytes: 1_500_000 };
     }
     let (_, warnings) = row(&samples);
@@ -93,7 +89,7 @@ fn offload_without_super_packets_gives_a_warning() {
 #[test]
 fn a_warning_about_the_machine_is_given_once_for_all_cells() {
     let mut samples = samples(&[10.0, 10.01, 9.99, 10.0, 10.01, 9.99]);
-    samples.extend([10.0; 6].map(|gbps| sample(&cell(StackKind::Lwip, Mode::Reader), gbps)));
+    samples.extend([10.0; 6].map(|gbps| run("-n lwip -m reader", gbps)));
     for (index, sample) in samples.iter_mut().enumerate() {
         let environment = Arc::make_mut(&mut sample.environment);
         environment.machine.virtual_machine = Some(true);
@@ -107,7 +103,7 @@ fn a_warning_about_the_machine_is_given_once_for_all_cells() {
 
 /// A run of row 12 with these loads: a processor's seconds in a second, and bytes resident, in each interval.
 fn forwarded(parts: &[(f64, u64)]) -> Sample {
-    let mut sample = sample(&forwarder(ROWS[11]), 10.0);
+    let mut sample = run(ROWS[11], 10.0);
     let interval = |(end_s, (cpu, rss)): (u64, &(f64, u64))| Interval {
         end: Duration::from_secs(end_s),
         bytes: 0,
@@ -143,10 +139,8 @@ fn loads_are_the_median_of_the_averages_and_the_largest_maximum() {
 
 #[test]
 fn forwarders_are_rivals_and_stacks_are_not_theirs() {
-    let whole = forwarder(ROWS[17]);
-    let reverse = Cell { workload: Workload::Stream(Mode::Reader), ..whole.clone() };
-    let mut samples = vec![sample(&forwarder(ROWS[9]), 10.0), sample(&whole, 20.0), sample(&reverse, 40.0)];
-    samples.push(sample(&smoltcp(), 80.0));
+    let reverse = format!("{} -m reader", ROWS[17]);
+    let samples = [run(ROWS[9], 10.0), run(ROWS[17], 20.0), run(&reverse, 40.0), run(SMOLTCP, 80.0)];
     let cells = Summary::of(&samples).cells;
     // Stacks are first, then the rows by their numbers.
     let of_fastest: Vec<_> = cells.iter().map(|row| row.figure("of_fastest")).collect();
@@ -170,7 +164,7 @@ fn programs_are_rivals_of_those_of_their_role() {
 
 #[test]
 fn the_fastest_with_a_rate_has_the_lowest_latency() {
-    let [fast, slow] = [StackKind::Lwip, StackKind::Smoltcp].map(at_a_rate);
+    let [fast, slow] = ["lwip", "smoltcp"].map(|stack| cell(&format!("-n {stack} -m rr --rate 1000")));
     let summary = Summary::of(&[answering(&fast, 50.0), answering(&slow, 200.0)]);
     let of_fastest = summary.cells.iter().map(|row| row.figure("of_fastest").unwrap());
     assert_eq!(of_fastest.map(|share| (share * 100.0).round()).collect::<Vec<_>>(), [100.0, 25.0]);
@@ -180,15 +174,15 @@ fn the_fastest_with_a_rate_has_the_lowest_latency() {
 #[test]
 fn figures_are_compared_within_a_round() {
     let speeds = |factor: f64| (1..=6_u32).map(move |round| (round, factor * f64::from(1 << round)));
-    let runs = |stack, factor, is_reversed: bool| {
-        let cell = cell(stack, Mode::Reader);
+    let runs = |stack: &str, factor, is_reversed: bool| {
+        let cell = cell(&format!("-n {stack} -m reader"));
         let mut runs: Vec<_> = speeds(factor).map(|(round, speed)| in_round(sample(&cell, speed), round)).collect();
         if is_reversed {
             runs.reverse();
         }
         CellSummary::of(&cell, &runs.iter().collect::<Vec<_>>())
     };
-    let (one, other) = (runs(StackKind::Smoltcp, 1.0, false), runs(StackKind::Lwip, 1.1, true));
+    let (one, other) = (runs("smoltcp", 1.0, false), runs("lwip", 1.1, true));
     assert!(!one.ties_with(&other), "as far apart in each round");
     assert!((other.times(&one).unwrap() - 1.1).abs() < 1e-9);
 }

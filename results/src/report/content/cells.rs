@@ -72,9 +72,11 @@ fn explained(metric: &Metric, cells: &[&Cell]) -> String {
 fn table(one: &Series) -> Table {
     let (rows, cells) = (&one.summary.cells, axis::cells(&one.summary.cells));
     let mut table = Table::new(format!("Figures of {}", one.label));
-    for axis in axis::differing(&cells) {
-        table.push(Column::new(axis.title, axis.is_number), cells.iter().map(|cell| axis.value(cell)));
+    if one.is_forward() {
+        let numbers = cells.iter().map(|cell| Some(cell.forwarder()?.row()?.to_string()));
+        table.push(Column::new("#", true), numbers);
     }
+    axis::push_differing(&mut table, &cells, &[]);
     for metric in metrics(&cells, |metric| metric.in_cells) {
         let head = Column::new(format::head(metric, &cells), true);
         if metric.name == one.speed().name {
@@ -180,10 +182,8 @@ pub(super) fn benchmarks(all: &[Series]) -> Vec<Benchmark> {
             let value = if is_speed { estimate.median } else { row.figure(metric.name)? };
             Some(Measure {
                 name: metric.name,
-                unit: metric.unit,
                 value,
                 interval: (is_speed && row.speeds.len() > 1).then_some([estimate.low, estimate.high]),
-                more_is_better: metric.more_is_better,
             })
         };
         // Without the metrics relative to other cells: they follow from these figures.

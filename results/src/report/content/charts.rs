@@ -9,12 +9,13 @@ use crate::measure::metric::{speed, speed_of};
 use crate::report::axis;
 use crate::report::format;
 use crate::report::model::{
-    self, Bar, Block, Chart, Group, Guide, Mark, Panel, Plot, Reference, Scale, Shape, Strokes,
+    self, Bar, Block, Chart, Group, Guide, Mark, Panel, Plane, Plot, Reference, Scale, Shape, Size, Strokes,
 };
 use crate::report::series::{Kind, Series};
 use crate::sample::{Sample, gbps};
 
 pub(super) const THROUGHPUT: &str = "throughput, Gbps";
+const MINUTES: &str = "minutes from the first run";
 
 /// Groups share a scale if the longest bars of none are shorter than those of another by more than this factor.
 const MAGNITUDE: f64 = 5.0;
@@ -102,7 +103,7 @@ fn groups_of(series: &[&Series], axes: &[&Property]) -> Vec<Group> {
             bar(label.join(", "), row)
         });
         let references = series.iter().filter_map(|one| kernel_of(one, work, of_series(one))).collect();
-        let title = axis::phrase(work, axes.iter().copied().filter(|axis| axis.is_work));
+        let title = axis::phrase(work, axes.iter().copied().filter(|axis| axis.is_work_of(work)));
         Group { title, bars: bars.collect(), references }
     });
     groups.collect()
@@ -135,11 +136,16 @@ fn kernel_of(one: &Series, work: &Cell, of: Option<String>) -> Option<Reference>
 
 /// One cell of each piece of work, in the order of the works.
 pub(super) fn works<'a>(cells: &[&'a Cell]) -> Vec<&'a Cell> {
-    let mut works = cells.to_vec();
+    let mut sorted = cells.to_vec();
     // Without the properties in which cells with the same work differ.
     let work = |cell: &Cell| cell.with_subject_of(cells[0]);
-    works.sort_by_cached_key(|cell| (cell.subject().name(), work(cell)));
-    works.dedup_by(|one, other| one.same_work(other));
+    sorted.sort_by_cached_key(|cell| (cell.layer, cell.subject().name(), work(cell)));
+    let mut works: Vec<&Cell> = Vec::new();
+    for cell in sorted {
+        if !works.iter().any(|work| work.same_work(cell)) {
+            works.push(cell);
+        }
+    }
     works
 }
 
@@ -179,14 +185,21 @@ pub(super) fn cost(one: &Series) -> Option<Chart> {
     let has_place = |value: &f64| (1e-12..1e12).contains(value);
     let points = rows.iter().filter_map(|row| {
         let gbps = row.estimate.map(|estimate| estimate.median).filter(has_place)?;
-        Some((gbps, row.figure("cores_per_gbit").filter(has_place)?, mark(&row.cell)))
+        Some(((gbps, row.figure("cores_per_gbit").filter(has_place)?), mark(&row.cell)))
     });
     let points: Vec<_> = points.collect();
-    let busy = points.iter().map(|(gbps, cost, _)| gbps * cost);
+    let busy = points.iter().map(|((gbps, cost), _)| gbps * cost);
     let (least, most) = (busy.clone().fold(f64::INFINITY, f64::min) / 2.0, busy.fold(0.0, f64::max) * 2.0);
     let cores = [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0].into_iter().filter(|cores| (least..most).contains(cores));
     let guides = cores
         .map(|cores| Guide { product: cores, name: format!("{cores} core{}", if cores > 1.0 { "s" } else { "" }) });
+    let axis = |name, value: fn(&(f64, f64)) -> f64| model::Axis {
+        name,
+        range: factors_around(points.iter().map(|(point, _)| value(point))),
+        scale: Scale::Logarithmic,
+    };
+    let stroke =
+        |(point, mark): &((f64, f64), Mark)| Strokes { mark: *mark, shape: Shape::Marks, points: vec![*point] };
     (!points.is_empty()).then(|| Chart {
         label: "Processors for a Gbit against throughput, a mark for each cell".to_owned(),
         captions: vec![format!(
@@ -194,40 +207,34 @@ pub(super) fn cost(one: &Series) -> Option<Chart> {
              logarithmic; on a dashed line the number of busy processors is the same."
         )],
         legend: legend(&rows),
-        plot: Plot::Marks { names: [THROUGHPUT, "cores for a Gbit"], guides: guides.collect(), points },
+        plot: Plot::Plane(Plane {
+            size: Size::Tall,
+            x: axis(THROUGHPUT, |(gbps, _)| *gbps),
+            y: axis("cores for a Gbit", |(_, cost)| *cost),
+            strokes: points.iter().map(stroke).collect(),
+            guides: guides.collect(),
+            baseline: None,
+        }),
     })
 }
 
-/// The times of a series' runs, and the name of their axis.
-struct Clock {
-    name: &'static str,
-    times: Vec<f64>,
-    scale: Scale,
+/// From somewhat below the least to somewhat above the largest, by equal factors.
+fn factors_around(values: impl Iterator<Item = f64> + Clone) -> std::ops::Range<f64> {
+    let (low, high) = (values.clone().fold(f64::INFINITY, f64::min), values.fold(0.0, f64::max));
+    let margin = (high / low).powf(0.08).max(1.5);
+    low / margin..high * margin
 }
 
-impl Clock {
-    /// Minutes from the first run, if most runs have a start time; otherwise the places in the file. A run without a
-    /// start time is between its neighbours.
-    fn of(samples: &[Sample]) -> Self {
-        let started = || samples.iter().map(|sample| sample.measured.started_unix_ms);
-        let first = started().flatten().min().unwrap_or_default();
-        if started().flatten().count() * 2 <= samples.len() {
-            let times = (1..=samples.len()).map(|place| place as f64).collect();
-            return Self { name: "place in the file", times, scale: Scale::Counts };
-        }
-        let known: Vec<_> =
-            started().map(|started| started.map(|started| (started - first) as f64 / 60_000.0)).collect();
-        let times = (0..known.len()).map(|place| {
-            let earlier = known[..=place].iter().rev().find_map(|time| *time);
-            let later = known[place..].iter().find_map(|time| *time);
-            f64::midpoint(earlier.or(later).unwrap_or_default(), later.or(earlier).unwrap_or_default())
-        });
-        Self { name: "minutes from the first run", times: times.collect(), scale: Scale::Linear }
-    }
+/// The good runs of a series that say when they began, in minutes from the first.
+fn timed(one: &Series) -> impl Iterator<Item = (f64, &Sample)> + Clone {
+    let first = one.samples.iter().filter_map(|sample| sample.measured.started_unix_ms).min().unwrap_or_default();
+    let time = move |sample: &Sample| Some((sample.measured.started_unix_ms? - first) as f64 / 60_000.0);
+    one.samples.iter().filter(|sample| sample.is_ok()).filter_map(move |sample| Some((time(sample)?, sample)))
+}
 
-    fn axis(&self, name: &'static str, times: impl Iterator<Item = f64> + Clone) -> model::Axis {
-        model::Axis { name, range: around(times), scale: self.scale }
-    }
+/// The axis of these times.
+fn time_axis(name: &'static str, times: impl Iterator<Item = f64> + Clone) -> model::Axis {
+    model::Axis { name, range: around(times), scale: Scale::Linear }
 }
 
 /// A range around the values. It is never empty.
@@ -242,17 +249,16 @@ fn around(values: impl Iterator<Item = f64> + Clone) -> std::ops::Range<f64> {
 
 /// All runs in one chart: how far each is from its cell's median, over time. Empty if no cell has two runs to compare.
 pub(super) fn drift(one: &Series) -> Vec<Block> {
-    let (samples, clock) = (&one.samples, Clock::of(&one.samples));
     let rows: Vec<_> = one.summary.cells.iter().filter(|row| row.speeds.len() > 1).collect();
     let legend = legend(&rows);
     let dots = |(mark, _): &(Mark, String)| Strokes { mark: *mark, shape: Shape::Dots, points: Vec::new() };
     let mut strokes: Vec<_> = legend.iter().map(dots).collect();
-    for (sample, time) in samples.iter().zip(&clock.times).filter(|(sample, _)| sample.is_ok()) {
+    for (time, sample) in timed(one) {
         let row = rows.iter().find(|row| row.cell == sample.cell);
         let median = row.and_then(|row| row.estimate).map(|estimate| estimate.median).filter(|gbps| *gbps > 0.0);
         let of_mark = strokes.iter_mut().find(|strokes| strokes.mark == mark(&sample.cell));
         if let (Some(median), Some(strokes)) = (median, of_mark) {
-            strokes.points.extend(speed(sample).map(|speed| (*time, (speed / median - 1.0) * 100.0)));
+            strokes.points.extend(speed(sample).map(|speed| (time, (speed / median - 1.0) * 100.0)));
         }
     }
     let points = || strokes.iter().flat_map(|strokes| &strokes.points);
@@ -262,7 +268,7 @@ pub(super) fn drift(one: &Series) -> Vec<Block> {
     let [_, subject] = format::sides(&axis::cells(&one.summary.cells));
     let percents = points().map(|(_, percent)| *percent).chain([-5.0, 5.0]);
     let y = model::Axis { name: "from the median, %", range: around(percents), scale: Scale::Linear };
-    let x = clock.axis(clock.name, points().map(|(time, _)| *time));
+    let x = time_axis(MINUTES, points().map(|(time, _)| *time));
     let chart = Chart {
         label: "How far each run is from its cell's median, over the time".to_owned(),
         captions: vec![format!(
@@ -270,10 +276,10 @@ pub(super) fn drift(one: &Series) -> Vec<Block> {
              from the machine, not from a {subject}."
         )],
         legend,
-        plot: Plot::Plane { is_small: false, x, y, strokes, baseline: Some(0.0) },
+        plot: Plot::Plane(Plane { size: Size::Wide, x, y, strokes, guides: Vec::new(), baseline: Some(0.0) }),
     };
-    let cells = gallery(one, "over the time", |row| Some(over_time(one, &clock, row)));
-    let title = format!("Each cell alone: {} by {}", one.unit(), clock.name);
+    let cells = gallery(one, "over the time", |row| Some(over_time(one, row)));
+    let title = format!("Each cell alone: {} by {MINUTES}", one.unit());
     vec![Block::Chart(chart), Block::Details(title, vec![Block::Gallery(cells)])]
 }
 
@@ -305,14 +311,14 @@ fn gallery(one: &Series, of: &str, plot: impl Fn(&CellSummary) -> Option<Plot>) 
 pub(super) fn small(x: model::Axis, strokes: Vec<Strokes>) -> Plot {
     let top = strokes.iter().flat_map(|strokes| &strokes.points).map(|(_, gbps)| *gbps).fold(0.0, f64::max);
     let y = model::Axis { name: "", range: 0.0..top.max(0.01) * 1.1, scale: Scale::Linear };
-    Plot::Plane { is_small: true, x, y, strokes, baseline: None }
+    Plot::Plane(Plane { size: Size::Small, x, y, strokes, guides: Vec::new(), baseline: None })
 }
 
 /// The runs of a cell over time.
-fn over_time(one: &Series, clock: &Clock, row: &CellSummary) -> Plot {
-    let x = clock.axis("", clock.times.iter().copied());
-    let runs = one.samples.iter().zip(&clock.times).filter(|(sample, _)| sample.is_ok() && sample.cell == row.cell);
-    let points = runs.filter_map(|(sample, time)| Some((*time, speed(sample)?))).collect();
+fn over_time(one: &Series, row: &CellSummary) -> Plot {
+    let x = time_axis("", timed(one).map(|(time, _)| time));
+    let runs = timed(one).filter(|(_, sample)| sample.cell == row.cell);
+    let points = runs.filter_map(|(time, sample)| Some((time, speed(sample)?))).collect();
     small(x, vec![Strokes { mark: mark(&row.cell), shape: Shape::Dots, points }])
 }
 
@@ -335,59 +341,42 @@ fn rates(sample: &Sample) -> Vec<(f64, f64)> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::float_cmp, reason = "a test may panic, and its figures are exact")]
 
-    use netstacks::StackKind;
-
     use super::*;
-    use crate::cell::Mode;
-    use crate::measure::fixture::{cell, sample};
+    use crate::measure::fixture::run;
     use crate::report::model::Sign;
 
-    /// Runs that began at these minutes; `None` is one that does not say when.
-    fn started(minutes: &[Option<u64>]) -> Vec<Sample> {
-        let run = |minutes: &Option<u64>| {
-            let mut sample = sample(&cell(StackKind::Smoltcp, Mode::Reader), 10.0);
-            sample.measured.started_unix_ms = minutes.map(|minutes| 1_790_000_000_000 + minutes * 60_000);
-            sample
-        };
-        minutes.iter().map(run).collect()
-    }
-
     #[test]
-    fn a_run_without_a_start_time_is_between_its_neighbours() {
-        let clock = Clock::of(&started(&[Some(0), None, Some(4), Some(6), None]));
-        assert_eq!((clock.name, clock.times), ("minutes from the first run", vec![0.0, 2.0, 4.0, 6.0, 6.0]));
-    }
-
-    #[test]
-    fn runs_are_at_their_places_where_few_have_a_start_time() {
-        let clock = Clock::of(&started(&[Some(0), None, None, Some(6)]));
-        assert_eq!((clock.name, clock.times), ("place in the file", vec![1.0, 2.0, 3.0, 4.0]));
+    fn a_run_is_at_the_minutes_from_the_first_run_if_it_says_when_it_began() {
+        let runs = [Some(4), None, Some(0), Some(6)].map(|minutes: Option<u64>| {
+            let mut run = run("-n smoltcp -m reader", 10.0);
+            run.measured.started_unix_ms = minutes.map(|minutes| 1_790_000_000_000 + minutes * 60_000);
+            run
+        });
+        let series = Series::split("runs", &runs, &[]);
+        assert_eq!(timed(&series[0]).map(|(time, _)| time).collect::<Vec<_>>(), [4.0, 0.0, 6.0]);
     }
 
     #[test]
     fn a_cell_with_unknown_cpu_time_is_not_in_the_chart_of_costs() {
-        let [mut known, mut unknown] =
-            [StackKind::Smoltcp, StackKind::Lwip].map(|stack| sample(&cell(stack, Mode::Reader), 10.0));
+        let [mut known, mut unknown] = ["-n smoltcp -m reader", "-n lwip -m reader"].map(|words| run(words, 10.0));
         known.measured.cpu.client_seconds = Some(0.5);
         known.measured.cpu.subject_seconds = Some(1.0);
         unknown.measured.cpu.subject_seconds = Some(1.0);
         let series = Series::split("runs", &[known, unknown], &[]);
-        let Plot::Marks { points, .. } = cost(&series[0]).unwrap().plot else { unreachable!() };
+        let Plot::Plane(Plane { strokes, .. }) = cost(&series[0]).unwrap().plot else { unreachable!() };
         // 20 Gbit in two seconds.
-        assert!(matches!(points[..], [(_, cost, Mark { sign: Sign::Square, .. })] if (cost - 0.075).abs() < 1e-9));
+        let [Strokes { mark: Mark { sign: Sign::Square, .. }, points, .. }] = &strokes[..] else { unreachable!() };
+        assert!((points[0].1 - 0.075).abs() < 1e-9);
     }
 
     #[test]
     fn the_kernel_is_a_line_through_each_group_and_groups_of_another_magnitude_have_another_scale() {
-        let stack = |kind, mtu, gbps| sample(&Cell { mtu: Some(mtu), ..cell(kind, Mode::Reader) }, gbps);
-        let like = cell(StackKind::Lwip, Mode::Reader);
-        let kernel = Cell { subject: Subject::Loopback, offload: None, mtu: None, window_bytes: None, ..like };
         let runs = [
-            stack(StackKind::Lwip, 1500, 2.0),
-            stack(StackKind::Smoltcp, 1500, 1.0),
-            stack(StackKind::Lwip, 9000, 30.0),
-            stack(StackKind::Lwip, 4000, 8.0),
-            sample(&kernel, 9.0),
+            run("-n lwip -m reader", 2.0),
+            run("-n smoltcp -m reader", 1.0),
+            run("-n lwip -m reader --mtu 9000", 30.0),
+            run("-n lwip -m reader --mtu 4000", 8.0),
+            run("--layer loopback -m reader", 9.0),
         ];
         let Plot::Bars(panels) = bars(&Series::split("runs", &runs, &[])).plot else { unreachable!() };
         let titles = |panel: &Panel| panel.groups.iter().map(|group| group.title.clone()).collect::<Vec<_>>();

@@ -83,9 +83,7 @@ fn table(one: &Series, subjects: &[Subject<'_>]) -> Table {
     let most = counts.last().copied().unwrap_or(1);
     let mut table = Table::new(format!("Shards of {}", one.label));
     table.push(Column::new("subject", false), cells.iter().map(|cell| charts::name(cell)));
-    for axis in axis::differing(&cells).into_iter().filter(|axis| axis.name != "netstack") {
-        table.push(Column::new(axis.title, axis.is_number), cells.iter().map(|cell| axis.value(cell)));
-    }
+    axis::push_differing(&mut table, &cells, &["netstack"]);
     let mut push = |title: String, value: &dyn Fn(&Subject<'_>) -> Option<String>| {
         table.push(Column::new(title, true), subjects.iter().map(value));
     };
@@ -108,20 +106,15 @@ fn table(one: &Series, subjects: &[Subject<'_>]) -> Table {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-    use netstacks::StackKind;
-
     use super::*;
-    use crate::measure::fixture::{cell, in_round, sample};
-    use crate::report::model::{Mark, Plot, Shape, Sign};
+    use crate::measure::fixture::{in_round, run};
+    use crate::report::model::{Mark, Plane, Plot, Shape, Sign};
     use crate::sample::Sample;
-    use crate::scenario::{Mode, Subject as Of};
 
     /// Two rounds of a stack with these Gbps, by the number of shards. Each shard has a worker.
-    fn runs(subject: Of, speeds: &[(u16, f64)]) -> Vec<Sample> {
+    fn runs(stack: &str, speeds: &[(u16, f64)]) -> Vec<Sample> {
         let run = |(shards, gbps): &(u16, f64), round| {
-            let runtime = Some(RuntimeKind::MultiThread(NonZeroUsize::new(usize::from(*shards))));
-            let shards = NonZeroU16::new(*shards).unwrap();
-            in_round(sample(&Cell { subject, runtime, shards, ..cell(StackKind::Lwip, Mode::Reader) }, *gbps), round)
+            in_round(run(&format!("-n {stack} -m reader --shards {shards} --worker-threads {shards}"), *gbps), round)
         };
         (1..=2).flat_map(|round| speeds.iter().map(move |speed| run(speed, round))).collect()
     }
@@ -136,8 +129,8 @@ mod tests {
 
     #[test]
     fn subjects_with_several_numbers_of_shards_are_compared_within_rounds() {
-        let several = runs(Of::Path(StackKind::Smoltcp), &[(1, 10.0), (2, 15.0)]);
-        let one_instance = runs(Of::Path(StackKind::Lwip), &[(1, 20.0)]);
+        let several = runs("smoltcp", &[(1, 10.0), (2, 15.0)]);
+        let one_instance = runs("lwip", &[(1, 20.0)]);
         let table = &blocks_of(&[several.clone(), one_instance].concat());
         let titles: Vec<_> = table_of(table).columns.iter().map(|column| column.title.as_str()).collect();
         assert_eq!(titles, ["subject", "1 shard, Gbps", "2 shards, Gbps", "2 by 1"]);
@@ -148,11 +141,12 @@ mod tests {
 
     #[test]
     fn a_chart_has_a_line_for_each_subject() {
-        let smoltcp = runs(Of::Path(StackKind::Smoltcp), &[(1, 10.0), (2, 15.0), (4, 19.0)]);
-        let lwip = runs(Of::Path(StackKind::Lwip), &[(1, 20.0)]);
+        let smoltcp = runs("smoltcp", &[(1, 10.0), (2, 15.0), (4, 19.0)]);
+        let lwip = runs("lwip", &[(1, 20.0)]);
         let blocks = blocks_of(&[smoltcp, lwip].concat());
         let Some(Block::Gallery(charts)) = blocks.first() else { unreachable!() };
-        let [Plot::Plane { x, strokes, .. }] = &charts.iter().map(|chart| &chart.plot).collect::<Vec<_>>()[..] else {
+        let [Plot::Plane(Plane { x, strokes, .. })] = &charts.iter().map(|chart| &chart.plot).collect::<Vec<_>>()[..]
+        else {
             unreachable!()
         };
         assert!(x.range.start.abs() < 1e-9 && x.range.end > 4.0);
@@ -163,6 +157,6 @@ mod tests {
 
     #[test]
     fn one_number_of_shards_has_no_section() {
-        assert!(blocks_of(&runs(Of::Path(StackKind::Smoltcp), &[(2, 15.0)])).is_empty());
+        assert!(blocks_of(&runs("smoltcp", &[(2, 15.0)])).is_empty());
     }
 }

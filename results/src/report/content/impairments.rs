@@ -53,9 +53,7 @@ fn table(rows: &[&CellSummary]) -> Option<Table> {
     let mut table = Table::new("");
     table.push(Column::new("subject", false), cells.iter().map(|cell| charts::name(cell)));
     // The name of a subject includes its layer and its stack.
-    for axis in axis::differing(&cells).into_iter().filter(|axis| !matches!(axis.name, "layer" | "netstack")) {
-        table.push(Column::new(axis.title, axis.is_number), cells.iter().map(|cell| axis.value(cell)));
-    }
+    axis::push_differing(&mut table, &cells, &["layer", "netstack"]);
     for impairments in &all {
         let column = cells.iter().map(|cell| {
             let cell = Cell { impairments: *impairments, ..(*cell).clone() };
@@ -79,34 +77,22 @@ fn table(rows: &[&CellSummary]) -> Option<Table> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-    use std::time::Duration;
-
-    use netstacks::StackKind;
-
     use super::*;
-    use crate::cell::Subject;
-    use crate::measure::fixture::{cell, sample};
+    use crate::measure::fixture::run;
 
     #[test]
-    fn each_value_is_in_the_column_of_its_conditions() {
-        let delayed = Impairments { delay: Duration::from_millis(5), ..Impairments::default() };
-        let lossy = Impairments { loss: 1000, ..Impairments::default() };
-        let stack = |stack, impairments| Cell { impairments, ..cell(stack, Mode::Reader) };
-        let kernel =
-            |impairments| Cell { subject: Subject::Kernel, window_bytes: None, ..stack(StackKind::Lwip, impairments) };
-        let other = Cell { mtu: Some(9000), ..stack(StackKind::Lwip, lossy) };
+    fn each_value_is_in_the_column_of_its_impairments() {
         let runs = [
-            sample(&stack(StackKind::Lwip, delayed), 2.0),
-            sample(&stack(StackKind::Lwip, Impairments::default()), 20.0),
-            sample(&stack(StackKind::Smoltcp, delayed), 0.5),
-            sample(&stack(StackKind::Smoltcp, lossy), 3.0),
-            sample(&kernel(lossy), 6.0),
-            sample(&kernel(Impairments::default()), 10.0),
-            // It has no other conditions to be compared with.
-            sample(&other, 7.0),
-        ];
+            ("lwip --delay 5ms", 2.0),
+            ("lwip", 20.0),
+            ("smoltcp --delay 5ms", 0.5),
+            ("smoltcp --loss 0.1", 3.0),
+            ("kernel --loss 0.1", 6.0),
+            ("kernel", 10.0),
+            // It has no other impairments to be compared with.
+            ("lwip --loss 0.1 --mtu 9000", 7.0),
+        ]
+        .map(|(words, gbps)| run(&format!("-m reader -n {words}"), gbps));
         let blocks = blocks(&Series::split("runs", &runs, &[])[0]);
         let [Block::Text(_), Block::Text(mode), Block::Table(table)] = &blocks[..] else { unreachable!() };
         assert_eq!(mode, "Mode reader:");

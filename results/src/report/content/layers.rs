@@ -2,7 +2,7 @@
 
 use super::charts;
 use crate::cell::properties::Property;
-use crate::cell::{Cell, Layer, Subject};
+use crate::cell::{Cell, DEFAULT_MTU, Layer, Offload, Subject};
 use crate::measure::{CellSummary, Summary};
 use crate::report::axis;
 use crate::report::format;
@@ -43,12 +43,14 @@ fn paths(summary: &Summary) -> Vec<Layers<'_>> {
     let find = |cell: &Cell| summary.cells.iter().find(|row| row.cell == *cell);
     let paths = summary.cells.iter().filter_map(|path| {
         let Subject::Path(stack) = path.cell.subject() else { return None };
-        let alone = |layer| Cell { layer, netstack: None, ..path.cell.clone() }.without_foreign();
+        let alone = |layer, netstack| Cell { layer, netstack, ..path.cell.clone() };
+        // Loopback has no device, so it does not have the properties of one.
+        let (offload, mtu, window) = (Offload::Auto, DEFAULT_MTU, None);
         Some(Layers {
             path,
-            loopback: find(&alone(Layer::Loopback)),
-            device: find(&alone(Layer::Device)),
-            stack: find(&Cell { netstack: Some(stack), ..alone(Layer::Stack) }),
+            loopback: find(&Cell { offload, mtu, window, ..alone(Layer::Loopback, None) }),
+            device: find(&Cell { mode: None, ..alone(Layer::Device, None) }),
+            stack: find(&alone(Layer::Stack, Some(stack))),
         })
     });
     paths.filter(|layers| layers.loopback.or(layers.device).or(layers.stack).is_some()).collect()
@@ -103,5 +105,35 @@ fn name(subject: Subject) -> String {
         Subject::Loopback => "kernel, loopback".to_owned(),
         Subject::Kernel => "kernel".to_owned(),
         subject => subject.name().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::fixture::run;
+
+    #[test]
+    fn a_path_is_beside_its_layers() {
+        let runs = [
+            run("--layer loopback -m reader", 50.0),
+            run("--layer device --offload on", 60.0),
+            run("--layer stack -n smoltcp -m reader --offload on", 40.0),
+            run("-n smoltcp -m reader --offload on", 30.0),
+            // Nothing below it was measured alone but the kernel's TCP.
+            run("-n lwip -m reader --offload off", 2.0),
+            // No layer was measured alone like these.
+            run("-n lwip -m reader --offload off --loss 1%", 1.0),
+            run("-n smoltcp -m reader --offload on --workarounds none", 1.0),
+        ];
+        let blocks = blocks(&Series::split("runs", &runs, &[])[0]);
+        let [.., Block::Table(table)] = &blocks[..] else { unreachable!() };
+        assert_eq!(
+            table.rows,
+            [
+                ["lwip", "off", "50.00", "–", "–", "2.00", "–"],
+                ["smoltcp", "on", "50.00", "60.00", "40.00", "30.00", "75 %"]
+            ]
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! The mark of each subject.
 
 use forwarders::Offload;
-use netstacks::{StackKind, Workarounds as Repairs};
+use netstacks::{StackKind, Workarounds};
 
 use super::published;
 use crate::cell::{Cell, Forwarder};
@@ -12,7 +12,7 @@ use crate::report::model::{Mark, Sign};
 /// The name of the kernel among subjects, and of the program that is the kernel alone.
 pub(super) const KERNEL: &str = "kernel";
 
-/// The mark of a cell's subject. It is open for a stack without some of its repairs.
+/// The mark of a cell's subject. It is open for a stack without some of its workarounds.
 pub(super) fn mark(cell: &Cell) -> Mark {
     match (cell.forwarder(), cell.stack(), cell.program()) {
         (Some(Forwarder::Rust(config)), ..) => Mark::filled(match config.offload {
@@ -20,14 +20,14 @@ pub(super) fn mark(cell: &Cell) -> Mark {
             Offload::On => Sign::Triangle,
             Offload::Whole => Sign::Square,
         }),
-        (None, Some(stack), _) => mark_of((stack, cell.repairs)),
+        (None, Some(stack), _) => mark_of((stack, cell.workarounds)),
         (None, None, Some(program)) => mark_of_program(program.as_str()),
         (Some(Forwarder::Go { .. }), ..) | (None, None, None) => Mark::filled(Sign::Diamond),
     }
 }
 
 /// The mark of a stack.
-pub(super) fn mark_of((stack, repairs): Stack) -> Mark {
+pub(super) fn mark_of((stack, workarounds): Stack) -> Mark {
     let sign = match stack {
         StackKind::Lwip => Sign::Circle,
         StackKind::Ipstack => Sign::Triangle,
@@ -39,7 +39,7 @@ pub(super) fn mark_of((stack, repairs): Stack) -> Mark {
         StackKind::External => Sign::Bar,
         StackKind::Kernel => Sign::Diamond,
     };
-    Mark { sign, is_open: repairs != Repairs::ALL }
+    Mark { sign, is_open: workarounds != Workarounds::ALL }
 }
 
 /// The marks of the programs with a profile of ours that are not a stack. A relative has the same shape, open.
@@ -63,7 +63,7 @@ const PROGRAMS: [(&str, Mark); 13] = [
 fn mark_of_program(name: &str) -> Mark {
     let of_ours = PROGRAMS.iter().find(|(program, _)| *program == name).map(|(_, mark)| *mark);
     let of_stack = || StackKind::ALL.into_iter().find(|stack| stack.name() == name);
-    let of_ours = of_ours.or_else(|| Some(mark_of((of_stack()?, Repairs::ALL))));
+    let of_ours = of_ours.or_else(|| Some(mark_of((of_stack()?, Workarounds::ALL))));
     let free = || Sign::ALL.into_iter().map(Mark::open).filter(|mark| PROGRAMS.iter().all(|(_, other)| other != mark));
     let number = name.bytes().fold(0, |sum, byte| sum + usize::from(byte));
     let by_name = || free().cycle().nth(number % free().count().max(1));
@@ -75,7 +75,7 @@ pub(super) fn named_mark(row: &CellSummary) -> (Mark, String) {
     let cell = &row.cell;
     let kind = match (cell.forwarder(), cell.stack(), cell.program()) {
         (Some(forwarder), ..) => published::kind(forwarder).to_owned(),
-        (None, Some(stack), _) => format::name_of((stack, cell.repairs)),
+        (None, Some(stack), _) => format::name_of((stack, cell.workarounds)),
         (None, None, Some(program)) => program.to_string(),
         (None, None, None) => KERNEL.to_owned(),
     };
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn each_subject_has_a_mark_of_its_own() {
         let programs: Vec<_> = program::names().map(|name| (name, mark_of_program(name))).collect();
-        let as_it_is = StackKind::ALL.map(|stack| (stack.name(), mark_of((stack, Repairs::NONE))));
+        let as_it_is = StackKind::ALL.map(|stack| (stack.name(), mark_of((stack, Workarounds::NONE))));
         for (index, (name, mark)) in programs.iter().enumerate() {
             for (other, its) in &programs[..index] {
                 assert!(mark != its || name == other, "{name} and {other}");

@@ -87,15 +87,13 @@ pub(super) fn side_by_side(all: &[Series]) -> Vec<Block> {
 /// A table of several series of one kind.
 fn compared(of: &str, all: &[&Series]) -> Table {
     let mut cells = axis::cells(all.iter().flat_map(|one| &one.summary.cells));
-    cells.sort();
+    cells.sort_by_key(|cell| cell.place());
     cells.dedup();
     let mut table = Table::new(format!("Side by side: {of}"));
     if all.iter().any(|one| one.is_forward()) {
         published::names(&cells, &mut table);
     } else {
-        for axis in axis::differing(&cells) {
-            table.push(Column::new(axis.title, axis.is_number), cells.iter().map(|cell| axis.value(cell)));
-        }
+        axis::push_differing(&mut table, &cells, &[]);
     }
     for one in all {
         let figures = cells.iter().map(|cell| {

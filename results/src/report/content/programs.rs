@@ -126,17 +126,14 @@ fn version(facts: &[&ProgramFacts]) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
-    use netstacks::StackKind;
-
     use super::*;
-    use crate::cell::Mode;
-    use crate::measure::fixture::{cell, failed, program as run, sample};
+    use crate::measure::fixture::{self, failed, program as run};
     use crate::sample::{RequestFacts, Sample, Status};
 
     #[test]
     fn a_report_of_programs_alone_does_not_speak_of_stacks() {
         let runs = [run("mine", Some(Role::Proxy), 4.0), run("kernel", Some(Role::Route), 9.0)];
-        let stack = sample(&cell(StackKind::Lwip, Mode::Reader), 1.0);
+        let stack = fixture::run("-n lwip -m reader", 1.0);
         let head_and_title = |runs: &[Sample]| {
             let document = super::super::document(&Series::split("runs", runs, &[]));
             let overview = document.sections.into_iter().find(|section| section.kind == "overview").unwrap();
@@ -157,7 +154,7 @@ mod tests {
         let mine = run("mine", Some(Role::Tunnel), 4.0);
         let stalled = failed(&mine.cell, Status::Stalled);
         let mut requests = run("tun2proxy", Some(Role::Proxy), 5.0);
-        requests.cell.workload() = Workload::Rr(Requests::default());
+        requests.cell = fixture::cell("--program tun2proxy -m rr");
         requests.measured.requests = Some(RequestFacts { answered: 7000, ..RequestFacts::default() });
         // An older file does not say the role; the profile does. Requests are a series of their own.
         let runs = [
@@ -184,7 +181,7 @@ mod tests {
             }
         }
         insta::assert_snapshot!(lines.join("\n"));
-        let others = runs.map(|run| Sample { cell: Cell { mtu: Some(9000), ..run.cell.clone() }, ..run });
+        let others = runs.map(|run| Sample { cell: Cell { mtu: 9000, ..run.cell.clone() }, ..run });
         assert!(sections(&Series::split("programs", &others, &[])).is_empty(), "no column has an answer");
     }
 }

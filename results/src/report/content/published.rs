@@ -48,7 +48,7 @@ pub(super) fn table(one: &Series) -> Table {
 pub(in crate::report) fn list() -> Table {
     let mut table = Table::new("Rows");
     table.push(Column::new("row", true), (1..=ROWS.len()).map(|row| row.to_string()));
-    table.push(Column::new("forwarder", false), ROWS.iter().map(ToString::to_string));
+    table.push(Column::new("forwarder", false), Forwarder::rows().iter().map(ToString::to_string));
     table
 }
 
@@ -67,7 +67,7 @@ pub(super) fn names(cells: &[&Cell], table: &mut Table) {
         Offload::Whole => Offload::Whole.name().to_owned(),
     });
     push("Channel", false, &|_, forwarder| if forwarder.handoff() == Handoff::Direct { NO } else { YES }.to_owned());
-    for axis in axis::differing(cells).into_iter().filter(|axis| axis.is_work && axis.name != "offload") {
+    for axis in axis::differing(cells).into_iter().filter(|axis| cells.iter().all(|cell| axis.is_work_of(cell))) {
         // The column "Mode" is the forwarder's.
         let title = if axis.name == "mode" { "client" } else { axis.title };
         push(title, axis.is_number, &|cell, _| axis.text(cell));

@@ -45,12 +45,16 @@ pub(super) const MEMORY: Question = Question {
 };
 
 impl Question {
-    /// Whether a cell answers it, with offload or without, and with any settings of its stack.
+    /// Whether a cell answers it, with offload or without, with any workarounds, and at a loss with any congestion control of the
+    /// stack. All else that its words do not say is at its default.
     pub(super) fn asks(&self, cell: &Cell) -> bool {
         let Ok(asked) = Cell::parse(self.words) else { return false };
-        let Cell { runtime, worker_threads, shards, queues, .. } = asked;
+        let Cell { runtime, worker_threads, shards, queues, mut stack_congestion, .. } = asked;
+        if self.loses() {
+            stack_congestion = cell.stack_congestion;
+        }
         let asked = asked.with_subject_of(cell);
-        let asked = Cell { runtime, worker_threads, shards, queues, offload: cell.offload, ..asked };
+        let asked = Cell { runtime, worker_threads, shards, queues, stack_congestion, offload: cell.offload, ..asked };
         asked.checked().is_ok_and(|asked| asked == *cell)
     }
 

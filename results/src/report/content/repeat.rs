@@ -30,7 +30,7 @@ pub(super) fn repeat(one: &Series, label: Option<String>, samples: Table) -> Vec
 /// The commands of the profiles that were files. The reader may have no such file, or another one of the same name.
 fn profiles(all: &[Profile]) -> Vec<Block> {
     let mut lines = Vec::new();
-    for profile in all.iter().filter(|profile| profile.is_of_file()) {
+    for profile in format::unique(all.iter().filter(|profile| profile.is_of_file())) {
         lines.push(format::one_line(&format!("# {}: {}", profile.typed, profile.name)));
         lines.extend((!profile.command.is_empty()).then(|| line(&profile.command)));
         lines.extend(profile.far_command.iter().map(|words| format!("{} # at the far end", line(words))));
@@ -89,10 +89,10 @@ mod tests {
         let text = "name = \"mine\"\nrole = \"tunnel\"\ncommand = [\"x\", \"{tun}\"]\nsetup = [[\"y\", \"a b\"]]\n";
         let mine = Profile { typed: "./mine.toml".to_owned(), ..Profile::parse(text).unwrap() };
         let others = ["kernel", "/bin/x {tun}"].map(|typed| Profile::named(typed).unwrap());
-        let blocks = profiles([&mine, &mine].into_iter().chain(&others));
+        let blocks = profiles(&[&[mine.clone(), mine][..], &others].concat());
         let [Block::Text(_), Block::Code(lines)] = &blocks[..] else { panic!("other blocks") };
         assert_eq!(lines[..], ["# ./mine.toml: mine", "x '{tun}'", "y 'a b' # once it runs"]);
-        assert!(profiles(others.iter()).is_empty());
+        assert!(profiles(&others).is_empty());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::cell::properties::{PROPERTIES, Property};
 use crate::cell::{Cell, Subject};
 use crate::measure::{self, CellSummary};
 use crate::report::axis;
-use crate::report::model::{Axis, Block, Chart, Mark, Plot, Scale, Shape, Strokes};
+use crate::report::model::{Axis, Block, Chart, Mark, Plane, Plot, Scale, Shape, Size, Strokes};
 use crate::report::series::{Kind, Series};
 use crate::sample::Latency;
 
@@ -71,7 +71,7 @@ fn curves(one: &Series, rows: &[&CellSummary]) -> Option<Plot> {
     // A little more than the last percentile, which gives its label room.
     let end = 1.0 - 10_f64.powf(-0.2 - f64::from(DECADES));
     let x = Axis { name: "", range: 0.0..end, scale: Scale::Percentiles };
-    Some(Plot::Plane { is_small: true, x, y, strokes, baseline: None })
+    Some(Plot::Plane(Plane { size: Size::Small, x, y, strokes, guides: Vec::new(), baseline: None }))
 }
 
 /// A line for each subject, from few to many; `None` if all rows have the same number.
@@ -171,30 +171,21 @@ mod tests {
 
     use std::time::Duration;
 
-    use netstacks::StackKind;
-
     use super::*;
-    use crate::cell::{Mode, Requests, Workload};
-    use crate::measure::fixture::{cell, sample};
+    use crate::measure::fixture;
     use crate::report::model::Sign;
     use crate::sample::{RequestFacts, Sample};
 
-    fn rr(subject: Subject, parallel: u16) -> Cell {
-        let workload = Workload::Rr(Requests::default());
-        Cell { subject, workload, parallel, ..cell(StackKind::Smoltcp, Mode::Reader) }
-    }
-
     /// A run of two seconds that answered a request in each number of microseconds up to `answered`.
-    fn run(cell: &Cell, answered: u64) -> Sample {
+    fn answering(mut run: Sample, answered: u64) -> Sample {
         let mut latency = Latency::new();
         (1..=answered).for_each(|microseconds| latency.record(Duration::from_micros(microseconds)));
-        let mut run = sample(cell, 0.0);
         run.measured.requests = Some(RequestFacts { answered, latency, ..RequestFacts::default() });
         run
     }
 
-    fn loopback(cell: &Cell) -> Cell {
-        Cell { subject: Subject::Loopback, offload: None, mtu: None, window_bytes: None, ..cell.clone() }
+    fn rr(words: &str, answered: u64) -> Sample {
+        answering(fixture::run(&format!("-m rr {words}"), 0.0), answered)
     }
 
     /// The charts of a gallery: their captions and their lines.
@@ -204,7 +195,7 @@ mod tests {
             _ => None,
         });
         let chart = |chart: Chart| {
-            let Plot::Plane { mut strokes, .. } = chart.plot else { unreachable!() };
+            let Plot::Plane(Plane { mut strokes, .. }) = chart.plot else { unreachable!() };
             strokes.retain(|strokes| strokes.shape == Shape::Line);
             (chart.captions[0].clone(), strokes)
         };
@@ -213,8 +204,7 @@ mod tests {
 
     #[test]
     fn a_curve_has_the_quantiles_and_ends_where_few_requests_are_slower() {
-        let stack = rr(Subject::Path(StackKind::Smoltcp), 1);
-        let runs = [run(&stack, 1000), run(&stack, 1000), run(&loopback(&stack), 500)];
+        let runs = [rr("-n smoltcp", 1000), rr("-n smoltcp", 1000), rr("--layer loopback", 500)];
         let charts = lines(latencies(&Series::split("runs", &runs, &[])[0]));
         let [(_, strokes)] = &charts[..] else { unreachable!("{} charts", charts.len()) };
         assert_eq!(strokes.iter().map(|line| line.mark.sign).collect::<Vec<_>>(), [Sign::Diamond, Sign::Square]);
@@ -230,14 +220,12 @@ mod tests {
 
     #[test]
     fn a_line_has_the_medians_by_the_number_of_connections() {
-        let path = |parallel| rr(Subject::Path(StackKind::Lwip), parallel);
-        let other = Cell { mtu: Some(9000), ..path(1) };
         let runs = [
-            run(&path(1), 100),
-            run(&path(1), 300),
-            run(&path(50), 4000),
-            run(&loopback(&path(1)), 600),
-            run(&other, 100),
+            rr("-n lwip", 100),
+            rr("-n lwip", 300),
+            rr("-n lwip --parallel 50", 4000),
+            rr("--layer loopback", 600),
+            rr("-n lwip --mtu 9000", 100),
         ];
         let charts = lines(by_connections(&Series::split("runs", &runs, &[])[0]));
         let [(caption, strokes)] = &charts[..] else { unreachable!("{} charts", charts.len()) };
@@ -250,10 +238,13 @@ mod tests {
     /// The marks of programs without a profile of ours are few.
     #[test]
     fn two_programs_with_one_mark_have_a_line_each() {
-        let [one, other] = ["mine-1.2", "mine-2.1"].map(|name| Subject::Program(name.parse().unwrap()));
-        let runs: Vec<_> = [(one, 1, 100), (one, 100, 400), (other, 1, 900), (other, 100, 800)]
-            .map(|(subject, parallel, answered)| run(&rr(subject, parallel), answered))
-            .into();
+        let run = |name, parallel, answered| {
+            let of = fixture::program(name, None, 0.0);
+            let cell = fixture::cell(&format!("-m rr --program kernel --parallel {parallel}"));
+            answering(Sample { cell: Cell { program: of.cell.program.clone(), ..cell }, ..of }, answered)
+        };
+        let (one, other) = ("mine-1.2", "mine-2.1");
+        let runs = [run(one, 1, 100), run(one, 100, 400), run(other, 1, 900), run(other, 100, 800)];
         assert_eq!(charts::mark(&runs[0].cell), charts::mark(&runs[2].cell));
         let charts = lines(by_connections(&Series::split("runs", &runs, &[])[0]));
         let [(_, strokes)] = &charts[..] else { unreachable!("{} charts", charts.len()) };

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use conformance::{Harm, Layer, Outcome};
-use netstacks::{StackKind, Workarounds as Repairs};
+use netstacks::{StackKind, Workarounds};
 
 use super::charts;
 use crate::plural;
@@ -92,7 +92,7 @@ fn left_out(scores: &[&Score]) -> Vec<String> {
 fn failed<'a>(scores: &[&'a Score]) -> Vec<&'a Score> {
     let mut failed: Vec<_> = scores.iter().copied().filter(|score| score.has_failed()).collect();
     // Stable: the cases keep their order.
-    failed.sort_by_key(|score| (score.netstack, score.repairs, score.outcome.harm()));
+    failed.sort_by_key(|score| (score.netstack, score.workarounds, score.outcome.harm()));
     failed
 }
 
@@ -101,12 +101,12 @@ fn failure(score: &Score) -> String {
     with_known(score, &format!("{}: expected by {rfc}: {expects} Seen: {}", label(score), score.seen()))
 }
 
-/// The stack, the case, and the repairs if they are not the usual ones.
+/// The stack, the case, and the workarounds if they are not the usual ones.
 fn label(score: &Score) -> String {
-    let Score { netstack, case, repairs, .. } = score;
-    match *repairs {
-        Repairs::ALL => format!("{netstack} {case}"),
-        repairs => format!("{netstack} {case} with repairs {repairs}"),
+    let Score { netstack, case, workarounds, .. } = score;
+    match *workarounds {
+        Workarounds::ALL => format!("{netstack} {case}"),
+        workarounds => format!("{netstack} {case} with workarounds {workarounds}"),
     }
 }
 
@@ -120,14 +120,14 @@ fn kinds(scores: &[&Score]) -> BTreeSet<StackKind> {
     scores.iter().map(|score| score.netstack).collect()
 }
 
-/// The stacks, each with all its repairs first.
+/// The stacks, each with all its workarounds first.
 fn stacks(scores: &[&Score]) -> BTreeSet<Stack> {
-    scores.iter().map(|score| (score.netstack, score.repairs)).collect()
+    scores.iter().map(|score| (score.netstack, score.workarounds)).collect()
 }
 
 /// The score of a case.
 fn find<'a>(scores: &[&'a Score], stack: Stack, case: &str) -> Option<&'a Score> {
-    let is_it = |score: &&&Score| (score.netstack, score.repairs) == stack && score.case == case;
+    let is_it = |score: &&&Score| (score.netstack, score.workarounds) == stack && score.case == case;
     scores.iter().find(is_it).copied()
 }
 
@@ -139,10 +139,10 @@ fn of_kernel<'a>(scores: &[&'a Score]) -> HashMap<&'a str, &'a Score> {
 
 /// How many of the cases that are counted the stack passes, and how many of them apply to it.
 fn count(scores: &[&Score], stack: Stack, is_counted: impl Fn(&Score) -> bool) -> (usize, usize) {
-    let is_its = |score: &&&Score| (score.netstack, score.repairs) == stack && is_counted(score);
+    let is_its = |score: &&&Score| (score.netstack, score.workarounds) == stack && is_counted(score);
     let of = |wanted: fn(&Outcome) -> bool| scores.iter().filter(is_its).filter(|score| wanted(&score.outcome)).count();
     let passed = of(|outcome| *outcome == Outcome::Pass);
-    (passed, passed + of(|outcome| matches!(outcome, Outcome::Fail(_))))
+    (passed, passed + of(|outcome| outcome.harm().is_some()))
 }
 
 /// How the cases were run.
@@ -186,14 +186,15 @@ fn totals(scores: &[&Score]) -> Table {
     table
 }
 
-/// The cases, each with a word for each stack. A stack that was run with all repairs and with none has one column.
+/// The cases, each with a word for each stack. A stack that was run with all workarounds and with none has one column.
 fn cases(scores: &[&Score]) -> Table {
     let mut table = Table::new("Stacks and cases");
     table.push(Column::new("case", false), of_cases(scores, |score| &score.case));
     let (names, all) = (of_cases(scores, |score| &score.case), stacks(scores));
-    let is_beside = |(stack, repairs): &Stack| *repairs == Repairs::NONE && all.contains(&(*stack, Repairs::ALL));
+    let is_beside =
+        |(stack, workarounds): &Stack| *workarounds == Workarounds::NONE && all.contains(&(*stack, Workarounds::ALL));
     for stack in all.iter().copied().filter(|stack| !is_beside(stack)) {
-        let as_it_is = Some((stack.0, Repairs::NONE)).filter(is_beside);
+        let as_it_is = Some((stack.0, Workarounds::NONE)).filter(is_beside);
         let values = names.iter().map(|case| {
             let beside = as_it_is.and_then(|as_it_is| find(scores, as_it_is, case));
             find(scores, stack, case).map(|score| word(score, beside))
@@ -222,12 +223,12 @@ fn of_cases(scores: &[&Score], field: fn(&Score) -> &String) -> Vec<String> {
 /// The result of a case, and of the same stack as it is.
 fn word(score: &Score, as_it_is: Option<&Score>) -> String {
     let word = match &score.outcome {
-        Outcome::Fail(_) if score.of_adapter => "FAIL (adapter)",
-        Outcome::Fail(_) => "FAIL",
-        Outcome::Pass if as_it_is.is_some_and(Score::has_failed) => "repaired",
+        Outcome::Fail { .. } if score.of_adapter => "FAIL (adapter)",
+        Outcome::Fail { .. } => "FAIL",
+        Outcome::Pass if as_it_is.is_some_and(Score::has_failed) => "worked around",
         Outcome::Pass => "pass",
-        Outcome::NotApplicable(_) => UNKNOWN,
-        Outcome::Unavailable(_) => "unavailable",
+        Outcome::NotApplicable { .. } => UNKNOWN,
+        Outcome::Unavailable { .. } => "unavailable",
     };
     word.to_owned()
 }
@@ -238,22 +239,22 @@ fn harms(scores: &[&Score]) -> Table {
     table.push(Column::new("failures", false), Harm::ALL.map(|harm| harm.to_string()));
     for stack in stacks(scores) {
         let is_of =
-            |score: &&&Score, harm| (score.netstack, score.repairs) == stack && score.outcome.harm() == Some(harm);
+            |score: &&&Score, harm| (score.netstack, score.workarounds) == stack && score.outcome.harm() == Some(harm);
         let count = |harm| scores.iter().filter(|score| is_of(score, harm)).count();
         table.push(Column::new(name_of(stack), true), Harm::ALL.map(|harm| count(harm).to_string()));
     }
     table
 }
 
-/// The failures of a stack as it is, the worst first, and then those that it has by its repairs alone.
+/// The failures of a stack as it is, the worst first, and then those that it has by its workarounds alone.
 fn failures(scores: &[&Score], stack: StackKind) -> Table {
     let is_shown = |score: &&Score| {
-        let as_it_is = find(scores, (stack, Repairs::NONE), &score.case);
-        score.repairs == Repairs::NONE || !as_it_is.is_some_and(Score::has_failed)
+        let as_it_is = find(scores, (stack, Workarounds::NONE), &score.case);
+        score.workarounds == Workarounds::NONE || !as_it_is.is_some_and(Score::has_failed)
     };
     let mut failed: Vec<_> = failed(scores).into_iter().filter(|score| score.netstack == stack).collect();
     failed.retain(is_shown);
-    failed.sort_by_key(|score| score.repairs != Repairs::NONE);
+    failed.sort_by_key(|score| score.workarounds != Workarounds::NONE);
     let mut table = Table::new("Failures");
     let mut push = |title, value: &dyn Fn(&Score) -> String| {
         table.push(Column::new(title, false), failed.iter().map(|score| value(score)));
@@ -262,7 +263,9 @@ fn failures(scores: &[&Score], stack: StackKind) -> Table {
     push("subject", &|score| score.subject.clone());
     push("case", &|score| score.case.clone());
     push("what came", &|score| score.seen().to_owned());
-    push("mended by", &|score| score.repair.map_or_else(|| UNKNOWN.to_owned(), |repair| repair.to_string()));
+    push("mended by", &|score| {
+        score.workaround.map_or_else(|| UNKNOWN.to_owned(), |workaround| workaround.to_string())
+    });
     push("why", &|score| {
         let why = score.known.as_deref().unwrap_or("not known");
         if score.of_adapter { format!("Our adapter's fault. {why}") } else { why.to_owned() }
@@ -280,9 +283,9 @@ fn failures(scores: &[&Score], stack: StackKind) -> Table {
 const fn outcome_of(score: &Score) -> &'static str {
     match score.outcome {
         Outcome::Pass => "pass",
-        Outcome::Fail(_) => "fail",
-        Outcome::NotApplicable(_) => "not-applicable",
-        Outcome::Unavailable(_) => "unavailable",
+        Outcome::Fail { .. } => "fail",
+        Outcome::NotApplicable { .. } => "not-applicable",
+        Outcome::Unavailable { .. } => "unavailable",
     }
 }
 
@@ -318,16 +321,9 @@ fn benchmarks(files: &[OfFile]) -> Vec<Benchmark> {
         let prefix = file.as_ref().map_or_else(String::new, |file| format!("{file}: "));
         let of_stack = |stack: Stack| {
             let (passed, applied) = count(scores, stack, |_| true);
-            let measure = |name, more_is_better, count: usize| Measure {
-                name,
-                unit: "cases",
-                value: count as f64,
-                interval: None,
-                more_is_better: Some(more_is_better),
-            };
-            let measures =
-                vec![measure("passed_cases", true, passed), measure("failed_cases", false, applied - passed)];
-            Benchmark { name: format!("{prefix}{} conformance", name_of(stack)), measures }
+            let counts = [("passed_cases", passed), ("failed_cases", applied - passed)];
+            let measures = counts.map(|(name, count)| Measure { name, value: count as f64, interval: None });
+            Benchmark { name: format!("{prefix}{} conformance", name_of(stack)), measures: measures.into() }
         };
         stacks(scores).into_iter().map(of_stack).collect::<Vec<_>>()
     };
@@ -343,7 +339,7 @@ fn records(files: &[OfFile]) -> Table {
     push("netstack", &|score| score.netstack.to_string());
     push("layer", &|score| score.layer.name().to_owned());
     push("offload", &|score| score.offload.to_string());
-    push("repairs", &|score| score.repairs.to_string());
+    push("workarounds", &|score| score.workarounds.to_string());
     push("subject", &|score| score.subject.clone());
     push("case", &|score| score.case.clone());
     push("title", &|score| score.title.clone());
@@ -352,7 +348,7 @@ fn records(files: &[OfFile]) -> Table {
     push("outcome", &|score| outcome_of(score).to_owned());
     push("seen", &|score| score.seen().to_owned());
     push("known", &|score| score.known.clone().unwrap_or_default());
-    push("repair", &|score| score.repair.map(|repair| repair.to_string()).unwrap_or_default());
+    push("workaround", &|score| score.workaround.map(|workaround| workaround.to_string()).unwrap_or_default());
     push("of_adapter", &|score| score.of_adapter.to_string());
     push("mtu", &|score| score.mtu.to_string());
     push("harm", &|score| score.outcome.harm().map(|harm| harm.to_string()).unwrap_or_default());
@@ -385,10 +381,10 @@ mod tests {
     use crate::report::terminal::terminal;
 
     fn score(stack: StackKind, case: &str, outcome: Outcome) -> Score {
-        with_repairs((stack, Repairs::ALL), case, outcome)
+        with_workarounds((stack, Workarounds::ALL), case, outcome)
     }
 
-    fn with_repairs((stack, repairs): Stack, case: &str, outcome: Outcome) -> Score {
+    fn with_workarounds((stack, workarounds): Stack, case: &str, outcome: Outcome) -> Score {
         let case = Case::all().find(|one| one.id == case).expect("a case");
         let run = Run {
             stack,
@@ -397,11 +393,15 @@ mod tests {
             shards: 1,
             offload: false,
             mtu: MTU,
-            repairs,
+            workarounds,
             trace: None,
         };
-        let ran = Ran { outcome, version: None, repairs: Vec::new() };
+        let ran = Ran { outcome, version: None, workarounds: Vec::new() };
         Score::new(&case, &run, &ran, &known::of(stack))
+    }
+
+    fn fail(seen: &str, harm: Harm) -> Outcome {
+        Outcome::Fail { seen: seen.to_owned(), harm }
     }
 
     fn printed(scores: &[Score]) -> String {
@@ -417,10 +417,9 @@ mod tests {
 
     #[test]
     fn each_failure_has_a_line_and_the_last_one_explains_the_exit_code() {
-        let fail = |seen: &str| Outcome::Fail(seen.to_owned());
         let text = printed(&[
-            of_ipstack("handshake", fail("the MSS is 1")),
-            of_ipstack("half-close", fail("a read waited 2s in vain")),
+            of_ipstack("handshake", fail("the MSS is 1", Harm::Manners)),
+            of_ipstack("half-close", fail("a read waited 2s in vain", Harm::Hang)),
         ]);
         let (_, failures) = text.split_once("Failures, the worst first:\n").unwrap_or_default();
         let lines: Vec<_> = failures.lines().collect();
@@ -430,7 +429,7 @@ mod tests {
         assert!(!text.contains("exit code"), "standard error has the reason: {text}");
         let known = printed(&[
             of_ipstack("handshake", Outcome::Pass),
-            of_ipstack("half-close", fail("a read waited 2s in vain")),
+            of_ipstack("half-close", fail("a read waited 2s in vain", Harm::Hang)),
         ]);
         assert!(known.ends_with("\nEvery failure is a known one, so the exit code is 0.\n"), "{known}");
         let passed = printed(&[of_ipstack("half-close", Outcome::Pass)]);
@@ -441,11 +440,11 @@ mod tests {
 
     #[test]
     fn what_was_left_out_has_its_reason_once() {
-        let refuses = || Outcome::Unavailable("it ended with exit code 1".to_owned());
+        let refuses = || Outcome::Unavailable { seen: "it ended with exit code 1".to_owned() };
         let text = printed(&[
             of_ipstack("handshake", refuses()),
             of_ipstack("half-close", refuses()),
-            of_ipstack("blind-rst", Outcome::NotApplicable("it has no RST".to_owned())),
+            of_ipstack("blind-rst", Outcome::NotApplicable { seen: "it has no RST".to_owned() }),
         ]);
         let (_, lines) = text.split_once("Left out:\n").unwrap_or_default();
         let expected = "  ipstack, 2 cases: it ended with exit code 1\n  ipstack, 1 case: it has no RST\n";
@@ -454,14 +453,13 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_is_shown_with_repairs_and_as_it_is() {
-        let fail = || Outcome::Fail("silence".to_owned());
-        let of = |repairs, case, outcome| with_repairs((StackKind::Smoltcp, repairs), case, outcome);
+    fn a_stack_is_shown_with_workarounds_and_as_it_is() {
+        let of = |workarounds, case, outcome| with_workarounds((StackKind::Smoltcp, workarounds), case, outcome);
         let scores = [
-            of(Repairs::ALL, "blind-rst", Outcome::Pass),
-            of(Repairs::NONE, "blind-rst", fail()),
-            of(Repairs::ALL, "ipv4-fragments", fail()),
-            of(Repairs::NONE, "ipv4-fragments", fail()),
+            of(Workarounds::ALL, "blind-rst", Outcome::Pass),
+            of(Workarounds::NONE, "blind-rst", fail("silence", Harm::Manners)),
+            of(Workarounds::ALL, "ipv4-fragments", fail("silence", Harm::Manners)),
+            of(Workarounds::NONE, "ipv4-fragments", fail("silence", Harm::Manners)),
         ];
         assert!(scores.iter().all(Score::is_as_known));
         let scores: Vec<_> = scores.iter().collect();
@@ -472,18 +470,17 @@ mod tests {
         assert_eq!(totals(&scores).columns[2].title, "smoltcp, as it is");
         assert_eq!(cases(&scores).columns[1].title, "smoltcp");
         let words: Vec<_> = cases(&scores).rows.into_iter().map(|row| row[1].clone()).collect();
-        assert_eq!(words, ["repaired", "FAIL (adapter)"]);
+        assert_eq!(words, ["worked around", "FAIL (adapter)"]);
         let mended: Vec<_> = failures(&scores, StackKind::Smoltcp).rows.into_iter().map(|row| row[4].clone()).collect();
         assert_eq!(mended, ["challenge-ack", UNKNOWN]);
     }
 
     #[test]
     fn the_kernel_is_the_last_column_and_judges_the_cases() {
-        let fail = || Outcome::Fail("silence".to_owned());
         let scores = [
             score(StackKind::Kernel, "half-close", Outcome::Pass),
-            score(StackKind::Kernel, "fin-lost", fail()),
-            score(StackKind::Gvisor, "half-close", fail()),
+            score(StackKind::Kernel, "fin-lost", fail("silence", Harm::Manners)),
+            score(StackKind::Gvisor, "half-close", fail("silence", Harm::Manners)),
             score(StackKind::Gvisor, "fin-lost", Outcome::Pass),
         ];
         let scores: Vec<_> = scores.iter().collect();
@@ -509,10 +506,10 @@ mod tests {
             samples: Vec::new(),
             scores: vec![of_ipstack("handshake", outcome)],
         };
-        let document = document(&[file("a", Outcome::Pass), file("b", Outcome::Fail("silence".to_owned()))]);
+        let document = document(&[file("a", Outcome::Pass), file("b", fail("silence", Harm::Manners))]);
         let names: Vec<_> = document.benchmarks.iter().map(|one| one.name.as_str()).collect();
         assert_eq!(names, ["scores (1): ipstack conformance", "scores (2): ipstack conformance"]);
-        let all = [file("a", Outcome::Pass), file("b", Outcome::Fail("silence".to_owned()))];
+        let all = [file("a", Outcome::Pass), file("b", fail("silence", Harm::Manners))];
         let of_files: Vec<_> = all.iter().map(|file| (None, file.scores.iter().collect())).collect();
         let notes: Vec<_> = groups(&of_files)[0].bars.iter().map(|bar| bar.note.clone()).collect();
         assert_eq!(notes, ["1 of 1", "0 of 1"]);

@@ -17,10 +17,31 @@ pub(crate) struct Chart {
 pub(crate) enum Plot {
     /// Horizontal bars, in panels under each other.
     Bars(Vec<Panel>),
-    /// Marks on two logarithmic axes with these names.
-    Marks { names: [&'static str; 2], points: Vec<(f64, f64, Mark)>, guides: Vec<Guide> },
-    /// Dots, marks or lines on two axes, as wide as the page or one of many small ones.
-    Plane { is_small: bool, x: Axis, y: Axis, strokes: Vec<Strokes>, baseline: Option<f64> },
+    /// Dots, marks or lines on two axes.
+    Plane(Plane),
+}
+
+/// Two axes and what is on them.
+pub(crate) struct Plane {
+    pub(crate) size: Size,
+    pub(crate) x: Axis,
+    pub(crate) y: Axis,
+    pub(crate) strokes: Vec<Strokes>,
+    /// Only of two logarithmic axes.
+    pub(crate) guides: Vec<Guide>,
+    /// The height of a line.
+    pub(crate) baseline: Option<f64>,
+}
+
+/// The size of a plane.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Size {
+    /// One of many small ones.
+    Small,
+    /// As wide as the page.
+    Wide,
+    /// The same, and higher.
+    Tall,
 }
 
 /// Groups of bars over one axis.

@@ -1,5 +1,6 @@
 //! Dots, marks and lines on two axes.
 
+use std::error::Error;
 use std::io;
 use std::ops::Range;
 
@@ -8,11 +9,14 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
-use super::{EDGE, FAINT, GRID, Picture, Width, signs, steps, text_style, tick, width_of};
-use crate::report::model::{Axis, Scale, Shape, Strokes};
+use super::{Area, FAINT, GRID, Picture, Width, signs, steps, text_style, tick, width_of};
+use crate::report::model::{Axis, Guide, Plane, Scale, Shape, Size, Strokes};
 
-/// The size of one of many small pictures, in pixels.
-const SMALL: (u32, u32) = (260, 130);
+/// The space to the left of the name of a vertical axis, in pixels.
+const EDGE: u32 = 3;
+
+/// Room for the name of a guide, in pixels.
+const GUIDE: (i32, i32) = (64, 18);
 
 /// An axis as plotters knows it.
 struct Coordinate<'a> {
@@ -73,35 +77,51 @@ impl Ranged for Coordinate<'_> {
     }
 }
 
-/// Draws the strokes, and a line at the height of `baseline`.
-pub(super) fn plane(
-    is_small: bool,
-    x: &Axis,
-    y: &Axis,
-    strokes: &[Strokes],
-    baseline: Option<f64>,
-    width: Width,
-) -> io::Result<Picture> {
-    let (width, height) = match (is_small, width) {
-        (true, _) => SMALL,
-        (false, Width::Wide) => (width.px(), 280),
-        (false, Width::Narrow) => (width.px(), 240),
-    };
-    let (x_ticks, y_ticks) = if is_small { (4, 4) } else { (7, 6) };
+impl Size {
+    /// In pixels.
+    const fn of(self, width: Width) -> (u32, u32) {
+        match (self, width) {
+            (Self::Small, _) => (260, 130),
+            (Self::Wide, Width::Wide) => (width.px(), 280),
+            (Self::Wide, Width::Narrow) => (width.px(), 240),
+            (Self::Tall, Width::Wide) => (width.px(), 420),
+            (Self::Tall, Width::Narrow) => (width.px(), 360),
+        }
+    }
+
+    /// For how many ticks each axis has room: a number is wider than it is high.
+    const fn ticks(self, (width, height): (u32, u32)) -> (usize, usize) {
+        match self {
+            Self::Small => (4, 4),
+            Self::Wide => (7, 6),
+            Self::Tall => (width as usize / 48, height as usize / 24),
+        }
+    }
+}
+
+/// A plane with its axes.
+type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<Coordinate<'b>, Coordinate<'b>>>;
+
+/// Draws the guides, the line at the height of the baseline, and the strokes.
+pub(super) fn plane(plane: &Plane, width: Width) -> io::Result<Picture> {
+    let Plane { size, x, y, strokes, guides, baseline } = plane;
+    let (width, height) = size.of(width);
+    let (x_ticks, y_ticks) = size.ticks((width, height));
     let labels = Coordinate::of(y).key_points(y_ticks).into_iter().map(|value| width_of(&y.scale.label(value)));
     let widest = labels.fold(0.0, f64::max) as u32;
     Picture::draw(width, height, |area| {
         let mut chart = ChartBuilder::on(area)
             .margin_top(8)
-            .margin_right(12)
+            .margin_right(if *size == Size::Tall { 16 } else { 12 })
             .margin_left(EDGE)
             .x_label_area_size(if x.name.is_empty() { 22 } else { 42 })
             .y_label_area_size(if y.name.is_empty() { 34.max(widest + 16) } else { 56.max(widest + 34) })
             .build_cartesian_2d(Coordinate::of(x), Coordinate::of(y))?;
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .light_line_style(TRANSPARENT)
+        let mut mesh = chart.configure_mesh();
+        if *size != Size::Tall {
+            mesh.disable_x_mesh();
+        }
+        mesh.light_line_style(TRANSPARENT)
             .bold_line_style(GRID.light)
             .axis_style(GRID.light)
             .x_labels(x_ticks)
@@ -114,7 +134,8 @@ pub(super) fn plane(
             .x_desc(x.name)
             .y_desc(y.name)
             .draw()?;
-        if let Some(height) = baseline {
+        draw_guides(area, &mut chart, guides, [&x.range, &y.range])?;
+        if let Some(height) = *baseline {
             chart.draw_series(LineSeries::new([(x.range.start, height), (x.range.end, height)], FAINT.light))?;
         }
         for Strokes { mark, shape, points } in strokes {
@@ -124,7 +145,7 @@ pub(super) fn plane(
                     chart.draw_series(LineSeries::new(points, ink.mix(0.6)))?;
                 }
                 Shape::Dots => {
-                    let radius = if is_small { 3 } else { 2 };
+                    let radius = if *size == Size::Small { 3 } else { 2 };
                     chart.draw_series(points.map(|point| Circle::new(point, radius, ink.mix(0.8).filled())))?;
                 }
                 Shape::Marks => points.try_for_each(|point| signs::shape(area, chart.backend_coord(&point), *mark))?,
@@ -132,4 +153,26 @@ pub(super) fn plane(
         }
         Ok(())
     })
+}
+
+/// On logarithmic axes a constant product is a straight line. One whose name would overlap that of another is left out.
+fn draw_guides(
+    area: &Area<'_>,
+    chart: &mut Chart<'_, '_>,
+    guides: &[Guide],
+    [x, y]: [&Range<f64>; 2],
+) -> Result<(), Box<dyn Error>> {
+    let mut labels: Vec<(i32, i32)> = Vec::new();
+    for Guide { product, name } in guides {
+        let (from, to) = (x.start.max(product / y.end), x.end.min(product / y.start));
+        let line = [(from, product / from), (to, product / to)];
+        let (left, top) = chart.backend_coord(&line[0]);
+        let overlaps = |(x, y): &(i32, i32)| (x - left).abs() < GUIDE.0 && (y - top).abs() < GUIDE.1;
+        if from < to && !labels.iter().any(overlaps) {
+            labels.push((left, top));
+            chart.draw_series(DashedLineSeries::new(line, 3, 4, FAINT.light.into()))?;
+            area.draw(&Text::new(name.clone(), (left + 12, top + 2), text_style(&FAINT, HPos::Left, VPos::Top)))?;
+        }
+    }
+    Ok(())
 }

@@ -3,16 +3,15 @@
 use std::env;
 use std::process::Command;
 use std::slice;
-use std::time::Duration;
 
 use conformance::{Case, Layer, MTU, Outcome, Ran, Run, known};
-use netstacks::{StackKind, Workarounds as Repairs};
+use netstacks::{StackKind, Workarounds};
 use tempfile::TempDir;
 
-use super::super::line::tests::{environment, head, sample, scenario};
+use super::super::line::tests::{environment, head, sample, words};
 use super::super::{Measurements, Program, line_of_its_own};
 use super::*;
-use crate::cell::{Mode, Scenario};
+use crate::cell::properties::PROPERTIES;
 use crate::sample::Origin;
 
 /// A folder that is removed after the test, and the path of a file in it.
@@ -175,7 +174,7 @@ fn appending_keeps_the_head_of_the_file() {
 fn a_head_without_samples_is_replaced() {
     let (_folder, path) = place();
     write(&path, []);
-    let now = Head { plan: vec![scenario(Mode::Reader)], ..head() };
+    let now = Head { plan: vec![words("--mode=reader")], ..head() };
     let (_, earlier) = Appender::open(&path, slice::from_ref(&now)).unwrap();
     assert_eq!((earlier.heads, earlier.samples), (vec![now.clone()], vec![]));
     assert_eq!(text(&path), now.line() + "\n");
@@ -243,7 +242,7 @@ fn a_file_has_one_kind_of_results() {
     let conformance = Head { plan: Vec::new(), ..head() };
     assert_eq!(refusal(&path, &conformance), ": has samples, and no results of conform; choose another file");
     let (stack, case) = (StackKind::Smoltcp, Case::all().next().unwrap());
-    let ran = Ran { outcome: Outcome::Pass, version: None, repairs: Vec::new() };
+    let ran = Ran { outcome: Outcome::Pass, version: None, workarounds: Vec::new() };
     let run = Run {
         stack,
         program: None,
@@ -251,7 +250,7 @@ fn a_file_has_one_kind_of_results() {
         shards: 1,
         offload: false,
         mtu: MTU,
-        repairs: Repairs::ALL,
+        workarounds: Workarounds::ALL,
         trace: None,
     };
     let score = Score::new(&case, &run, &ran, &known::of(stack));
@@ -280,16 +279,15 @@ fn another_environment_is_refused_by_the_field_that_differs() {
 fn another_plan_is_refused_by_the_option_that_differs() {
     let (_folder, path) = place();
     write(&path, [1]);
-    let planned = |plan: &[&Scenario]| Head { plan: plan.iter().map(|&cell| cell.clone()).collect(), ..head() };
-    let [writer, reader] = [Mode::Writer, Mode::Reader].map(scenario);
-    let new = Scenario { timeout: Duration::from_secs(70), ..reader.clone() };
+    let [writer, reader] = ["--layer=loopback --mode=writer", "--layer=loopback --mode=reader"];
     let of_timeout =
         "is of other cells: --timeout was the default, and is 70 or the default; give the same options, or";
     for (plan, reason) in [
-        (&[&writer, &reader, &new][..], of_timeout),
-        (&[&reader, &writer], "has other combinations of the same options, or another order;"),
+        (&[writer, reader, "--layer=loopback --mode=reader --timeout=70"][..], of_timeout),
+        (&[reader, writer], "has other combinations of the same options, or another order;"),
     ] {
-        assert_eq!(refusal(&path, &planned(plan)), format!(": {reason} choose another file"));
+        let head = Head { plan: plan.iter().map(|line| words(line)).collect(), ..head() };
+        assert_eq!(refusal(&path, &head), format!(": {reason} choose another file"));
     }
 }
 
@@ -402,19 +400,33 @@ fn skip(reason: &str) {
     let _closed = writeln!(io::stderr(), "SKIP {}: {reason}", module_path!());
 }
 
-/// Earlier builds wrote them.
+/// Earlier builds wrote them. The file about workarounds goes with its document.
 #[test]
 fn every_published_file_can_be_read() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/data");
     let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let files: Vec<_> = files.filter(|path| path.extension().is_some_and(|end| end == "jsonl")).collect();
+    let is_read =
+        |path: &PathBuf| path.extension().is_some_and(|end| end == "jsonl") && !path.ends_with("workarounds.jsonl");
+    let files: Vec<_> = files.filter(is_read).collect();
     assert!(files.len() >= 10, "{files:?}");
     for path in files {
         let published = SampleFile::read(&path).unwrap();
         assert_eq!(published.heads.len(), 1, "{}", path.display());
+        let planned: BTreeSet<_> = published.heads[0].plan.iter().flat_map(|line| cells_of_plan(line)).collect();
+        let stray = published.samples.iter().find(|sample| !planned.contains(&sample.cell));
+        assert!(stray.is_none(), "{}: {stray:?}", path.display());
         let has_samples = published.scores.is_empty();
         assert_eq!(published.into_samples(None, "").is_ok(), has_samples, "{}", path.display());
     }
+}
+
+/// The cells that a line of a plan may become: a device may decide on the offload. The words that are no property are settings.
+fn cells_of_plan(line: &[String]) -> [Cell; 3] {
+    let is_property =
+        |word: &&String| PROPERTIES.iter().any(|property| word.starts_with(&format!("--{}=", property.long())));
+    let words: Vec<_> = line.iter().filter(is_property).cloned().collect();
+    let cell = Cell::of_words(&words).unwrap().checked().unwrap();
+    [cell.with_offload(true), cell.with_offload(false), cell]
 }
 
 /// A line of another build is read, or the versions of both are in the reason.
@@ -426,8 +438,8 @@ fn a_line_of_another_version_is_refused_by_both_versions() {
     let (head, own, short) = (head().line(), line_of_its_own(&sample()), line::line(&sample()));
     let renamed = |text: &str, field: &str| text.replace(field, &format!("former_{field}"));
     for (text, reason) in [
-        (renamed(&head, "mtu"), "line 1: missing field `mtu`"),
-        (head.replace("\"schema\":2", "\"schema\":1"), "line 1: schema 1, and this program knows 2"),
+        (renamed(&head, "seed"), "line 1: missing field `seed`"),
+        (head.replace("\"schema\":3", "\"schema\":2"), "line 1: schema 2, and this program knows 3"),
         (renamed(&own, "warmup_bytes"), "line 1: missing field `warmup_bytes`"),
         (format!("{head}\n{}", renamed(&short, "warmup_bytes")), "line 2: missing field `warmup_bytes`"),
     ] {

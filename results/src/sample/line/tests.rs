@@ -2,11 +2,9 @@
 
 mod forward;
 
-use std::num::{NonZeroU16, NonZeroU32, NonZeroU64};
 use std::time::Duration;
 
-use clap::Parser;
-use netstacks::{Effective, StackCongestion, StackKind, Workarounds as Repairs};
+use netstacks::Effective;
 use platform::{FaultCounts, Switches};
 use rand::RngExt;
 use rand::SeedableRng;
@@ -18,7 +16,12 @@ use super::super::{
     SwitchFacts, TcpFacts,
 };
 use super::*;
-use crate::cell::{Conditions, Datagrams, Generator, Mode, Requests, RuntimeKind, Subject, Verify, Workload};
+use crate::cell::Verify;
+use crate::measure::fixture;
+
+/// Every property that a stack has is set.
+const WORDS: &str =
+    "-n smoltcp -m writer --worker-threads 3 --offload on --parallel 4 --ipv6 --window 4MiB --buffer 999";
 
 pub(in crate::sample) fn environment() -> Environment {
     Environment {
@@ -36,36 +39,10 @@ pub(in crate::sample) fn environment() -> Environment {
     }
 }
 
-/// A cell of a stack in which every field has a value that a stack has.
-fn stack_cell() -> Cell {
-    Cell {
-        subject: Subject::Path(StackKind::Smoltcp),
-        workload: Workload::Stream(Mode::Writer),
-        conditions: Conditions::default(),
-        runtime: Some(RuntimeKind::MultiThread(std::num::NonZeroUsize::new(3))),
-        offload: Some(true),
-        mtu: Some(1500),
-        parallel: 4,
-        shards: NonZeroU16::MIN,
-        queues: None,
-        client_threads: None,
-        pin: None,
-        bitrate: None,
-        background: None,
-        ipv6: true,
-        window_bytes: Some(4 << 20),
-        buffer_bytes: 999,
-        repairs: Repairs::ALL,
-        stack_congestion: StackCongestion::None,
-        queue_packets: None,
-        generator: Generator::Own,
-    }
-}
-
 /// A sample in which every field has a value that a stack has.
 pub(in crate::sample) fn sample() -> Sample {
     Sample {
-        cell: stack_cell(),
+        cell: fixture::cell(WORDS),
         measured: Measurements {
             status: Status::Ok,
             detail: Some("it went\nwell".to_owned()),
@@ -122,16 +99,14 @@ pub(in crate::sample) fn sample() -> Sample {
     }
 }
 
-/// The scenario of a stack and a mode.
-pub(in crate::sample) fn scenario(mode: Mode) -> Scenario {
-    let arguments = ["x".to_owned(), "--layer=loopback".to_owned(), format!("--mode={mode}")];
-    Scenario::try_from(crate::cli::Cli::try_parse_from(arguments).unwrap().run).unwrap()
+/// The words of a run.
+pub(in crate::sample) fn words(line: &str) -> Vec<String> {
+    line.split(' ').map(ToOwned::to_owned).collect()
 }
 
 pub(in crate::sample) fn head() -> Head {
-    let environment = environment();
-    let plan = vec![scenario(Mode::Writer), scenario(Mode::Reader)];
-    Head { id: environment.id(), environment, arguments: vec!["matrix".to_owned()], seed: 42, plan }
+    let plan = ["--layer=loopback --mode=writer", "--layer=loopback --mode=reader"].map(words);
+    Head::new(environment(), vec!["matrix".to_owned()], 42, plan.to_vec())
 }
 
 /// A sample of a run that failed before its timed window.
@@ -142,25 +117,13 @@ fn failed() -> Sample {
 
 /// A sample of a layer that has neither stack, offload nor mode.
 fn bare() -> Sample {
-    let cell = Cell {
-        subject: Subject::Device,
-        workload: Workload::Packets,
-        runtime: Some(RuntimeKind::CurrentThread),
-        offload: None,
-        mtu: None,
-        window_bytes: None,
-        ..stack_cell()
-    };
-    Sample { cell, ..failed() }
+    Sample { cell: fixture::cell("--layer device"), ..failed() }
 }
 
-/// A sample of requests over a link with conditions.
+/// A sample of requests over a link with impairments.
 fn requests() -> Sample {
-    let requests = Requests { depth: NonZeroU16::new(4).unwrap(), rate: NonZeroU32::new(5000), ..Requests::default() };
-    let conditions = Conditions { delay: Duration::from_micros(2500), loss_ppm: 1, ..Conditions::default() };
-    let mut sample = sample();
-    let (repairs, stack_congestion) = ("-late-fin".parse().unwrap(), StackCongestion::Cubic);
-    sample.cell = Cell { workload: Workload::Rr(requests), conditions, repairs, stack_congestion, ..sample.cell };
+    let words = "-n smoltcp -m rr --depth 4 --rate 5000 --delay 2500us --loss 0.0001 --workarounds=-late-fin --stack-congestion cubic";
+    let mut sample = Sample { cell: fixture::cell(words), ..sample() };
     let mut latency = Latency::new();
     (1..500).for_each(|index| latency.record(Duration::from_micros(index * index)));
     let errors = [("reset".to_owned(), 3)].into();
@@ -173,12 +136,9 @@ fn requests() -> Sample {
 fn over_udp() -> [Sample; 2] {
     let [mut bulk, mut asked] = [sample(), requests()];
     let datagrams = DatagramFacts { sent: 12, arrived: 9, reordered: 1, duplicated: 2, found_per_second: Some(5) };
-    let len = NonZeroU16::new(1200).unwrap();
-    bulk.cell.workload() = Workload::Datagrams(Datagrams { mode: Mode::Reader, len });
+    bulk.cell = fixture::cell("-n smoltcp -m reader --protocol udp --datagram 1200");
     bulk.measured.datagrams = Some(datagrams);
-    asked.cell.workload() = Workload::UdpRr(Requests::default());
-    asked.cell.background = Some(Mode::Both);
-    asked.cell.bitrate = NonZeroU64::new(1_000_000);
+    asked.cell = fixture::cell("-n smoltcp -m rr --protocol udp --background both --bitrate 1M");
     asked.measured.datagrams = Some(DatagramFacts { found_per_second: None, ..datagrams });
     asked.measured.background_bytes = Some(77);
     [bulk, asked]
@@ -270,12 +230,12 @@ fn a_line_of_another_kind_is_refused_with_the_reason() {
         (&format!("{whole}{whole}"), "not JSON"),
         ("[1, 2]", "not a JSON object"),
         ("{}", "no \"kind\""),
-        ("{\"kind\":5,\"schema\":2}", "no \"kind\""),
+        ("{\"kind\":5,\"schema\":3}", "no \"kind\""),
         ("{\"kind\":\"sample\"}", "no \"schema\""),
-        ("{\"kind\":\"sample\",\"schema\":1}", "schema 1, and this program knows 2"),
-        ("{\"kind\":\"forwarding\",\"schema\":2}", "kind \"forwarding\""),
-        ("{\"kind\":\"environment\",\"schema\":2}", "missing field `id`"),
-        ("{\"kind\":\"sample\",\"schema\":2}", "no \"gbps\""),
+        ("{\"kind\":\"sample\",\"schema\":2}", "schema 2, and this program knows 3"),
+        ("{\"kind\":\"forwarding\",\"schema\":3}", "kind \"forwarding\""),
+        ("{\"kind\":\"environment\",\"schema\":3}", "missing field `id`"),
+        ("{\"kind\":\"sample\",\"schema\":3}", "no \"gbps\""),
     ] {
         let Err(error) = parse(text) else { panic!("{text:?} was taken") };
         assert!(error.contains(reason), "{text:?}: {error}");
@@ -304,14 +264,6 @@ fn impossible_times_are_refused() {
     }
 }
 
-/// A chart with a logarithmic axis has no place for it.
-#[test]
-fn no_connections_are_refused() {
-    let mut object = object();
-    object["parallel"] = json!(0);
-    assert!(refusal(&object).contains("\"parallel\" is 0"));
-}
-
 #[test]
 fn intervals_that_do_not_add_up_are_refused() {
     for bytes in [json!(7), json!(u64::MAX)] {
@@ -323,48 +275,34 @@ fn intervals_that_do_not_add_up_are_refused() {
 }
 
 #[test]
-fn a_cell_that_its_layer_cannot_have_is_refused() {
-    for (layer, field, value, reason) in [
-        ("path", "netstack", Value::Null, "no \"netstack\", which the layer path has"),
-        ("path", "mode", Value::Null, "no \"mode\", which the layer path has"),
-        ("stack", "mode", Value::Null, "no \"mode\", which the layer stack has"),
-        ("loopback", "conditions", json!({}), "there is a \"netstack\", and the layer loopback has none"),
-        ("forward", "netstack", Value::Null, "no \"forwarder\", which the layer forward has"),
-        ("device", "netstack", Value::Null, "there is a \"mode\", and the layer device has none"),
+fn a_cell_that_cannot_be_run_is_refused() {
+    for (field, value, reason) in [
+        ("netstack", Value::Null, "--netstack: a run needs it, or --program in its place"),
+        ("mode", Value::Null, "--mode: a run needs it: reader, writer, both, rr, crr or idle"),
+        ("layer", json!("loopback"), "--netstack: only the layers stack and path have one"),
+        ("layer", json!("device"), "--netstack: only the layers stack and path have one"),
+        ("hop", json!("direct"), "--hop: only a forwarder has it; see the command forward"),
+        // A chart with a logarithmic axis has no place for it.
+        ("parallel", json!(0), "invalid value: integer `0`, expected a nonzero u16"),
     ] {
         let mut object = object();
-        object["layer"] = json!(layer);
         object[field] = value;
         assert_eq!(refusal(&object), reason);
     }
-    let mut object = object();
-    object["layer"] = json!("loopback");
-    for field in ["netstack", "mode"] {
-        object[field] = Value::Null;
-    }
-    assert_eq!(refusal(&object), "no \"mode\", which the layer loopback has");
 }
 
 #[test]
 fn a_field_that_is_missing_or_wrong_is_named() {
-    for field in ["netstack", "mode", "status", "bytes", "elapsed_ns", "cpu", "packets", "verified"] {
+    let measured = ["status", "bytes", "elapsed_ns", "cpu", "packets", "verified"];
+    for field in ["layer", "netstack", "mode", "runtime", "offload"].iter().chain(&measured) {
         let mut object = object();
         object[field] = json!("strange");
         assert!(refusal(&object).contains("strange"), "{field}: {}", refusal(&object));
     }
-    for field in ["status", "bytes", "elapsed_ns", "cpu", "packets", "verified", "buffer_bytes", "layer"] {
+    for field in measured {
         let mut object = object();
         object.as_object_mut().unwrap().remove(field);
         assert!(refusal(&object).contains(&format!("`{field}`")), "{field}: {}", refusal(&object));
-    }
-}
-
-#[test]
-fn a_runtime_that_is_missing_or_wrong_is_refused() {
-    for value in [Value::Null, json!("strange")] {
-        let mut object = object();
-        object["runtime"] = value;
-        assert_eq!(refusal(&object), "no \"runtime\", which the layer path has");
     }
 }
 
@@ -375,29 +313,4 @@ fn a_sample_without_an_environment_is_refused() {
         object["environment"] = value;
         assert_eq!(refusal(&object), "no \"environment\" with an \"id\"");
     }
-}
-
-/// A line of any kind.
-#[derive(JsonSchema)]
-#[schemars(untagged, title = "A line of a file of samples")]
-#[allow(dead_code, reason = "its schema alone is used")]
-enum Any<'a> {
-    Head(Tagged<&'a Head>),
-    Sample(Tagged<Written<'a, Reference<'a>>>),
-    Score(Tagged<&'a Score>),
-}
-
-#[test]
-fn the_committed_schema_is_that_of_the_types() {
-    let of_types = format!("{:#}\n", schemars::schema_for!(Any<'_>).to_value());
-    if std::env::var_os("UPDATE_SCHEMA").is_some() {
-        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/sample.schema.json"), &of_types).unwrap();
-        return;
-    }
-    // Compared as JSON: git may have changed the ends of the lines.
-    let [of_types, committed] = [&of_types, schema()].map(|text| serde_json::from_str::<Value>(text).unwrap());
-    assert!(
-        of_types == committed,
-        "update it: UPDATE_SCHEMA=1 cargo test -p rust-tun-perf-frontend the_committed_schema"
-    );
 }
