@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use netstacks::{Effective, StackConfig, StackKind, StartError};
-use platform::{Child, Link};
+use platform::{Child, Link, Program};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use crate::client::{Client, Offer};
 use crate::kernel;
 use crate::link::{self, AnyLink, Side};
-use crate::process::{self, Program};
+use crate::process;
 use crate::protocol::Device;
 use crate::server::{AnyDatagrams, AnyListener, Running, Served, Start, Then};
 use crate::wire::{Segment, Wire};

@@ -44,6 +44,7 @@ mod wire;
 use std::time::Duration;
 
 use netstacks::{StackConfig, StackKind, Workarounds};
+use platform::Program;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::client::{Client, Offer, Out};
@@ -60,8 +61,7 @@ pub(crate) use self::lab::{LATE, Lab, SOON, patient};
 pub use self::lab::{patience, run};
 pub(crate) use self::link::AnyLink;
 pub use self::link::{MTU, try_device};
-pub use self::process::Program;
-pub use self::protocol::{Device, PROTOCOL, Ready, START, Task, line};
+pub use self::protocol::{Device, Ready, Task};
 pub use self::recording::Recording;
 
 /// A test of one behaviour of a stack.

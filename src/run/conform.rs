@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::mpsc;
 use std::thread;
 
-use conformance::{Case, Layer, Outcome, Program, Ran, Recording, Run, known};
+use conformance::{Case, Layer, Outcome, Ran, Recording, Run, known};
 use netstacks::{StackKind, Workarounds};
-use platform::Feature;
+use platform::{Feature, Program};
 
 use super::RunError;
 use crate::plan::ConformPlan;

@@ -16,13 +16,12 @@ use crate::cell::{Generator, Subject};
 use crate::error::RunError;
 use crate::failure::Failure;
 use crate::load::engine::Client;
-use crate::load::error::LoadError;
 use crate::load::iperf3::Iperf3;
-use crate::load::packets::Shuttle;
+use crate::load::packets::{self, Shuttle};
 use crate::load::window::Window;
 use crate::load::{Figures, Load};
 use crate::plan::scenario::{Devices, Scenario, Tun};
-use crate::process::protocol::StackReport;
+use crate::protocol::StackReport;
 use crate::sample::{DeviceFacts, ProgramFacts, Status};
 use crate::subject::carrier::Carrier;
 use crate::subject::{Network, Parts, Prepared, device, external, forward, kernel, loopback, memory, path, program};
@@ -129,11 +128,7 @@ fn on_device(scenario: &Scenario, load: Load, tun: &Tun) -> Result<Loaded, RunEr
     let (streams, timed) = (Arc::clone(&load.each), Arc::clone(&window));
     let task = async move {
         let Some(stream) = streams.first() else { return Ok(()) };
-        shuttle.run(stream, &timed).await.map_err(|error| {
-            let failure = error.failure("the device");
-            let is_lost = matches!(error, LoadError::Io { .. });
-            if is_lost { Failure { status: Status::DeviceLost, ..failure } } else { failure }
-        })
+        shuttle.run(stream, &timed).await.map_err(|error| packets::failure(&error))
     };
     let server = ServerSide::new(driver, task.boxed());
     Ok(Loaded::new(Arc::new(load) as Arc<dyn Figures>, window, server, parts))

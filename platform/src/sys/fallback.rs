@@ -204,7 +204,7 @@ pub unsafe fn discard(_memory: *mut [u8]) -> bool {
     false
 }
 
-pub fn end_with_parent(_parent: u32) -> bool {
+pub(crate) fn end_with_parent(_parent: u32) -> bool {
     true
 }
 

@@ -12,7 +12,6 @@ use super::super::networks::{FAR, NEAR, Networks, Side};
 use super::keys::Keys;
 use crate::error::RunError;
 use crate::plan::scenario::Scenario;
-use crate::process::PARENT;
 use crate::program::{Profile, Role, THIS, Unknown, fill};
 
 /// The port of each end of a tunnel: the usual one of `WireGuard`.
@@ -191,7 +190,8 @@ impl Place<'_> {
 /// that has started this one.
 pub(super) fn command(words: &[String]) -> Command {
     let mut command = Command::new(located(words.first().map_or("", String::as_str)));
-    command.args(words.iter().skip(1)).env_remove(PARENT);
+    command.args(words.iter().skip(1));
+    platform::without_parent(&mut command);
     command
 }
 

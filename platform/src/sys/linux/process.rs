@@ -167,7 +167,7 @@ pub fn this_program() -> PathBuf {
 /// Makes the system kill this process when its parent process ends for any reason. `parent` is the process ID of the
 /// process that ordered the start of this one. Returns `false` if that process has already ended. Call it in the main
 /// thread, before there is another thread. Systems other than Linux do nothing and return `true`.
-pub fn end_with_parent(parent: u32) -> bool {
+pub(crate) fn end_with_parent(parent: u32) -> bool {
     // If the kernel refuses, this process behaves as on other systems.
     let _alone = set_pdeathsig(Signal::SIGKILL);
     // That covers only an end that comes later. If the real parent is another process, a program may be between the two, so
