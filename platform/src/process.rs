@@ -143,7 +143,8 @@ pub struct ProcessCondition {
     pub switches: Switches,
 }
 
-#[cfg(all(test, unix))]
+#[cfg(unix)]
+#[cfg(test)]
 mod tests {
     use super::*;
 
