@@ -45,9 +45,9 @@ pub use link::{Capabilities, Checksum, ChecksumOffload, Link, PacketBuffer, Pack
 pub use memory::MemoryLink;
 pub use namespace::{Adopted, Interface, InterfaceCounts, Loopback, Namespace, add_host_route};
 pub use process::{
-    Child, Control, Conversation, End, MAX_OUTPUT, NotReady, Orders, PROTOCOL, Printed, ProcessCondition, ProcessEnd,
-    ProcessMeter, Program, START, Worker, end_with_parent, ending, last_lines, last_words, line, output, parallelism,
-    parse_ready, pin_thread, printed, read_line, shown, with_parent, without_parent,
+    Child, Control, Conversation, End, MAX_OUTPUT, NotReady, Orders, PARENT, PROTOCOL, Printed, ProcessCondition,
+    ProcessEnd, ProcessMeter, Program, Worker, end_with_parent, ending, last_lines, last_words, line, output,
+    parallelism, parse_ready, pin_thread, printed, read_line, shown,
 };
 pub use socket::{
     MAX_BYTES_TOGETHER, MAX_DATAGRAMS_TOGETHER, Received, TcpStatistics, end_connection, send_datagrams, unsent,

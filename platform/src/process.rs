@@ -14,7 +14,7 @@ mod worker;
 use std::env;
 use std::io;
 use std::path::PathBuf;
-use std::process::{self, Command, ExitStatus};
+use std::process::{Command, ExitStatus};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -24,12 +24,12 @@ use tokio::time::timeout;
 pub use self::child::{Child, Conversation, End, MAX_OUTPUT, Orders, Printed, read_line};
 pub use self::control::Control;
 pub use self::words::{ending, last_lines, last_words, shown};
-pub use self::worker::{NotReady, PROTOCOL, START, Worker, line, parse_ready};
+pub use self::worker::{NotReady, PROTOCOL, Worker, line, parse_ready};
 
 use crate::{Switches, sys};
 
 /// The environment variable that tells a process the ID of the one that has started it: see [`end_with_parent`].
-const PARENT: &str = "RUST_TUN_PERF_PARENT";
+pub const PARENT: &str = "RUST_TUN_PERF_PARENT";
 
 /// A program and its arguments.
 #[derive(Clone, Debug)]
@@ -47,16 +47,6 @@ impl Program {
         command.args(&self.arguments);
         command
     }
-}
-
-/// Tells the process of this command, if it is of this program, which process has started it.
-pub fn with_parent(command: &mut Command) {
-    command.env(PARENT, process::id().to_string());
-}
-
-/// Does not tell it: it does not end with the process that has started this one.
-pub fn without_parent(command: &mut Command) {
-    command.env_remove(PARENT);
 }
 
 /// If another process started this one for a run, ties this process to it: when the parent is killed, this process ends
@@ -153,7 +143,8 @@ pub struct ProcessCondition {
     pub switches: Switches,
 }
 
-#[cfg(all(test, unix))]
+#[cfg(unix)]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -133,7 +133,7 @@ impl Iperf3 {
     }
 
     /// Runs the client in the calling thread's network.
-    pub(crate) async fn run(self, window: &Window) -> Result<(), Failure> {
+    pub(crate) async fn run(self, window: Arc<Window>) -> Result<(), Failure> {
         window.wait().map_err(|error| error.failure(CLIENT))?;
         let report = report(self.client).await?;
         let end = Some(window.read());

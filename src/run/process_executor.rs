@@ -6,11 +6,11 @@
 use std::future;
 use std::io;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{self, Command};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use platform::{Child, Class, End, Interrupts, ProcessEnd, ending, last_words};
+use platform::{Child, Class, End, Interrupts, PARENT, ProcessEnd, ending, last_words};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task;
 use tokio::time::timeout;
@@ -114,8 +114,7 @@ impl ProcessExecutor {
             () = future::ready(()) => {}
         }
         let mut command = Command::new(&self.program);
-        command.args(arguments);
-        platform::with_parent(&mut command);
+        command.args(arguments).env(PARENT, process::id().to_string());
         let child = Child::start(command, input).map_err(|source| self.error(source))?;
         tokio::select! {
             biased;

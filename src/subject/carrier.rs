@@ -1,6 +1,7 @@
 //! The process that carries packets or connections between two networks: its start, its control and its end.
 
 use std::io;
+use std::process;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,8 +10,8 @@ use forwarders::{Carried, Counts};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use platform::{
-    Child, Class, Conversation, End, Interrupts, Namespace, NotReady, PacketCounts, ProcessEnd, ProcessMeter, Program,
-    Worker,
+    Child, Class, Conversation, End, Interrupts, Namespace, NotReady, PARENT, PacketCounts, ProcessEnd, ProcessMeter,
+    Program, Worker,
 };
 use serde::de::DeserializeOwned;
 use tokio::task::spawn_blocking;
@@ -88,7 +89,7 @@ impl Carrier {
             error.remedy("see that this program is there and may be executed")
         };
         let mut command = program.command();
-        platform::with_parent(&mut command);
+        command.env(PARENT, process::id().to_string());
         let (worker, control) = Worker::converse(command, network, task).map_err(failed)?;
         match worker.ready(interrupts.next()).await {
             Ok((process, ready)) => {

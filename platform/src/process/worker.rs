@@ -5,7 +5,7 @@
 //! | it reads | it does |
 //! |---|---|
 //! | its task | gets ready, and prints `{"ready": …}` |
-//! | [`START`] | begins: what it has made is set up by now |
+//! | `"start"` | begins: what it has made is set up by now |
 //! | `"report"` | prints its report so far, as one line of JSON |
 //! | the end of the file | stops |
 
@@ -29,7 +29,7 @@ use crate::Namespace;
 pub const PROTOCOL: u32 = 1;
 
 /// The order to begin.
-pub const START: &str = "\"start\"";
+pub(super) const START: &str = "\"start\"";
 
 /// The order to report.
 pub(super) const REPORT: &str = "\"report\"";
@@ -172,5 +172,51 @@ impl Worker {
     /// The process, whatever it has printed.
     pub fn into_process(self) -> Child {
         self.process
+    }
+}
+
+#[cfg(unix)]
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::future::{pending, ready};
+
+    use super::*;
+    use crate::ProcessEnd;
+
+    fn worker(script: &str) -> (Worker, Conversation) {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        Worker::converse(command, None, "\"task\"\n").unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_worker_gets_ready_begins_reports_and_ends() {
+        let (worker, conversation) = worker(
+            "read task; echo \"{\\\"ready\\\":$task}\"; read start; read report; echo [$start,$report]; read end",
+        );
+        let (process, task) = worker.ready::<String>(pending::<()>()).await.unwrap();
+        process.begin().unwrap();
+        let orders: Vec<String> = conversation.report().unwrap();
+        assert_eq!((task.as_str(), orders), ("task", vec!["start".to_owned(), "report".to_owned()]));
+        assert_eq!(process.stop(END_TIMEOUT).await.unwrap().by, ProcessEnd::Exited(1));
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_is_not_ready_says_why() {
+        for (script, why) in [
+            ("echo hello; exec sleep 60", "it printed \"hello\" before it was ready"),
+            (
+                "echo hello; echo sorry >&2; exit 3",
+                "it ended with exit code 3 before it was ready; its last words: sorry",
+            ),
+            ("kill -9 $$", "it died of SIGKILL before it was ready"),
+        ] {
+            let reason = worker(script).0.ready::<String>(pending::<()>()).await.unwrap_err();
+            assert_eq!(reason.to_string(), why, "{script}");
+        }
+        let cancelled = worker("read task; echo '{\"ready\":\"\"}'; read end").0.ready::<String>(ready(())).await;
+        assert!(matches!(cancelled, Err(NotReady::Cancelled)), "{cancelled:?}");
     }
 }

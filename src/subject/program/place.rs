@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{self, Path, PathBuf};
 use std::process::Command;
 
-use platform::{Class, Namespace, Network};
+use platform::{Class, Namespace, Network, PARENT};
 
 use super::super::networks::{FAR, NEAR, Networks, Side};
 use super::keys::Keys;
@@ -190,8 +190,7 @@ impl Place<'_> {
 /// that has started this one.
 pub(super) fn command(words: &[String]) -> Command {
     let mut command = Command::new(located(words.first().map_or("", String::as_str)));
-    command.args(words.iter().skip(1));
-    platform::without_parent(&mut command);
+    command.args(words.iter().skip(1)).env_remove(PARENT);
     command
 }
 
