@@ -11,18 +11,14 @@ use crate::{StackKind, Workarounds};
 /// The configuration that every stack gets. The MTU and the offloads come from the link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StackConfig {
-    /// Size of each connection's receive buffer and of its send buffer, in bytes. A stack that does not
-    /// support this size uses the nearest one, and reports it in [`Effective`]; or it does not start. The default is
-    /// 4 MiB, and 512 KiB on 32-bit systems.
+    /// Size of each connection's receive buffer and of its send buffer, in bytes: by default 4 MiB, and 512 KiB on
+    /// 32-bit systems. A stack uses the nearest size that it supports ([`Effective`]), or does not start.
     pub window: usize,
-    /// A connection fails with [`io::ErrorKind::TimedOut`] if a response is due and the peer is silent for this
-    /// long. RFC 1122, 4.2.3.5 asks for at least 100 seconds.
+    /// A connection fails with [`io::ErrorKind::TimedOut`] after this long without a due response (RFC 1122, 4.2.3.5).
     pub user_timeout: Duration,
-    /// Largest number of established connections that wait for [`Listener::accept`](crate::Listener::accept). While
-    /// there are this many, SYNs are dropped, and so are the ACKs that would complete a handshake: their clients try
-    /// again. Half-open connections do not count. With lwIP, smoltcp and ipstack at most a sixteenth of `connections`
-    /// are half-open, or as many as the backlog if that is more, and the oldest gives way to a new one (RFC 4987).
-    /// netstack-smoltcp ignores this limit.
+    /// Most established connections that wait for [`Listener::accept`](crate::Listener::accept): beyond it SYNs, and
+    /// ACKs that would complete a handshake, are dropped. With lwIP, smoltcp and ipstack a sixteenth of `connections`,
+    /// or as many as this, may be half-open (RFC 4987). netstack-smoltcp ignores it.
     pub backlog: usize,
     /// Largest number of connections of lwIP, smoltcp and ipstack, in any state. Further SYNs are dropped.
     pub connections: usize,
@@ -100,8 +96,7 @@ pub struct Effective {
     pub send_buffer_bytes: usize,
     /// Shift count of the window scale option (RFC 7323); `None` where the stack has none.
     pub window_scale: Option<u8>,
-    /// Largest packet that the stack makes, over IPv4 or IPv6, in bytes, IP header included: the MTU, or a
-    /// super-packet, which the link cuts to the MTU.
+    /// Largest packet that the stack makes, in bytes, IP header included: the MTU, or a super-packet.
     pub largest_packet_bytes: usize,
     /// Congestion control of the stack as a sender.
     pub congestion: Cow<'static, str>,
@@ -145,8 +140,7 @@ pub enum StartError {
     },
 }
 
-/// A stack has found a fault of its own and has stopped. The driver and the streams fail with an [`io::Error`] that has
-/// this as its inner error.
+/// A fault of a stack, which has stopped: the inner error of the [`io::Error`] of its driver and streams.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct StackFault(

@@ -1,7 +1,5 @@
-//! The part of UDP that all stacks share: which packets are datagrams, which may be sent, and where they wait.
-//!
-//! A stack does not get datagrams that it would have to refuse. lwIP does not check the length field, ipstack
-//! does not check whether the checksum is missing, and each replies to a closed port in its own way.
+//! UDP of all stacks: which packets are datagrams, which may be sent, and where they wait. A stack does not get
+//! datagrams that it would have to refuse: some do not check the length, or whether the checksum is missing.
 
 mod arrival;
 mod mailbox;
@@ -99,7 +97,6 @@ impl Inbox {
 /// Largest number of tasks that wait for a datagram. With one more, all are woken: some have lost interest.
 const MAX_RECEIVERS: usize = 64;
 
-/// The tasks that wait for a datagram.
 #[derive(Debug, Default)]
 pub(crate) struct Receivers(Vec<Waker>);
 
@@ -124,12 +121,7 @@ impl Receivers {
     }
 }
 
-/// Whether a datagram may be sent. `max_payload_v4` is the stack's; over IPv6 none fragments, and the MTU
-/// decides.
-///
-/// # Errors
-///
-/// [`io::ErrorKind::InvalidInput`], with the reason.
+/// Whether a datagram may be sent; else [`io::ErrorKind::InvalidInput`]. Over IPv6 none fragments.
 pub(crate) fn check(
     local: SocketAddr,
     peer: SocketAddr,

@@ -1,8 +1,5 @@
-//! The `ipstack` crate behind the common interface.
-//!
-//! ipstack runs a task for the device and one for each connection, with channels in between. The adapter gives it
-//! a device that moves packets to and from the link, and wraps its streams. It counts what the packets of a connection show,
-//! so that runs end and memory is bounded. Otherwise ipstack is as it is published: the scorecard has its failures.
+//! The `ipstack` crate behind the common interface. It has a task for the device and one for each connection. The
+//! adapter counts what the packets of a connection show, so that runs end and memory is bounded.
 
 mod device;
 mod flow;
@@ -35,8 +32,7 @@ pub(crate) const VERSION: &str = "1.0.1";
 const MAX_WINDOW: usize = u16::MAX as usize;
 /// RFC 1122, 3.3.3.
 const MIN_MTU: usize = 576;
-/// Largest super-packet that ipstack may send, in bytes: a quarter of the window, so that several are in flight. If one
-/// filled the window, each would wait for the ACK of the one before.
+/// Largest super-packet that ipstack may send, in bytes. One that filled the window would wait for the ACK before it.
 const MAX_PACKET: usize = MAX_WINDOW / 4;
 
 /// The `ipstack` crate, version 1.0.1. It sends no datagrams longer than a packet of the MTU, and drops fragments.
@@ -113,8 +109,7 @@ impl Drop for Ending {
     }
 }
 
-/// The driver: passes on the connections and datagram streams of ipstack. `most`: the largest write that ipstack gets, over
-/// IPv4 and IPv6.
+/// The driver: passes on ipstack's streams. `most`: the largest write that it gets, over IPv4 and IPv6.
 async fn serve(mut stack: IpStack, hub: Ending, deliveries: Deliveries, most: [usize; 2]) -> io::Result<()> {
     let (hub, deliveries) = (&hub.0, Arc::new(deliveries));
     let mut readers = JoinSet::new();

@@ -1,5 +1,4 @@
-//! Sockets of the kernel behind the interface of a stack: for a program that runs without a stack, and for tests that
-//! compare a stack with the kernel.
+//! Sockets of the kernel behind the interface of a stack.
 
 use std::future::{self, poll_fn};
 use std::io;
@@ -26,10 +25,6 @@ type Accepting = Pin<Box<dyn Future<Output = (TcpListener, io::Result<(TcpStream
 
 impl KernelListener {
     /// Takes over sockets that listen. Must be called within a tokio runtime.
-    ///
-    /// # Errors
-    ///
-    /// The error of the system.
     pub fn new(sockets: impl IntoIterator<Item = net::TcpListener>) -> io::Result<Self> {
         let accepting = |socket: net::TcpListener| {
             socket.set_nonblocking(true)?;
@@ -118,10 +113,6 @@ pub struct KernelDatagrams(Arc<[(SocketAddr, UdpSocket)]>);
 
 impl KernelDatagrams {
     /// Takes over sockets, each bound to an address of its own. Must be called within a tokio runtime.
-    ///
-    /// # Errors
-    ///
-    /// The error of the system.
     pub fn new(sockets: impl IntoIterator<Item = net::UdpSocket>) -> io::Result<Self> {
         let bound = |socket: net::UdpSocket| {
             socket.set_nonblocking(true)?;

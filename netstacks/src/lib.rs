@@ -45,8 +45,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use platform::Link;
 use serde::{Deserialize, Serialize};
 
-/// Declares the stacks, each by its cargo feature, its module and its type. The macro makes the modules, exports the
-/// types, and defines [`StackKind`].
+/// Declares the stacks by cargo feature, module and type: makes the modules, exports the types, defines [`StackKind`].
 macro_rules! stacks {
     ($($(#[$doc:meta])* $feature:literal => $module:ident::$stack:ident,)*) => {
         $(
@@ -56,8 +55,7 @@ macro_rules! stacks {
             pub use crate::$module::$stack;
         )*
 
-        /// The stacks that users can choose: those that this crate knows, compiled in or not, those that are processes of
-        /// their own, and the kernel's.
+        /// The stacks that users can choose: those of this crate, compiled in or not, processes, and the kernel's.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
         pub enum StackKind {
@@ -124,10 +122,6 @@ macro_rules! stacks {
             }
 
             /// Calls the visitor with this stack's type. This is the one place where a name becomes a stack.
-            ///
-            /// # Errors
-            ///
-            /// [`NotCompiledIn`] if this build does not include the stack.
             pub fn visit<L: Link, V: Visitor<L>>(self, visitor: V) -> Result<V::Output, NotCompiledIn> {
                 // A build without any stack does not use it.
                 let _ = &visitor;

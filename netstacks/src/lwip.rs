@@ -1,13 +1,9 @@
 //! lwIP 2.2.1d through its raw API, without its threads, sockets and timers.
 //!
-//! The engine receives packets from the link and passes them to lwIP in place. To send, it passes lwIP's headers and
-//! the bytes in the connection's ring to the link in one vectored call. So a byte is copied once each way: from the
-//! packet to the reader, and from the writer to the ring.
+//! lwIP takes packets from the link in place. Its headers and the bytes of the connection's ring go to the link in one
+//! vectored call. So a byte is copied once each way. UDP has one pcb for all addresses and ports.
 //!
-//! UDP has one pcb for all addresses and ports. A received datagram is copied into a queue. lwIP fragments and
-//! reassembles over IPv4 only.
-//!
-//! lwIP's state is global, so only one engine runs at a time in a process. The lock of [`crate::driven`] guards it.
+//! lwIP's state is global, so a process has one engine at a time. The lock of [`crate::driven`] guards it.
 
 mod core;
 mod flow;
@@ -40,7 +36,6 @@ use crate::{
     Effective, Netstack, Sink, Source, StackConfig, StackFault, StackKind, StartError, Started, Workaround, Workarounds,
 };
 
-/// The version that lwIP reports.
 pub(crate) const VERSION: &str = lwip_sys::VERSION;
 
 /// lwIP. Over IPv4 it fragments and reassembles datagrams; up to 192 fragments may wait.
@@ -49,18 +44,15 @@ pub struct Lwip;
 /// Every IPv4 host accepts packets of this size (RFC 791, 3.1).
 const MIN_MTU: usize = 576;
 
-/// lwIP counts queued pbufs in 16 bits, and uses two for each segment (`tcp_out.c`). `queue_room` in our own
-/// `c/tcp_out.c` keeps 64 pbufs in reserve.
+/// lwIP counts queued pbufs in 16 bits, two for each segment (`tcp_out.c`). Our `c/tcp_out.c` keeps 64 in reserve.
 const MAX_QUEUED_SEGMENTS: usize = (0xffff - 3 - 64) / 2;
 
 /// At least this many segments of the largest size fit in the send buffer: some are in flight while one is filled.
 const MIN_BUFFERED_SEGMENTS: usize = 4;
 
-/// The interval of TCP's timer.
 const TICK: Duration = Duration::from_millis(lwip_sys::TIMER_MS);
 
-/// Late ticks are made up, one for each egress, if the lag is at most this. With a longer lag they are skipped: they
-/// would retransmit segments although the acknowledgements may still wait unread.
+/// Late ticks are made up if the lag is at most this. Later ones would retransmit what unread acknowledgements cover.
 const MAX_LAG: Duration = Duration::from_secs(1);
 
 impl<L: Link> Netstack<L> for Lwip {
@@ -263,7 +255,6 @@ impl<L: Link> LwipEngine<L> {
         unsafe { &mut *self.output }
     }
 
-    /// Returns the error that ended lwIP or the link, if there is one.
     fn check(&mut self) -> io::Result<()> {
         match fault() {
             None => self.output().check(),

@@ -1,10 +1,8 @@
-//! The `lwip` crate behind the common interface: lwIP 2.1.2 with the options and the locks of the crate, as published
-//! programs use it. The difference from `lwip` shows the cost of an adapter.
+//! The `lwip` crate behind the common interface: lwIP 2.1.2 with the options and the locks of the crate. The difference
+//! from `lwip` shows the cost of an adapter.
 //!
 //! The window, the send buffer and the MTU are fixed at build time. One spin lock guards all of lwIP. The adapter moves
-//! packets as the crate's examples do, but for four workarounds (`workarounds.rs`).
-//!
-//! A program can have either this or `lwip`, not both; see `lib.rs`.
+//! packets as the crate's examples do. A program can have either this or `lwip`; see `lib.rs`.
 
 use std::ffi::c_void;
 use std::io;

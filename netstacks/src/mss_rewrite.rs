@@ -1,11 +1,7 @@
-//! Rewrites the MSS option, so that a stack without support for segmentation offload makes super-packets.
+//! Rewrites the MSS option, so that a stack without segmentation offload makes super-packets.
 //!
-//! Without that support, a stack sends segments as large as the MSS of its peer or its own MTU allows. So the adapter
-//! gives it an MTU as large as a super-packet ([`Offload::largest_packet`]). It raises the MSS in the peer's SYN to the
-//! largest whole number of segments that fits, and lowers the MSS in the stack's SYN-ACK to the real one. For the stack
-//! a packet is then one segment; for the link it is a super-packet.
-//!
-//! The MSS is raised only if the peer accepts segments that fill the link's MTU.
+//! The stack gets the MTU of a super-packet ([`Offload::largest_packet`]). This raises the MSS in the peer's SYN to the
+//! largest whole number of segments, if the peer fills the link's MTU, and lowers the stack's own to the real one.
 
 use platform::Capabilities;
 use platform::packet::TcpSegment;
@@ -20,10 +16,8 @@ pub(crate) fn offload(capabilities: &Capabilities, workarounds: Workarounds) -> 
     if workarounds.has(Workaround::MssRewrite) { offload } else { offload.without_segmentation() }
 }
 
-/// Raises the MSS in a SYN from the peer. It changes only SYNs. Returns whether it changed the packet.
-///
-/// It does not correct the checksum. On a link that cuts super-packets the peer is the kernel of this host, and its
-/// packets are not verified ([`platform::ChecksumOffload::rx`]).
+/// Raises the MSS in a SYN from the peer. Returns whether it changed the packet. It does not correct the checksum: a
+/// link that cuts super-packets verifies it ([`platform::ChecksumOffload::rx`]).
 #[inline]
 pub(crate) fn raise_mss(offload: &Offload, packet: &mut [u8]) -> bool {
     let Some((ipv6, mss)) = offered_mss(offload, packet) else { return false };
@@ -34,8 +28,7 @@ pub(crate) fn raise_mss(offload: &Offload, packet: &mut [u8]) -> bool {
     raises
 }
 
-/// Lowers the MSS in a SYN to the value for the link's MTU, because the stack has a larger MTU. Call it before
-/// [`Offload::prepare`]; it changes only SYNs.
+/// Lowers the MSS in a SYN of the stack to the link's. Call it before [`Offload::prepare`].
 #[inline]
 pub(crate) fn lower_mss(offload: &Offload, headers: &mut [u8]) {
     if let Some((ipv6, mss)) = offered_mss(offload, headers) {

@@ -1,8 +1,5 @@
-//! The `netstack-smoltcp` crate behind the common interface: smoltcp 0.12 with one runner for all connections, as
-//! published programs use it. The difference from `smoltcp` shows the cost of an adapter.
-//!
-//! The adapter moves packets as the crate's examples do, but for the workaround `mss-rewrite`, and a `shutdown` that does
-//! not wait for the whole close.
+//! The `netstack-smoltcp` crate behind the common interface: smoltcp 0.12 with one runner for all connections. The
+//! difference from `smoltcp` shows the cost of an adapter. This one moves packets as the crate's examples do.
 
 use std::io;
 use std::net::SocketAddr;
@@ -165,12 +162,10 @@ async fn receive(deliveries: Deliveries, mut read: ReadHalf) -> io::Result<()> {
     }
 }
 
-/// The datagrams of netstack-smoltcp.
 #[derive(Clone)]
 pub struct NetstackSmoltcpDatagrams {
     mailbox: Mailbox,
     write: Arc<Mutex<WriteHalf>>,
-    /// The MTU of the link.
     mtu: usize,
 }
 

@@ -34,7 +34,6 @@ impl<L: Link> Port<L> {
         Self { link: Mutex::new(link), offload, verifies }
     }
 
-    /// Buffers for one batch.
     pub(crate) fn buffers(&self) -> Vec<PacketBuffer> {
         let capabilities = self.lock().capabilities();
         (0..capabilities.batch.max(1)).map(|_| PacketBuffer::new(capabilities.max_packet_len)).collect()
@@ -61,7 +60,6 @@ impl<L: Link> Port<L> {
         }
     }
 
-    /// Prepares a received packet for the stack.
     fn arrive(&self, buffer: &mut PacketBuffer) {
         let mut partial = buffer.meta().checksum == Checksum::Partial;
         let packet = buffer.packet_mut();

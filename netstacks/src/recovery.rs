@@ -1,17 +1,13 @@
 //! Loss recovery for stacks that ignore SACK blocks. On their own they retransmit one segment after three duplicate
-//! acknowledgements. This only reads what they accept, and says when they must retransmit the first unacknowledged segment:
+//! acknowledgements. This says when they must retransmit the first unacknowledged segment:
 //!
-//! - At the third duplicate. A stack counts one only if its window is unchanged (RFC 5681, 2). Linux raises its window with
-//!   each segment that arrives, so the stack counts none, and one loss costs a timeout of a second. RFC 6675, 2 counts an
-//!   acknowledgement with SACK blocks, whatever its window.
-//! - If a SACK block has more than two segments (RFC 6675, 4, `IsLost`): one acknowledgement may report many.
-//! - During recovery, if an acknowledgement of new data shows another hole (RFC 6582, 3.2, step 3).
-//! - During recovery, if a retransmission is not acknowledged for two round trips (an idea of RFC 8985, 3).
-//! - As a probe, after two round trips of silence: the last segments, or their only acknowledgement, may be lost. The reply
-//!   to the probe covers everything that the peer has. So lwIP's congestion window does not change, unless SACK blocks then
-//!   show a loss, or the peer is silent again before everything is acknowledged. For smoltcp's Reno and CUBIC each
-//!   retransmission is a loss, and so is a probe. RFC 8985, 7 sends the last segment, once, and needs SACK: the stacks here
-//!   could not use the SACK blocks of the reply.
+//! - At the third duplicate. With SACK blocks its window does not matter (RFC 6675, 2): Linux raises its window with
+//!   each segment that arrives, so the stack counts none.
+//! - If a SACK block has more than two segments (RFC 6675, 4, `IsLost`).
+//! - During recovery, if new data is acknowledged up to another hole (RFC 6582, 3.2, step 3), or a retransmission is
+//!   not acknowledged for two round trips (an idea of RFC 8985, 3).
+//! - As a probe, after two round trips of silence: the last segments, or their only acknowledgement, may be lost.
+//!   lwIP's congestion window does not change; for smoltcp's Reno and CUBIC each retransmission is a loss.
 
 use std::time::Duration;
 
@@ -93,8 +89,7 @@ pub(crate) struct Recovery {
     episode: Option<Episode>,
     /// The end of the sent bytes at the last call of `next`.
     tail: Option<u32>,
-    /// When the wait for an acknowledgement began: at the last acknowledgement, the last retransmission, or, outside of
-    /// recovery, the last new segment.
+    /// When the wait began: at the last acknowledgement, retransmission, or, outside of recovery, new segment.
     since: Option<Instant>,
     /// How often the first unacknowledged segment was sent again because that wait was over.
     retries: u32,
@@ -148,8 +143,7 @@ impl Recovery {
         self.duplicates > 0
     }
 
-    /// Handles a segment that the stack accepts. Returns a reason if the first unacknowledged segment must be
-    /// retransmitted after the stack has had it.
+    /// Handles a segment that the stack accepts. Returns why the first unacknowledged one must be retransmitted then.
     #[inline]
     pub(crate) fn on_segment(&mut self, segment: &TcpSegment<'_>, edges: &Edges, now: Instant) -> Option<Lost> {
         let acknowledgement = segment.acknowledgement();
@@ -189,11 +183,9 @@ impl Recovery {
         lost
     }
 
-    /// Notes what has been sent. Returns a reason if the first unacknowledged segment must be retransmitted now because no
-    /// acknowledgement has come, or else when that is so. A segment that does not fit into the peer's window waits for an
-    /// acknowledgement that opens it.
-    ///
-    /// Call it after everything was sent that may be sent.
+    /// Call it after everything was sent that may be sent. Returns why the first unacknowledged segment must be
+    /// retransmitted now because no acknowledgement has come, or else when. It waits if it does not fit into the
+    /// window.
     pub(crate) fn next(&mut self, edges: &Edges, fits: bool, now: Instant) -> Result<Option<Instant>, Lost> {
         let tail = self.tail.replace(edges.sent).unwrap_or(edges.unacknowledged);
         // In recovery, new segments are acknowledged only after the lost ones. With a closed window only probes are sent.
@@ -223,8 +215,7 @@ impl Recovery {
         Lost::Probe
     }
 
-    /// The deadline of the acknowledgement. `None` if nothing is outstanding, the peer's window is closed, or all retries
-    /// are used up.
+    /// The deadline of the acknowledgement. `None` if nothing is outstanding or no retry is left.
     fn late_at(&self, edges: &Edges) -> Option<Instant> {
         let outstanding = edges.sent.wrapping_sub(edges.unacknowledged);
         let recovers = self.episode.is_some();

@@ -1,8 +1,5 @@
-//! Instances of a stack side by side, which look like one.
-//!
-//! Each instance has its own link, lock and driver, so instances share nothing while bytes flow. Only new connections and
-//! received datagrams cross from an instance to the part that joins them, and packets that come over the link of another
-//! instance than theirs ([`steer`]).
+//! Instances of a stack side by side, which look like one. Each has its own link, lock and driver. Only new
+//! connections, datagrams, and packets of other shards ([`steer`]) cross.
 
 mod link;
 mod route;
@@ -43,19 +40,12 @@ impl Spread {
 pub type Sharded<S, L> =
     Started<ShardedListener<<S as Netstack<L>>::Listener>, ShardedDatagrams<<S as Netstack<L>>::Datagrams>>;
 
-/// Starts an instance of the stack `S` on each link: the first shard on `first`, and the others in their order. Must be
-/// called within a tokio runtime. The driver makes tasks for each instance, so the workers of a multi-thread runtime share
-/// them.
+/// Starts an instance of the stack `S` on each link, in their order, within a tokio runtime, on which the driver makes
+/// tasks.
 ///
-/// The caller sends each packet over the link of its shard, which `spread` chooses, or the links are of [`steer`]. The limits
-/// of `config` on the number of connections, as far as a stack has them, hold for all instances together: each has an equal
-/// share, rounded up. So one instance may drop a SYN although another has room.
-///
-/// Without other links it returns the parts of [`Netstack::start`], and adds no task and no queue.
-///
-/// # Errors
-///
-/// See [`StartError`]. lwIP can have one instance in a process only: it fails with [`StartError::AlreadyRunning`].
+/// Each packet comes over the link of its shard, which `spread` chooses, or the links are of [`steer`]. Each instance
+/// has an equal share, rounded up, of the limits of `config` on connections. Without other links there is no task and
+/// no queue more. lwIP has one instance in a process: it fails with [`StartError::AlreadyRunning`].
 ///
 /// ```
 /// use netstacks::peer::Peers;
@@ -169,7 +159,6 @@ async fn deliver_all(datagrams: impl Datagrams, deliveries: Arc<Deliveries>) -> 
 pub struct ShardedListener<Li: Listener>(Accepted<Li>);
 
 enum Accepted<Li: Listener> {
-    /// There is one instance, and this is its listener.
     OfOne(Li),
     /// Each instance offers its connections here.
     OfAll(mpsc::Receiver<Li::Stream>),

@@ -1,7 +1,5 @@
-//! The `tcp_ip` crate behind the common interface.
-//!
-//! The crate runs a task for each connection. The adapter adds three tasks: two move packets between the link and the
-//! stack, as the crate's examples do, and one accepts, because the crate only does handshakes during `accept`.
+//! The `tcp_ip` crate behind the common interface. The adapter adds three tasks: two move packets, and one accepts,
+//! because the crate only does handshakes during `accept`.
 
 use std::io;
 use std::net::SocketAddr;
@@ -177,7 +175,6 @@ impl AsyncWrite for TcpIpStream {
 #[derive(Clone)]
 pub struct TcpIpDatagrams {
     socket: Arc<UdpSocket>,
-    /// The MTU of the link.
     mtu: usize,
 }
 

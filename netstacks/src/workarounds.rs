@@ -1,7 +1,5 @@
 //! The workarounds: what an adapter does in the place of its stack, because a figure would be worse by a tenth or more.
-//!
-//! Each can be switched off. docs/workarounds.md says what each is worth, and what else the adapters do, always: they
-//! translate between link and stack, and harden it against hostile peers.
+//! docs/workarounds.md says what each is worth.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -132,10 +130,6 @@ impl Workarounds {
     }
 
     /// Checks that a stack has the workarounds that are named.
-    ///
-    /// # Errors
-    ///
-    /// Names a workaround that the stack does not have, and those that it has.
     pub fn check(self, stack: StackKind) -> Result<(), String> {
         let Some(wrong) = self.named().find(|workaround| !workaround.stacks().contains(&stack)) else { return Ok(()) };
         let own: Vec<_> = Workaround::of(stack).map(Workaround::name).collect();

@@ -17,7 +17,6 @@ use super::turns::{Shared, Waiter, Wakes};
 use crate::datagrams::{Inbox, Receivers, max_payload};
 use crate::{Datagram, DatagramBatch, Datagrams, segments};
 
-/// The datagrams of an engine.
 pub struct DrivenDatagrams<E: Engine>(Arc<Receiving<E>>);
 
 /// What all clones share; the last closes the engine's datagrams.

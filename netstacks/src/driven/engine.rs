@@ -18,8 +18,7 @@ pub trait Engine: Send + 'static {
     /// Takes at most one batch of packets from the link.
     fn ingress(&mut self, now: Instant) -> io::Result<Intake>;
 
-    /// Sends due data, acknowledgements and retransmissions. Stops when the link would block, or after a bounded
-    /// number of packets.
+    /// Sends due data, acknowledgements and retransmissions, at most a bounded number of packets.
     fn egress(&mut self, now: Instant) -> io::Result<()>;
 
     /// Whether a connection may have something to send.

@@ -25,7 +25,6 @@ pub(super) fn spend(units: usize, cx: &mut Context<'_>) {
     }
 }
 
-/// A connection of an engine.
 pub struct Flow<E: Engine> {
     pub(super) shared: Shared<E>,
     pub(super) accepted: Accepted,

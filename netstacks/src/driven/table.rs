@@ -1,7 +1,4 @@
-//! The connections of an engine: their owners, the work that is due, and their timers.
-//!
-//! The cost of an operation does not depend on the number of connections, except that a timer and a half-open connection
-//! cost its logarithm.
+//! The connections of an engine: their owners, due work and timers. No operation looks at all connections.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -14,16 +11,13 @@ use tokio::time::Instant;
 use super::engine::{Accepted, FlowId};
 use crate::{FlowKey, FlowMap, StackConfig};
 
-/// Largest number of half-open connections of a stack with this configuration: a sixteenth of its connections, or as many
-/// as the backlog. Beyond it the oldest is forgotten, so a flood of SYNs cannot keep others out (RFC 4987, 3.4). A client
-/// whose connection was forgotten gets a RST, so there is a place for each of those that may wait for
-/// [`crate::Listener::accept`].
+/// Largest number of half-open connections. Beyond it the oldest is forgotten, so a flood of SYNs cannot keep others
+/// out (RFC 4987, 3.4). Its client gets a RST, so there are as many as may wait for [`crate::Listener::accept`].
 pub(crate) fn most_half_open(config: &StackConfig) -> usize {
     config.backlog.max(config.connections / 16).min(config.connections)
 }
 
-/// Largest number of connections in TIME-WAIT without a stream. Beyond it the oldest is forgotten: if its peer
-/// retransmits the FIN, it gets a RST.
+/// Largest number of connections in TIME-WAIT without a stream. Beyond it the oldest is forgotten.
 const MAX_TIME_WAIT: usize = 64;
 
 /// Obsolete timers are removed when there are more timers than twice the connections and this number.
@@ -32,7 +26,6 @@ const MIN_TIMERS: usize = 64;
 /// The stage of a connection between its SYN and its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// The handshake is not complete.
     Handshake,
     /// It waits for `accept`.
     Ready,
@@ -55,7 +48,6 @@ pub(crate) struct Table<C> {
     most: usize,
     /// Connections in the handshake by their serial numbers, so the oldest is the first.
     half_open: BTreeMap<u64, FlowId>,
-    /// The serial number of the next connection.
     serial: u64,
     is_listening: bool,
     /// Connections in TIME-WAIT, the oldest first. Some may be gone.
@@ -78,7 +70,6 @@ struct Entry<C> {
 }
 
 impl<C> Table<C> {
-    /// An empty table with the limits of a configuration.
     pub(crate) fn new(config: &StackConfig) -> Self {
         Self {
             entries: Slab::new(),
@@ -115,7 +106,6 @@ impl<C> Table<C> {
         self.entries.len()
     }
 
-    /// Whether the listener exists.
     pub(crate) fn is_listening(&self) -> bool {
         self.is_listening
     }
@@ -132,7 +122,6 @@ impl<C> Table<C> {
         self.entries.len() >= self.most
     }
 
-    /// The number of connections in the handshake.
     #[cfg(test)]
     pub(crate) fn half_open(&self) -> usize {
         self.half_open.len()
@@ -160,7 +149,6 @@ impl<C> Table<C> {
         Some(&self.entries.get(flow.0)?.connection)
     }
 
-    /// All connections.
     pub(crate) fn flows(&self) -> Vec<FlowId> {
         self.entries.iter().map(|(index, _)| FlowId(index)).collect()
     }
@@ -180,7 +168,6 @@ impl<C> Table<C> {
         flow
     }
 
-    /// The handshake is complete.
     pub(crate) fn established(&mut self, flow: FlowId) {
         let entry = &mut self.entries[flow.0];
         entry.stage = Stage::Ready;
@@ -213,7 +200,6 @@ impl<C> Table<C> {
         self.entries.iter_mut().filter_map(unaccepted).collect()
     }
 
-    /// The stream was dropped.
     pub(crate) fn orphan(&mut self, flow: FlowId) {
         self.entries[flow.0].stage = Stage::Orphaned;
     }
@@ -273,7 +259,6 @@ impl<C> Table<C> {
         self.due.iter().copied()
     }
 
-    /// Takes the next connection that is due.
     pub(crate) fn next_due(&mut self) -> Option<FlowId> {
         while let Some(flow) = self.due.pop_front() {
             if let Some(entry) = self.entries.get_mut(flow.0)
@@ -295,7 +280,6 @@ impl<C> Table<C> {
         }
     }
 
-    /// Takes the next connection that has changed.
     pub(crate) fn next_changed(&mut self) -> Option<FlowId> {
         let flow = self.changed.pop()?;
         if let Some(entry) = self.entries.get_mut(flow.0) {

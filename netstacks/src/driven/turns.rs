@@ -16,30 +16,25 @@ use crate::{Driver, StackFault};
 /// The driver's longest sleep while a task makes the turns: then it checks that the task still does.
 pub(super) const LOOK: Duration = Duration::from_millis(10);
 
-/// The driver's longest sleep while connections exist: connections at rest must cost no more than a few wake-ups a second,
-/// and tokio wakes twice for a timer. The shortest sleep is the resolution of that timer.
+/// The driver's longest sleep while connections exist, and the shortest, the resolution of tokio's timer.
 pub(super) const TICK: Duration = Duration::from_millis(500);
 pub(super) const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
 
 /// The driver's longest sleep while none exist.
 pub(super) const IDLE: Duration = Duration::from_mins(1);
 
-/// The most bytes that one call takes from a writer, and that the driver receives before the readers run. So the bytes
-/// and their buffers are still in the processor's cache.
+/// The most bytes that one call takes from a writer, and that the driver receives before readers run: they stay cached.
 pub(super) const TURN_BYTES: usize = 256 << 10;
 
 /// A batch of at least this many bytes that empties the link is acknowledged at once, so that the peer sends more while
-/// they are read. The acknowledgement of a smaller batch can go with the reply. If more packets wait, it can go with the
-/// window that the readers open: the peer is not the one that waits.
+/// they are read. The acknowledgement of a smaller batch can go with the reply.
 pub(super) const BULK: usize = 16 << 10;
 
-/// This many bytes cost a task one unit of tokio's budget while it shares the stack. tokio gives a task 128 units each
-/// time it runs, and counts calls, not bytes: with 256 KiB for each call, one stream would delay the requests beside it
-/// by 20 ms.
+/// This many bytes cost a task one unit of tokio's budget while it shares the stack. tokio counts calls, 128 at a time:
+/// one stream would delay the requests beside it by 20 ms.
 pub(super) const BUDGET_BYTES: usize = 8 << 10;
 
-/// How many full batches the driver takes before it lets other tasks run. It ends earlier if one more of the same length
-/// would exceed [`TURN_BYTES`].
+/// How many full batches the driver takes before it lets other tasks run, if they stay below [`TURN_BYTES`].
 pub(super) const DRIVER_BATCHES: usize = 32;
 
 /// How many full batches a task takes, without progress of its own, before it lets other tasks run.
@@ -48,7 +43,6 @@ pub(super) const INLINE_BATCHES: usize = 4;
 /// After this many turns in a row with packets for the same connection only, its task makes the turns.
 pub(super) const ALONE: u32 = 4;
 
-/// The reading or the writing task of a connection.
 #[derive(Clone, Copy)]
 pub(super) enum Half {
     Reader,
@@ -58,9 +52,7 @@ pub(super) enum Half {
 /// The tasks that wait for the same thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waiter {
-    /// The tasks of a connection.
     Flow(FlowId),
-    /// The tasks that receive datagrams.
     Datagrams,
 }
 
@@ -108,13 +100,11 @@ pub(super) enum Next {
 pub(super) struct State<E> {
     pub(super) engine: E,
     pub(super) owner: Owner,
-    /// Whether a task may make the turns.
     pub(super) has_task_turns: bool,
     /// The only waiter in the driver's last turns, if there was just one, and the number of these turns.
     pub(super) alone: (Option<Waiter>, u32),
     pub(super) parked: Vec<Parked>,
     pub(super) acceptor: Option<Waker>,
-    /// The tasks that wait for a datagram.
     pub(super) receivers: Receivers,
     pub(super) driver: Option<Waker>,
     /// Bytes that tasks have written since the last turn.
@@ -130,7 +120,6 @@ pub(super) struct Failure {
     pub(super) is_fault: bool,
 }
 
-/// The tasks that wait for a connection.
 #[derive(Default)]
 pub(super) struct Parked {
     pub(super) reader: Option<Waker>,
@@ -241,9 +230,8 @@ impl<E: Engine> State<E> {
         matches!(self.owner, Owner::Task { waiter: owner, .. } if owner == waiter)
     }
 
-    /// Makes a turn of the driver. Only the first turn of a poll sends before it receives. The next poll sends the
-    /// replies to the other batches, together with the bytes that the tasks write. Only the last batch is acknowledged at
-    /// once, if it has at least [`BULK`] bytes.
+    /// Makes a turn of the driver. Only the first of a poll sends before it receives. Only the last batch is
+    /// acknowledged at once, if it has [`BULK`] bytes: the next poll replies to the others.
     pub(super) fn drive(
         &mut self,
         now: Instant,

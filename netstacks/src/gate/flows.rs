@@ -4,9 +4,8 @@
 //! Held ── admitted ──► Opening ── SYN-ACK, ACK ──► Open ── RST, or FINs of both sides ──► forgotten
 //! ```
 //!
-//! A connection that is forgotten no longer owns its addresses: their next SYN makes a new request. So a forged RST costs
-//! at most one connection to the server. Each connection has a number, because an earlier one with the same addresses may
-//! still be closing.
+//! A forgotten connection no longer owns its addresses, so a forged RST costs at most one connection to the server. Its
+//! number tells it from an earlier one with the same addresses that is still closing.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -32,22 +31,18 @@ pub(super) struct State {
     admitted: VecDeque<(FlowKey, u64)>,
     /// How many connections are in the stage [`Stage::Opening`].
     pub(super) opening: usize,
-    /// Packets on their way to the link.
     pub(super) replies: VecDeque<Vec<u8>>,
-    /// The task that waits for the link to become readable.
     pub(super) reader: Option<Waker>,
 }
 
 #[derive(Debug)]
 struct Flow {
     number: u64,
-    /// Sequence number of the SYN.
     first: u32,
     /// When the first and the last SYN with this number arrived.
     asked: [Instant; 2],
     stage: Stage,
-    /// Tells the holder of the request or the admission that the handshake is complete. It is dropped if the client gives
-    /// up before.
+    /// Reports that the handshake is complete. It is dropped if the client gives up before.
     opened: Option<oneshot::Sender<()>>,
 }
 
@@ -82,7 +77,6 @@ impl State {
         self.flows.get_mut(&key).filter(|flow| flow.number == number)
     }
 
-    /// A SYN from the client.
     pub(super) fn syn(&mut self, key: FlowKey, sequence: u32, buffer: &PacketBuffer) -> Verdict {
         let now = Instant::now();
         let held = || Stage::Held { syn: buffer.packet().to_vec(), meta: buffer.meta() };
@@ -108,7 +102,6 @@ impl State {
         Verdict::Ask(New { number, opened })
     }
 
-    /// Any other segment from the client.
     pub(super) fn client_sent(&mut self, key: FlowKey, segment: &TcpSegment<'_>) {
         let Some(flow) = self.flows.get_mut(&key) else { return };
         let (flags, sequence) = (segment.flags(), segment.sequence());
@@ -184,7 +177,6 @@ impl State {
         self.opening -= usize::from(removed.is_some_and(|flow| matches!(flow.stage, Stage::Opening { .. })));
     }
 
-    /// Removes a connection, if it still has its addresses.
     pub(super) fn forget(&mut self, key: FlowKey, number: u64) {
         if self.current(key, number).is_some() {
             self.remove(key);
@@ -221,7 +213,6 @@ impl State {
         !self.admitted.is_empty()
     }
 
-    /// The sequence number of the SYN of a connection, if it still has its addresses.
     pub(super) fn first(&mut self, key: FlowKey, number: u64) -> Option<u32> {
         self.current(key, number).map(|flow| flow.first)
     }

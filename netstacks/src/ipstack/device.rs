@@ -44,7 +44,6 @@ pub(super) struct Device<L> {
     read: Option<Arc<Flow>>,
     /// Whether the link had no more packets at the last call.
     drained: bool,
-    /// Whether packets were sent since the last flush.
     unflushed: bool,
 }
 
@@ -70,7 +69,6 @@ impl<L: Link> Device<L> {
         }
     }
 
-    /// Receives the next batch, or waits for it.
     fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             // ipstack reads after each packet that it sends. Once the link is empty, this polls the link's readiness
@@ -239,7 +237,6 @@ impl Guard {
         window
     }
 
-    /// An acknowledgement to the peer.
     fn acknowledge(&self, flow: &Flow) -> Vec<u8> {
         make(flow.key.local, flow.key.peer, flow.acknowledgement(&self.hub), &[])
     }

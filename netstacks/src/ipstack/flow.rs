@@ -73,7 +73,6 @@ impl Hub {
         }
     }
 
-    /// The error that ended the stack.
     pub(super) fn failure(&self) -> io::Error {
         match self.failed.get() {
             Some((kind, message)) => io::Error::new(*kind, message.clone()),
@@ -92,7 +91,6 @@ impl Hub {
         lock(&self.flows).get(key).cloned()
     }
 
-    /// The number of connections.
     pub(super) fn len(&self) -> usize {
         lock(&self.flows).len()
     }
@@ -109,8 +107,7 @@ impl Hub {
         lock(&self.offer).as_ref().is_some_and(|offer| offer.is_closed() || offer.capacity() > 0)
     }
 
-    /// Puts a connection into the accept queue. If that is full or the listener is gone, the stream is dropped, which
-    /// closes it.
+    /// Puts a connection into the accept queue. If that is full or the listener is gone, the stream is closed.
     pub(super) fn offer(&self, stream: IpstackStream) {
         if let Some(offer) = &*lock(&self.offer) {
             let _dropped = offer.try_send(stream);
@@ -118,14 +115,12 @@ impl Hub {
     }
 }
 
-/// A connection.
 #[derive(Debug)]
 pub(super) struct Flow {
     pub(super) key: FlowKey,
     seen: Mutex<Seen>,
 }
 
-/// The tasks that wait for a connection.
 #[derive(Clone, Copy)]
 enum Task {
     Reader,
@@ -192,7 +187,6 @@ impl Flow {
         !self.seen().is_open
     }
 
-    /// Wakes all waiting tasks.
     fn wake(mut seen: MutexGuard<'_, Seen>) {
         let tasks = mem::take(&mut seen.tasks);
         drop(seen);
@@ -210,8 +204,7 @@ impl Flow {
         admission
     }
 
-    /// Notes a packet of ipstack. Returns the window to send, or `None` if it must not be sent; and the peer's FIN if
-    /// ipstack reads it next.
+    /// Notes a packet of ipstack. Returns the window to send, or `None`, and the FIN that ipstack reads next.
     pub(super) fn note(&self, segment: &TcpSegment<'_>, packet: &[u8], hub: &Hub) -> (Option<u16>, Option<TcpFields>) {
         let mut seen = self.seen();
         if !seen.note(segment, packet) {

@@ -198,12 +198,7 @@ impl Core {
         }
     }
 
-    /// Sends for the due connections in turn, at most [`EGRESS_PACKETS`]. A connection that could not send all stays
-    /// due.
-    ///
-    /// # Safety
-    ///
-    /// As for all; and the output is the one that lwIP was started with.
+    /// Sends for the due connections in turn, at most [`EGRESS_PACKETS`]. One that could not send all stays due.
     pub(super) unsafe fn flush<L: Link>(this: *mut Self, output: *mut Output<L>) {
         // SAFETY: the caller's promise; each reference ends with its statement.
         unsafe {

@@ -41,7 +41,6 @@ pub(super) struct Flow {
     received: VecDeque<*mut Pbuf>,
     /// How many small pieces are at the end of `received`.
     small: usize,
-    /// The peer's FIN has arrived.
     pub(super) eof: bool,
     /// Our FIN was requested.
     pub(super) finished: bool,
@@ -89,8 +88,7 @@ impl Flow {
         }
     }
 
-    /// The result for a reader without data, or for a writer that may not write: the error that ended the connection,
-    /// or else `orderly`.
+    /// The result without data, or without leave to write: the error that ended the connection, or else `orderly`.
     pub(super) fn end(&self, orderly: io::Result<usize>) -> io::Result<usize> {
         match self.error {
             Some(kind) => Err(kind.into()),
@@ -102,11 +100,7 @@ impl Flow {
         !self.received.is_empty()
     }
 
-    /// Queues data for the reader.
-    ///
-    /// # Safety
-    ///
-    /// The pbuf is alive, and this flow now owns it.
+    /// Queues data for the reader. The pbuf is alive, and this flow now owns it.
     pub(super) unsafe fn push(&mut self, data: *mut Pbuf) {
         // SAFETY: the caller's promise.
         let len = unsafe { lwip_sys::lwip_sys_pbuf_len(data) };
@@ -259,7 +253,6 @@ impl Flow {
     }
 }
 
-/// The local address and the peer's address.
 pub(super) fn both_ends(endpoints: &Endpoints) -> (SocketAddr, SocketAddr) {
     let address = |bytes: &[u8; 16], port| match endpoints.is_v6 {
         0 => SocketAddr::new(IpAddr::from([bytes[0], bytes[1], bytes[2], bytes[3]]), port),

@@ -10,17 +10,14 @@ use platform::{Link, PacketMeta};
 
 use crate::offload::Offload;
 
-/// The engine's link.
 pub(super) struct Output<L> {
     pub(super) link: L,
     /// The link was full. Nothing is sent before the next egress.
     pub(super) blocked: bool,
     /// How many more packets lwIP may send. Beyond it the link seems full.
     pub(super) quota: usize,
-    /// The error that the link failed with.
     pub(super) failure: Option<io::Error>,
     offload: Offload,
-    /// Whether the link takes UDP super-packets.
     pub(super) udp_segmentation: bool,
     /// Payload of each datagram in the UDP super-packet that lwIP makes now.
     pub(super) udp_segment: Option<NonZeroU16>,
@@ -78,11 +75,8 @@ impl<L: Link> Output<L> {
         }
     }
 
-    /// See [`lwip_sys::Callbacks::output`].
-    ///
-    /// # Safety
-    ///
-    /// Only lwIP calls it, with a pointer to a `Self` that nothing else uses during the call.
+    /// See [`lwip_sys::Callbacks::output`]. Only lwIP calls it, with a pointer to a `Self` that nothing else uses
+    /// meanwhile.
     pub(super) unsafe extern "C" fn callback(
         link: *mut c_void,
         slices: *const Slice,
@@ -120,9 +114,7 @@ impl<L: Link> Output<L> {
         this.send(meta, &buffers[..used])
     }
 
-    /// # Safety
-    ///
-    /// The packet is alive.
+    /// The packet must be alive.
     unsafe fn send_joined(&mut self, packet: *const Pbuf) -> ErrT {
         let mut scratch = std::mem::take(&mut self.scratch);
         // SAFETY: the caller's promise; the scratch buffer is as long as the packet.

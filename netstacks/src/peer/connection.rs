@@ -16,7 +16,6 @@ pub(super) const SCALE: u8 = 7;
 const DEFAULT_MSS: u16 = 536;
 const SYN_OPTIONS_LEN: usize = 8;
 
-/// A link to the stack.
 #[derive(Debug)]
 pub(super) struct Wire<L> {
     pub(super) link: L,
@@ -30,7 +29,6 @@ impl<L: Link> Wire<L> {
         Self { capabilities: link.capabilities(), link, is_full: false }
     }
 
-    /// Buffers for the packets of one `try_recv`.
     pub(super) fn batch(&self) -> Vec<PacketBuffer> {
         (0..self.capabilities.batch).map(|_| PacketBuffer::new(self.capabilities.max_packet_len)).collect()
     }
@@ -135,7 +133,6 @@ impl Connection {
         self.closing = true;
     }
 
-    /// Drops the bytes that were not read.
     pub(super) fn discard_unread(&mut self) {
         self.unread = VecDeque::new();
     }
@@ -159,7 +156,6 @@ impl Connection {
         }
     }
 
-    /// Reads bytes that arrived earlier.
     pub(super) fn read_unread(&mut self, buffer: &mut [u8]) -> usize {
         if self.unread.is_empty() {
             return 0;
@@ -194,10 +190,8 @@ impl Connection {
         }
     }
 
-    /// The part of the stack's window that is not in flight.
-    ///
-    /// smoltcp 0.14 rounds its scaled window down. That moves the right edge back by less than one unit of the scale,
-    /// and the stack drops bytes beyond it. A peer does not retransmit them, so it leaves that unit unused.
+    /// The part of the stack's window that is not in flight. smoltcp 0.14 rounds its scaled window down, and drops
+    /// bytes beyond it. A peer does not retransmit them, so it leaves one unit of the scale unused.
     fn open_window(&self) -> usize {
         let rounding = (1 << self.scale) - 1;
         self.window.saturating_sub(rounding).saturating_sub(self.next.wrapping_sub(self.una)) as usize
@@ -268,7 +262,6 @@ impl Connection {
         }
     }
 
-    /// Handles the stack's SYN-ACK and its options.
     fn establish(&mut self, syn: &TcpSegment<'_>) {
         self.ack_due = true;
         if self.sending != Sending::SynSent {

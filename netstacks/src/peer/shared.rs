@@ -67,7 +67,6 @@ impl<L: Link> SharedLink<L> {
         (0..count).map(end).collect()
     }
 
-    /// Polls the link for all ends.
     fn poll(
         &self,
         cx: &Context<'_>,
@@ -80,7 +79,6 @@ impl<L: Link> SharedLink<L> {
     }
 }
 
-/// The port of the client to which a packet goes.
 fn destination_port(packet: &[u8]) -> Option<u16> {
     if let Some(segment) = TcpSegment::parse(packet) {
         return Some(segment.destination_port());

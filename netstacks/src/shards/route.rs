@@ -21,14 +21,12 @@ use crate::{FlowKey, lock};
 /// Fragmented packets whose shard is remembered. Beyond that the oldest is forgotten, and its fragments that wait are lost.
 pub(super) const MAX_FRAGMENTED: usize = 64;
 
-/// Fragments that wait for the first of their packet: those of three packets of 64 KiB. Beyond that, those of the oldest
-/// packet are lost.
+/// Fragments that wait for the first of their packet: those of three packets of 64 KiB. Then the oldest are lost.
 const MAX_WAITING: usize = 3 * 45;
 
 /// Length of the header of an ICMP error, in bytes. The quoted packet follows it.
 const ICMP_HEADER_LEN: usize = 8;
 
-/// Finds the shards of packets.
 #[derive(Debug)]
 pub(super) struct Router {
     spread: Spread,
@@ -64,7 +62,6 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    /// For packets of at most `capacity` bytes.
     pub(super) fn new(capacity: usize) -> Self {
         Self { packets: VecDeque::new(), spare: Vec::new(), capacity }
     }
@@ -75,7 +72,6 @@ impl Outgoing {
         mem::replace(buffer, empty)
     }
 
-    /// Takes a packet on its way to a shard.
     pub(super) fn push(&mut self, shard: usize, buffer: &mut PacketBuffer) {
         let packet = self.take(buffer);
         self.packets.push_back((shard, packet));
@@ -106,7 +102,6 @@ impl Router {
         Some(self.of((from, to), ports(packet, transport)))
     }
 
-    /// How many fragments wait.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         let fragments = lock(&self.fragments);

@@ -25,15 +25,8 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// A closed socket with two rings of `window` bytes.
-    ///
-    /// Both rings are in one anonymous mapping, not in the heap: a page takes memory only once it is written to, and the
-    /// mapping is released with the socket. An allocator could reuse freed memory for a ring, and would fill all of it
-    /// with zeros.
-    ///
-    /// # Errors
-    ///
-    /// The system refuses the mapping, for example at its limit on mappings or on committed memory.
+    /// A closed socket with two rings of `window` bytes, or the system's refusal. Both rings are in one anonymous
+    /// mapping: a page takes memory only once it is written to. An allocator would fill reused memory with zeros.
     pub(super) fn new(window: usize) -> io::Result<Self> {
         let mut rings = MmapMut::map_anon(2 * window)?;
         // SAFETY: the mapping has this length, does not move, and nothing else uses it. The slice does not really live
@@ -106,7 +99,6 @@ impl Place {
     }
 }
 
-/// A connection with a socket.
 pub(super) struct Connection {
     pub(super) socket: Socket,
     pub(super) numbers: Numbers,
@@ -124,9 +116,7 @@ pub(super) struct Connection {
     /// The peer's FIN has arrived.
     pub(super) peer_finished: bool,
     pub(super) fin: Fin,
-    /// Bytes that were read.
     read: usize,
-    /// Bytes that were written.
     written: usize,
     /// The end of the last bytes from the peer, in order or not, that the window had room for.
     arrived: u32,
@@ -151,8 +141,7 @@ pub(super) enum Fin {
     Asked,
 }
 
-/// How long empty rings keep their memory, at least. A page that was given back costs about a microsecond when it is used
-/// again.
+/// How long empty rings keep their memory, at least. A page that was given back costs a microsecond.
 pub(super) const REST: Duration = Duration::from_secs(1);
 
 /// Connections that rest end this together, so that the driver does not wake for each.
@@ -166,8 +155,7 @@ const MAX_SPARE_BYTES: usize = 64 << 10;
 pub(super) const MAX_FIN_WAIT: Duration = Duration::from_mins(1);
 
 impl Connection {
-    /// The connection of a socket that has answered the SYN of `begun`. `segment_len` is the largest payload that it
-    /// sends.
+    /// The connection of a socket that has answered the SYN of `begun`. `segment_len` is the largest payload.
     pub(super) fn new(
         socket: Socket,
         numbers: Numbers,
@@ -196,8 +184,7 @@ impl Connection {
         }
     }
 
-    /// The connection's sequence numbers. smoltcp tells none, but every number follows from the bytes that came and
-    /// went.
+    /// The connection's sequence numbers, which follow from the bytes that came and went: smoltcp tells none.
     pub(super) fn edges(&self) -> Edges {
         let finished = matches!(self.socket.state(), State::FinWait2 | State::TimeWait);
         let acknowledged = self.written - self.socket.send_queue() + usize::from(finished);
@@ -218,8 +205,7 @@ impl Connection {
         edges.unacknowledged.wrapping_sub((self.written + 1).min(largest_window) as u32)
     }
 
-    /// Whether the first segment in flight fits into the peer's window. smoltcp retransmits a whole super-packet, even if
-    /// it does not.
+    /// Whether the first segment in flight fits into the peer's window. smoltcp retransmits a whole super-packet.
     pub(super) fn is_first_within_window(&self) -> bool {
         self.socket.send_queue().min(self.segment_len) <= usize::from(self.peer_window) << self.peer_scale
     }

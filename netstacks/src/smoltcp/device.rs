@@ -25,11 +25,9 @@ pub(super) struct Device<L> {
     pub(super) sender: Sender<L>,
 }
 
-/// The sending half.
 pub(super) struct Sender<L> {
     pub(super) link: L,
     offload: Offload,
-    /// Whether the link takes UDP super-packets.
     pub(super) udp_segmentation: bool,
     /// Payload of each datagram in the UDP super-packet that smoltcp makes now.
     pub(super) udp_segment: Option<NonZeroU16>,
@@ -113,8 +111,7 @@ impl<L: Link> Device<L> {
         Some(self.buffers.get(self.unseen.clone())?.first()?.packet())
     }
 
-    /// Whether the checksums of that packet, a segment, are right. smoltcp does not verify them, because the engine reads
-    /// it first.
+    /// Whether the checksums of that packet, a segment, are right. smoltcp does not verify them.
     pub(super) fn is_next_intact(&self) -> bool {
         let Some(buffer) = self.buffers.get(self.unseen.start) else { return false };
         let verifies = self.verifies && buffer.meta().checksum == platform::Checksum::Filled;
@@ -145,8 +142,7 @@ impl<L: Link> Device<L> {
 }
 
 impl<L: Link> Sender<L> {
-    /// Payload of the largest segment over an IP version, in bytes: a super-packet's, where the link
-    /// cuts these.
+    /// Payload of the largest segment or super-packet over an IP version, in bytes.
     pub(super) fn segment_len(&self, ipv6: bool) -> usize {
         usize::from(self.offload.largest_payload(ipv6))
     }

@@ -1,7 +1,5 @@
-//! Half-open connections: a SYN came, and the handshake is not complete.
-//!
-//! A socket of smoltcp has two rings of a window each. So a half-open connection has none: it keeps its SYN, and gets a
-//! socket when its handshake is complete. A closed socket serves to make the SYN-ACK, and is closed again.
+//! Half-open connections: a SYN came, and the handshake is not complete. They have no socket, because one has two rings
+//! of a window each. A closed socket serves to make the SYN-ACK, and is closed again.
 
 use std::time::Duration;
 
@@ -29,7 +27,6 @@ pub(super) struct HalfOpen {
     options_len: u8,
     /// The shift count of the peer's window; `None` if it does not scale windows.
     pub(super) peer_scale: Option<u8>,
-    /// Our initial sequence number.
     pub(super) initial: u32,
     pub(super) since: Instant,
     /// How often the SYN-ACK was sent.
@@ -41,7 +38,6 @@ pub(super) struct HalfOpen {
 /// What to do with a packet of a half-open connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// It completes the handshake.
     Open,
     /// The client repeats its SYN, or may have lost track: send the SYN-ACK again.
     Answer,

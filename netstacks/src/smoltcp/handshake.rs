@@ -132,8 +132,7 @@ impl<L: Link> SmoltcpEngine<L> {
         Some(socket)
     }
 
-    /// Sends the SYN-ACK of a half-open connection if it is due, or forgets the connection after its timeout. Returns how
-    /// many packets it sent.
+    /// Sends the SYN-ACK of a half-open connection if it is due, or forgets it. Returns how many packets it sent.
     pub(super) fn send_syn_ack(&mut self, flow: FlowId, now: Instant) -> usize {
         let Place::HalfOpen(mut half_open) = self.table[flow] else { return 0 };
         let gives_up_at = half_open.since + HANDSHAKE_TIMEOUT.min(self.config.user_timeout);

@@ -1,8 +1,6 @@
-//! The sequence numbers of a connection on the wire.
-//!
-//! smoltcp draws an initial number for each socket. A half-open connection has no socket, but its SYN-ACK has a number.
-//! So the packets of a connection are renumbered in both directions, by the distance between the two. On the way out,
-//! the numbers also tell what smoltcp has sent and which window it has announced.
+//! The sequence numbers of a connection on the wire. smoltcp draws an initial number for each socket, and a half-open
+//! connection has none. So packets are renumbered in both directions. On the way out the numbers also tell what smoltcp
+//! has sent and which window it has announced.
 
 use platform::packet::checksum::{sum, update};
 use platform::packet::flags::{ACK, FIN, RST, SYN};
@@ -10,7 +8,6 @@ use platform::packet::{TcpSegment, offset};
 
 use crate::recovery::is_before;
 
-/// The numbers of one connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Numbers {
     /// Our initial sequence number.

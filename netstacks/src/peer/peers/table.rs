@@ -37,9 +37,7 @@ struct Entry {
     connection: Connection,
     /// `None` after the caller has closed it.
     slot: Option<usize>,
-    /// Whether it is in `due`.
     is_due: bool,
-    /// Whether it is in `blocked`.
     is_blocked: bool,
     /// The number of the last wait that listed it.
     listed: u64,
@@ -94,7 +92,6 @@ impl Table {
         self.entries.iter().all(Option::is_none)
     }
 
-    /// The port of the slot's connection.
     pub(super) fn port(&self, slot: usize) -> io::Result<u16> {
         self.slots.get(slot).copied().filter(|port| *port != 0).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
@@ -111,7 +108,6 @@ impl Table {
         self.entries[usize::from(port)].as_ref().map(|entry| &entry.connection)
     }
 
-    /// The next free port.
     pub(super) fn free_port(&self) -> io::Result<u16> {
         let mut ports = (self.next_port..=u16::MAX).chain(FIRST_PORT..self.next_port);
         ports
@@ -131,7 +127,6 @@ impl Table {
         self.settle(port);
     }
 
-    /// Frees a slot, and closes its connection.
     pub(super) fn release(&mut self, slot: usize) {
         let Ok(port) = self.port(slot) else { return };
         self.slots[slot] = 0;
@@ -143,7 +138,6 @@ impl Table {
         self.settle(port);
     }
 
-    /// Ends the sending half of a slot's connection.
     pub(super) fn end_writing(&mut self, slot: usize) {
         let Ok(port) = self.port(slot) else { return };
         if let Some(entry) = &mut self.entries[usize::from(port)] {
@@ -173,7 +167,6 @@ impl Table {
         Ok(len)
     }
 
-    /// Notes that a connection waits for room in the link.
     pub(super) fn block(&mut self, port: u16) {
         if let Some(entry) = self.entries[usize::from(port)].as_mut().filter(|entry| !entry.is_blocked) {
             entry.is_blocked = true;
