@@ -68,7 +68,7 @@ impl<E: Engine> Listener for DrivenListener<E> {
     async fn accept(&mut self) -> io::Result<Flow<E>> {
         let accepted = poll_fn(|cx| {
             let mut state = self.shared.lock()?;
-            if let Some(accepted) = state.engine.accept() {
+            if let Some(accepted) = state.engine.table_mut().accept() {
                 return Poll::Ready(io::Result::Ok(accepted));
             }
             state.acceptor = Some(cx.waker().clone());

@@ -162,6 +162,8 @@ compile_error!(
      build with --no-default-features --features lwip-published,smoltcp, or with other stacks but lwip"
 );
 
+#[allow(unreachable_pub, reason = "its types are the streams of stacks")]
+mod addressed;
 mod config;
 mod interface;
 mod shards;

@@ -28,7 +28,7 @@ use self::core::Core;
 use self::output::Output;
 use self::pool::Pool;
 use crate::datagrams::{Inbox, MAX_PAYLOAD_V4, check};
-use crate::driven::{self, Accepted, DrivenDatagrams, DrivenListener, Engine, Flow, FlowId, Intake};
+use crate::driven::{self, DrivenDatagrams, DrivenListener, Engine, Flow, FlowId, Intake, Table};
 use crate::offload::{Offload, header_len};
 use crate::recovery::HEADERS;
 use crate::running::Running;
@@ -297,6 +297,8 @@ impl<L: Link> LwipEngine<L> {
 }
 
 impl<L: Link> Engine for LwipEngine<L> {
+    type Connection = flow::Flow;
+
     fn ingress(&mut self, now: Instant) -> io::Result<Intake> {
         self.check()?;
         let filled = self.fill_batch()?;
@@ -322,21 +324,17 @@ impl<L: Link> Engine for LwipEngine<L> {
         self.output().flush()
     }
 
-    fn has_due(&self) -> bool {
-        self.core().table.has_due()
-    }
-
     fn deadline(&mut self, now: Instant) -> Option<Instant> {
         let tick = (!self.core().ticking.is_empty()).then(|| self.next_tick.unwrap_or(now + TICK));
         [tick, self.core().table.deadline()].into_iter().flatten().min()
     }
 
-    fn accept(&mut self) -> Option<Accepted> {
-        self.core_mut().table.accept()
+    fn table(&self) -> &Table<flow::Flow> {
+        &self.core().table
     }
 
-    fn can_accept(&self) -> bool {
-        self.core().table.can_accept()
+    fn table_mut(&mut self) -> &mut Table<flow::Flow> {
+        &mut self.core_mut().table
     }
 
     fn close_listener(&mut self) {
@@ -419,14 +417,6 @@ impl<L: Link> Engine for LwipEngine<L> {
         self.core_mut().inbox.close();
         // SAFETY: it only sets a flag, and makes no callback.
         unsafe { lwip_sys::lwip_sys_udp_close() };
-    }
-
-    fn touched(&mut self) -> Option<FlowId> {
-        self.core_mut().table.next_changed()
-    }
-
-    fn is_idle(&self) -> bool {
-        self.core().table.is_empty()
     }
 
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

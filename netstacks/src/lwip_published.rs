@@ -16,16 +16,17 @@ use std::thread::{self, JoinHandle};
 use ::lwip_published::{NetStack, TcpListener, TcpStream, UdpRecvHalf, UdpSendHalf};
 use futures_util::{FutureExt, Sink, StreamExt};
 use platform::Link;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, ReadBuf};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::addressed::{Addressed, Inner};
 use crate::datagrams::{Deliveries, MAX_PAYLOAD_V4, Mailbox, check, mailbox};
 use crate::offload::Offload;
 use crate::port::{Port, leave, run_together};
 use crate::running::Running;
 use crate::{
-    Datagram, Datagrams, Effective, Listener, Netstack, StackConfig, StackKind, StartError, Started, Stream, lock,
+    Datagram, Datagrams, Effective, Listener, Netstack, StackConfig, StackKind, StartError, Started, lock,
 };
 
 /// As in `Cargo.lock`; the crate has no constant for it.
@@ -195,8 +196,8 @@ async fn arrive<L: Link>(
         }
         let next = || lock(&globals.listener).as_mut()?.next().now_or_never()?;
         while let Some((stream, peer, local)) = next() {
-            let _closed =
-                offer.send(LwipPublishedStream { stream, local, peer, ended: false, _globals: Arc::clone(&globals) });
+            let beside = Beside { ended: false, _globals: Arc::clone(&globals) };
+            let _closed = offer.send(LwipPublishedStream { stream, local, peer, beside });
         }
     }
 }
@@ -213,55 +214,31 @@ impl Listener for LwipPublishedListener {
 }
 
 /// A connection of lwip. If it is dropped before `shutdown`, it ends with a RST.
-pub struct LwipPublishedStream {
-    stream: TcpStream,
-    local: SocketAddr,
-    peer: SocketAddr,
-    /// Whether the peer's FIN has been read.
+type LwipPublishedStream = Addressed<TcpStream>;
+
+/// Whether the peer's FIN has been read, and the globals, which are dropped after the stream.
+pub struct Beside {
     ended: bool,
-    // Dropped after the stream.
     _globals: Arc<Globals>,
 }
 
-impl Stream for LwipPublishedStream {
-    fn local_addr(&self) -> SocketAddr {
-        self.local
-    }
+impl Inner for TcpStream {
+    type Beside = Beside;
 
-    fn peer_addr(&self) -> SocketAddr {
-        self.peer
-    }
-}
-
-impl AsyncRead for LwipPublishedStream {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if self.ended {
+    fn read(&mut self, beside: &mut Beside, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if beside.ended {
             return Poll::Ready(Ok(()));
         }
         // With an empty buffer, the crate moves one packet's data to an internal buffer for the next read. Or it takes
         // the FIN; then the next read finds nothing and is pending.
-        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut ReadBuf::new(&mut [])))?;
-        match Pin::new(&mut self.stream).poll_read(cx, buf) {
+        ready!(Pin::new(&mut *self).poll_read(cx, &mut ReadBuf::new(&mut [])))?;
+        match Pin::new(self).poll_read(cx, buf) {
             Poll::Ready(read) => Poll::Ready(read),
             Poll::Pending => {
-                self.ended = true;
+                beside.ended = true;
                 Poll::Ready(Ok(()))
             }
         }
-    }
-}
-
-impl AsyncWrite for LwipPublishedStream {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
 

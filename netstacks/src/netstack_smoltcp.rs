@@ -12,13 +12,14 @@ use ::netstack_smoltcp::{AnyIpPktFrame, Stack, StackBuilder, TcpListener, TcpStr
 use futures_util::stream::SplitSink;
 use futures_util::{Sink, SinkExt, StreamExt};
 use platform::Link;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::AsyncWrite;
 
+use crate::addressed::{Addressed, Inner};
 use crate::datagrams::{Deliveries, MAX_PAYLOAD_V4, Mailbox, check, mailbox, max_payload};
 use crate::mss_rewrite;
 use crate::port::{Port, leave, run_together};
 use crate::{
-    Datagram, Datagrams, Effective, Listener, Netstack, StackConfig, StackKind, StartError, Started, Stream, lock,
+    Datagram, Datagrams, Effective, Listener, Netstack, StackConfig, StackKind, StartError, Started, lock,
     window_scale,
 };
 
@@ -103,47 +104,21 @@ impl Listener for NetstackSmoltcpListener {
     async fn accept(&mut self) -> io::Result<NetstackSmoltcpStream> {
         match self.0.next().await {
             // In the crate, the peer's address is the local one.
-            Some((stream, peer, local)) => Ok(NetstackSmoltcpStream { stream, local, peer }),
+            Some((stream, peer, local)) => Ok(NetstackSmoltcpStream { stream, local, peer, beside: () }),
             None => Err(io::Error::new(io::ErrorKind::NotConnected, "netstack-smoltcp has ended")),
         }
     }
 }
 
-/// A connection of netstack-smoltcp. [`Stream::reset`] closes it, because the crate has no call that sends a RST.
-pub struct NetstackSmoltcpStream {
-    stream: TcpStream,
-    local: SocketAddr,
-    peer: SocketAddr,
-}
+/// A connection of netstack-smoltcp. [`Stream::reset`](crate::Stream::reset) closes it: the crate cannot send a RST.
+type NetstackSmoltcpStream = Addressed<TcpStream>;
 
-impl Stream for NetstackSmoltcpStream {
-    fn local_addr(&self) -> SocketAddr {
-        self.local
-    }
+impl Inner for TcpStream {
+    type Beside = ();
 
-    fn peer_addr(&self) -> SocketAddr {
-        self.peer
-    }
-}
-
-impl AsyncRead for NetstackSmoltcpStream {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for NetstackSmoltcpStream {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // This sends the FIN behind the written bytes. It does not wait for the rest of the close.
-        match Pin::new(&mut self.stream).poll_shutdown(&mut Context::from_waker(Waker::noop())) {
+    /// Sends the FIN behind the written bytes. It does not wait for the rest of the close.
+    fn shutdown(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match Pin::new(self).poll_shutdown(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Ready(Ok(())) | Poll::Pending => Poll::Ready(Ok(())),
         }

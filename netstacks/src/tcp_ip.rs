@@ -3,22 +3,20 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use ::tcp_ip::tcp::{TcpConfig, TcpListener, TcpStream};
 use ::tcp_ip::udp::UdpSocket;
 use ::tcp_ip::{IpStackConfig, IpStackRecv, IpStackSend, ip_stack};
 use platform::{Capabilities, Link};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc;
 
+use crate::addressed::{Addressed, Inner};
 use crate::datagrams::{MAX_PAYLOAD_V4, check, max_payload};
 use crate::mss_rewrite;
 use crate::port::{Port, now, run_together};
 use crate::{
-    Datagram, Datagrams, Effective, Listener, Netstack, StackConfig, StackKind, StartError, Started, Stream,
+    Datagram, Datagrams, Effective, Listener, Netstack, StackConfig, StackKind, StartError, Started,
     window_scale,
 };
 
@@ -112,7 +110,7 @@ async fn accept(mut listener: TcpListener, offer: mpsc::Sender<TcpIpStream>) -> 
         };
         match accepted {
             Ok((stream, peer)) => {
-                let _dropped = offer.try_send(TcpIpStream { local: stream.local_addr()?, peer, stream });
+                let _dropped = offer.try_send(TcpIpStream { local: stream.local_addr()?, peer, stream, beside: () });
             }
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(error),
             // This error concerns one packet or one connection only.
@@ -134,41 +132,11 @@ impl Listener for TcpIpListener {
     }
 }
 
-/// A connection of `tcp_ip`. [`Stream::reset`] closes it, because `tcp_ip` has no call that sends a RST.
-pub struct TcpIpStream {
-    stream: TcpStream,
-    local: SocketAddr,
-    peer: SocketAddr,
-}
+/// A connection of `tcp_ip`. [`Stream::reset`](crate::Stream::reset) closes it: `tcp_ip` has no call that sends a RST.
+type TcpIpStream = Addressed<TcpStream>;
 
-impl Stream for TcpIpStream {
-    fn local_addr(&self) -> SocketAddr {
-        self.local
-    }
-
-    fn peer_addr(&self) -> SocketAddr {
-        self.peer
-    }
-}
-
-impl AsyncRead for TcpIpStream {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for TcpIpStream {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
+impl Inner for TcpStream {
+    type Beside = ();
 }
 
 /// The datagrams of `tcp_ip`.

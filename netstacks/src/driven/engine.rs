@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use platform::Capabilities;
 use tokio::time::Instant;
 
+use super::table::Table;
 #[cfg(doc)]
 use crate::Stream;
 use crate::datagrams::Inbox;
@@ -15,23 +16,22 @@ use crate::{Sink, Source};
 
 /// A stack that is a state machine over a link. It has no tasks, wakers or locks.
 pub trait Engine: Send + 'static {
+    /// The engine's own state of a connection.
+    type Connection;
+
     /// Takes at most one batch of packets from the link.
     fn ingress(&mut self, now: Instant) -> io::Result<Intake>;
 
     /// Sends due data, acknowledgements and retransmissions, at most a bounded number of packets.
     fn egress(&mut self, now: Instant) -> io::Result<()>;
 
-    /// Whether a connection may have something to send.
-    fn has_due(&self) -> bool;
-
     /// The time at which a timer needs a call of `egress`.
     fn deadline(&mut self, now: Instant) -> Option<Instant>;
 
-    /// The next connection with a complete handshake. Its [`FlowId`] stays valid until the caller calls `release`.
-    fn accept(&mut self) -> Option<Accepted>;
+    /// Its connections. The [`FlowId`] of one that was accepted stays valid until the caller calls `release`.
+    fn table(&self) -> &Table<Self::Connection>;
 
-    /// Whether `accept` would return a connection.
-    fn can_accept(&self) -> bool;
+    fn table_mut(&mut self) -> &mut Table<Self::Connection>;
 
     /// Opens no more connections, and resets those that were not accepted.
     fn close_listener(&mut self);
@@ -99,12 +99,6 @@ pub trait Engine: Send + 'static {
 
     /// Drops all datagrams that arrive from now on.
     fn close_datagrams(&mut self);
-
-    /// Takes a connection that has changed since this last returned it.
-    fn touched(&mut self) -> Option<FlowId>;
-
-    /// Whether no connection needs a timer.
-    fn is_idle(&self) -> bool;
 
     /// See [`platform::Link::poll_readable`].
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;

@@ -38,7 +38,7 @@ pub(crate) enum Stage {
 }
 
 /// The connections of an engine. `C` is the engine's own state of one.
-pub(crate) struct Table<C> {
+pub struct Table<C> {
     entries: Slab<Entry<C>>,
     by_key: FlowMap<FlowId>,
     accept_queue: VecDeque<FlowId>,

@@ -184,7 +184,7 @@ impl<E: Engine> State<E> {
         let intake = self.engine.ingress(now);
         let intake = self.failed(intake, wakes)?;
         let mut changed = Changed::Nobody;
-        while let Some(flow) = self.engine.touched() {
+        while let Some(flow) = self.engine.table_mut().next_changed() {
             changed.add(Waiter::Flow(flow));
             if let Some(parked) = self.parked.get_mut(flow.0) {
                 wakes.add([parked.reader.take(), parked.writer.take()]);
@@ -198,7 +198,7 @@ impl<E: Engine> State<E> {
         if intake.has_passed_on {
             changed = Changed::Several;
         }
-        if self.engine.can_accept() {
+        if self.engine.table().can_accept() {
             changed = Changed::Several;
             wakes.add([self.acceptor.take()]);
         }
@@ -223,7 +223,7 @@ impl<E: Engine> State<E> {
 
     /// Whether the stack may have something to send and the link has room.
     pub(super) fn has_work(&self) -> bool {
-        self.engine.has_due() && !self.engine.is_blocked()
+        self.engine.table().has_due() && !self.engine.is_blocked()
     }
 
     pub(super) fn is_owner(&self, waiter: Waiter) -> bool {
@@ -270,7 +270,7 @@ impl<E: Engine> State<E> {
             return Ok(Next::Turn { taken: 0 });
         }
         self.owner = Owner::Driver { is_scheduled: false };
-        let tick = if self.engine.is_idle() { IDLE } else { TICK };
+        let tick = if self.engine.table().is_empty() { IDLE } else { TICK };
         Ok(self.sleep(now, tick))
     }
 

@@ -32,7 +32,7 @@ pub(super) enum Patience {
 }
 
 #[derive(Debug)]
-pub(super) struct Flow {
+pub struct Flow {
     /// Null once lwIP has freed it.
     pub(super) pcb: *mut TcpPcb,
     /// Set when the handshake is complete. A half-open connection is small without it.

@@ -78,7 +78,7 @@ impl DerefMut for Socket {
     clippy::large_enum_variant,
     reason = "a box for each connection would cost more than the memory of half-open ones"
 )]
-pub(super) enum Place {
+pub enum Place {
     HalfOpen(HalfOpen),
     Open(Connection),
 }
@@ -99,7 +99,7 @@ impl Place {
     }
 }
 
-pub(super) struct Connection {
+pub struct Connection {
     pub(super) socket: Socket,
     pub(super) numbers: Numbers,
     /// The sequence number of the peer's first byte.

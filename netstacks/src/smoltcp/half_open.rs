@@ -21,7 +21,7 @@ const FIRST_TIMEOUT: Duration = Duration::from_secs(1);
 const LARGEST_WINDOW: usize = 0xffff;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct HalfOpen {
+pub struct HalfOpen {
     syn: TcpFields,
     options: [u8; MAX_OPTIONS_LEN],
     options_len: u8,
