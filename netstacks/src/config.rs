@@ -58,13 +58,6 @@ impl StackConfig {
     pub const MIN_WINDOW: usize = 4 << 10;
     /// Largest window, in bytes: the largest scaled window of RFC 7323, 2.3.
     pub const MAX_WINDOW: usize = (1 << 30) - 1;
-
-    /// The same for each of so many instances: each has an equal share of the limits on connections, rounded up.
-    #[must_use]
-    pub fn divided(&self, instances: usize) -> Self {
-        let share = |limit: usize| limit.div_ceil(instances.max(1));
-        Self { backlog: share(self.backlog), connections: share(self.connections), ..self.clone() }
-    }
 }
 
 impl Default for StackConfig {
@@ -147,6 +140,15 @@ pub struct StackFault(
     /// What is wrong, and where.
     pub String,
 );
+
+/// An error again, for the next caller: the same kind and words, and a [`StackFault`] if it is one.
+#[allow(dead_code, reason = "not every stack uses it")]
+pub(crate) fn again(error: &io::Error) -> io::Error {
+    if StackFault::is_in(error) {
+        return io::Error::new(error.kind(), StackFault(error.to_string()));
+    }
+    io::Error::new(error.kind(), error.to_string())
+}
 
 impl StackFault {
     /// Whether this is the reason for an error.

@@ -20,7 +20,7 @@ use platform::{Capabilities, Checksum, Link, PacketBuffer, PacketMeta};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use self::flows::{New, State, Verdict};
+use self::flows::{State, Verdict};
 use self::reply::Undelivered;
 pub use self::reply::Unreachable;
 use crate::{FlowKey, is_host};
@@ -305,7 +305,7 @@ impl<L: Link> Gated<L> {
         match verdict {
             Verdict::Pass => return false,
             Verdict::Hold => {}
-            Verdict::Ask(New { number, opened }) => {
+            Verdict::Ask { number, opened } => {
                 let admission = Admission { key, number, opened, shared: Arc::clone(&self.shared) };
                 // If the queue is full, the request is dropped, and its entry with it.
                 let _full = self.requests.try_send(Request(admission));

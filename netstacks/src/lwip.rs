@@ -30,7 +30,6 @@ use self::pool::Pool;
 use crate::datagrams::{Inbox, MAX_PAYLOAD_V4, check};
 use crate::driven::{self, DrivenDatagrams, DrivenListener, Engine, Flow, FlowId, Intake, Table};
 use crate::offload::{Offload, header_len};
-use crate::recovery::HEADERS;
 use crate::running::Running;
 use crate::{
     Effective, Netstack, Sink, Source, StackConfig, StackFault, StackKind, StartError, Started, Workaround, Workarounds,
@@ -212,7 +211,7 @@ impl<L: Link> LwipEngine<L> {
             one_ack_a_batch: u8::from(config.workarounds.has(Workaround::OneAckABatch)),
         };
         let core =
-            Core::new(config, capabilities.mtu.saturating_sub(HEADERS), Pool::new(packet_len, window), Instant::now());
+            Core::new(config, capabilities.mtu.saturating_sub(header_len(false)), Pool::new(packet_len, window), Instant::now());
         let engine = Self {
             core: Box::into_raw(Box::new(core)),
             output: Box::into_raw(Box::new(Output::new(link))),

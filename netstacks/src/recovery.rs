@@ -35,9 +35,6 @@ const FIRST_ROUND_TRIP: Duration = Duration::from_millis(100);
 /// timeout is about as long.
 const DELAYED_ACK: Duration = Duration::from_millis(300);
 
-/// The length of an IPv4 and a TCP header without options, in bytes.
-pub(crate) const HEADERS: usize = 40;
-
 /// The state of a connection at its stack. A packet that the stack would not accept by it must change nothing
 /// (RFC 9293, 3.10.7.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -81,7 +81,9 @@ pub fn sharded<S: Netstack<L>, L: Link>(
         return Ok(Started { listener: ShardedListener(Accepted::OfOne(listener)), datagrams, driver, effective });
     }
     let count = 1 + others.len();
-    let config = config.divided(count);
+    let share = |limit: usize| limit.div_ceil(count);
+    let config =
+        StackConfig { backlog: share(config.backlog), connections: share(config.connections), ..config.clone() };
     // The driver makes one task for each of these, so that none waits for another.
     let mut tasks: Vec<Driver> = Vec::new();
     let (offer, accepted) = mpsc::channel(count);

@@ -39,7 +39,7 @@ use crate::driven::isn::InitialNumbers;
 use crate::driven::segment::{self, Segment};
 use crate::driven::{self, DrivenDatagrams, DrivenListener, Flow, FlowId, Stage, Table};
 use crate::mss_rewrite;
-use crate::recovery::HEADERS;
+use crate::offload::header_len;
 use crate::{Effective, FlowKey, Netstack, StackConfig, StackKind, StartError, Started, Workaround, is_host};
 
 /// As in `Cargo.lock`; the crate has no constant for it.
@@ -111,7 +111,7 @@ pub struct SmoltcpEngine<L> {
 
 impl<L: Link> SmoltcpEngine<L> {
     fn new(link: L, config: StackConfig) -> Self {
-        let (mss, now) = (link.capabilities().mtu.saturating_sub(HEADERS), Instant::now());
+        let (mss, now) = (link.capabilities().mtu.saturating_sub(header_len(false)), Instant::now());
         let mut device = Device::new(link, config.workarounds);
         let mut interface_config = Config::new(HardwareAddress::Ip);
         interface_config.random_seed = random_seed();

@@ -22,30 +22,9 @@ macro_rules! workarounds {
             /// All workarounds.
             pub const ALL: &[Self] = &[$(Self::$workaround),+];
 
-            /// Its name on the command line and in reports.
-            pub const fn name(self) -> &'static str {
+            const fn row(self) -> (&'static str, &'static [StackKind], &'static str, bool) {
                 match self {
-                    $(Self::$workaround => $name,)+
-                }
-            }
-
-            /// The stacks that have it.
-            pub const fn stacks(self) -> &'static [StackKind] {
-                match self {
-                    $(Self::$workaround => &[$(StackKind::$stack),+],)+
-                }
-            }
-
-            /// Its effect, in a sentence.
-            pub fn does(self) -> &'static str {
-                match self {
-                    $(Self::$workaround => concat!($($does),+).trim(),)+
-                }
-            }
-
-            const fn is_only_with_offload(self) -> bool {
-                match self {
-                    $(Self::$workaround => $offload,)+
+                    $(Self::$workaround => ($name, &[$(StackKind::$stack),+], concat!($($does),+), $offload),)+
                 }
             }
         }
@@ -78,6 +57,21 @@ workarounds! {
 }
 
 impl Workaround {
+    /// Its name on the command line and in reports.
+    pub const fn name(self) -> &'static str {
+        self.row().0
+    }
+
+    /// The stacks that have it.
+    pub const fn stacks(self) -> &'static [StackKind] {
+        self.row().1
+    }
+
+    /// Its effect, in a sentence.
+    pub fn does(self) -> &'static str {
+        self.row().2.trim()
+    }
+
     /// The workarounds of a stack.
     pub fn of(stack: StackKind) -> impl Iterator<Item = Self> {
         Self::ALL.iter().copied().filter(move |workaround| workaround.stacks().contains(&stack))
@@ -125,7 +119,7 @@ impl Workarounds {
 
     /// The names of the active workarounds of a stack, on a link that cuts super-packets or does not.
     pub fn active(self, stack: StackKind, cuts: bool) -> Vec<Cow<'static, str>> {
-        let is_active = |workaround: &Workaround| self.has(*workaround) && (cuts || !workaround.is_only_with_offload());
+        let is_active = |workaround: &Workaround| self.has(*workaround) && (cuts || !workaround.row().3);
         Workaround::of(stack).filter(is_active).map(|workaround| workaround.name().into()).collect()
     }
 

@@ -63,7 +63,7 @@ pub const REFUSE: u8 = 2;
 pub const TCP_WRITE_FLAG_MORE: u8 = 2;
 
 macro_rules! opaque {
-    ($(#[$doc:meta])* $name:ident) => {
+    ($($(#[$doc:meta])* $name:ident)+) => {$(
         $(#[$doc])*
         #[repr(C)]
         pub struct $name {
@@ -71,18 +71,14 @@ macro_rules! opaque {
             /// Makes the type neither `Send` nor `Sync` nor `Unpin`.
             marker: PhantomData<(*mut u8, PhantomPinned)>,
         }
-    };
+    )+};
 }
 
 opaque! {
     /// A protocol control block: lwIP's side of a connection.
     TcpPcb
-}
-opaque! {
     /// A packet buffer, or a chain of them.
     Pbuf
-}
-opaque! {
     /// Reusable memory for a pbuf over the caller's bytes.
     Frame
 }

@@ -10,8 +10,9 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
 use super::engine::{Engine, FlowId, Intake};
+use crate::StackFault;
+use crate::config::again;
 use crate::datagrams::Receivers;
-use crate::{Driver, StackFault};
 
 /// The driver's longest sleep while a task makes the turns: then it checks that the task still does.
 pub(super) const LOOK: Duration = Duration::from_millis(10);
@@ -109,15 +110,7 @@ pub(super) struct State<E> {
     pub(super) driver: Option<Waker>,
     /// Bytes that tasks have written since the last turn.
     pub(super) unsent: usize,
-    pub(super) failure: Option<Failure>,
-}
-
-/// The error that ended a stack.
-pub(super) struct Failure {
-    pub(super) kind: io::ErrorKind,
-    pub(super) message: String,
-    /// It is a [`StackFault`].
-    pub(super) is_fault: bool,
+    pub(super) failure: Option<io::Error>,
 }
 
 #[derive(Default)]
@@ -152,20 +145,10 @@ impl Drop for Wakes {
 }
 
 impl<E: Engine> State<E> {
-    /// Returns the error that ended the stack, if it has ended.
-    pub(super) fn check(&self) -> io::Result<()> {
-        match &self.failure {
-            None => Ok(()),
-            Some(Failure { kind, message, is_fault: true }) => Err(io::Error::new(*kind, StackFault(message.clone()))),
-            Some(Failure { kind, message, .. }) => Err(io::Error::new(*kind, message.clone())),
-        }
-    }
-
     /// Remembers a failure of the stack or the link, and wakes all tasks.
     pub(super) fn failed<T>(&mut self, result: io::Result<T>, wakes: &mut Wakes) -> io::Result<T> {
         if let Err(error) = &result {
-            let is_fault = StackFault::is_in(error);
-            self.failure = Some(Failure { kind: error.kind(), message: error.to_string(), is_fault });
+            self.failure = Some(again(error));
             wakes.add(self.parked.iter_mut().flat_map(|parked| [parked.reader.take(), parked.writer.take()]));
             wakes.add([self.acceptor.take(), self.driver.take()]);
             wakes.0.extend(self.receivers.drain());
@@ -392,12 +375,10 @@ impl<E: Engine> Shared<E> {
     /// Locks the state, unless the stack has failed.
     pub(super) fn lock(&self) -> io::Result<MutexGuard<'_, State<E>>> {
         let state = self.0.lock().map_err(|_| io::Error::other(StackFault("the stack panicked".to_owned())))?;
-        state.check()?;
+        state.failure.as_ref().map_or(Ok(()), |failure| Err(again(failure)))?;
         Ok(state)
     }
-}
 
-impl<E: Engine> Shared<E> {
     /// Ready only with an error.
     pub(super) fn poll_drive(&self, mut sleep: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut bytes = 0;

@@ -56,20 +56,14 @@ enum Stage {
     Open { fins: [bool; 2] },
 }
 
-/// A new connection.
-pub(super) struct New {
-    pub(super) number: u64,
-    pub(super) opened: oneshot::Receiver<()>,
-}
-
 /// What a gate does with a SYN.
 pub(super) enum Verdict {
     /// The stack gets it: its connection exists.
     Pass,
     /// It waits.
     Hold,
-    /// It waits, and makes a request.
-    Ask(New),
+    /// It waits, and makes a request: a new connection with this number.
+    Ask { number: u64, opened: oneshot::Receiver<()> },
 }
 
 impl State {
@@ -99,7 +93,7 @@ impl State {
         self.next_number += 1;
         let flow = Flow { number, first: sequence, asked: [now; 2], stage: held(), opened: Some(sender) };
         self.flows.insert(key, flow);
-        Verdict::Ask(New { number, opened })
+        Verdict::Ask { number, opened }
     }
 
     pub(super) fn client_sent(&mut self, key: FlowKey, segment: &TcpSegment<'_>) {

@@ -17,6 +17,7 @@ use super::MAX_WINDOW;
 use super::device::PIECE;
 use super::stream::IpstackStream;
 use super::udp::Streams;
+use crate::config::again;
 use crate::recovery::is_before;
 use crate::{FlowKey, FlowMap, StackConfig, lock};
 
@@ -41,7 +42,7 @@ pub(super) struct Hub {
     /// Connections with peers that must get a window update, for the device.
     pub(super) reopened: mpsc::UnboundedSender<Arc<Flow>>,
     /// The error that ended the stack.
-    pub(super) failed: SetOnce<(io::ErrorKind, String)>,
+    pub(super) failed: SetOnce<io::Error>,
 }
 
 impl Hub {
@@ -65,7 +66,7 @@ impl Hub {
 
     /// Ends the stack, unless it has already ended, and wakes all waiting tasks.
     pub(super) fn fail(&self, error: &io::Error) {
-        let _earlier = self.failed.set((error.kind(), error.to_string()));
+        let _earlier = self.failed.set(again(error));
         drop(lock(&self.offer).take());
         let flows: Vec<_> = lock(&self.flows).values().cloned().collect();
         for flow in flows {
@@ -74,10 +75,7 @@ impl Hub {
     }
 
     pub(super) fn failure(&self) -> io::Error {
-        match self.failed.get() {
-            Some((kind, message)) => io::Error::new(*kind, message.clone()),
-            None => io::Error::other("ipstack has ended"),
-        }
+        self.failed.get().map_or_else(|| io::Error::other("ipstack has ended"), again)
     }
 
     /// Adds a connection, in place of an earlier one that has ended.

@@ -191,15 +191,10 @@ impl Flow {
                 lwip_sys::lwip_sys_pbuf_skip(chain, part);
                 len -= usize::from(part);
             }
-            self.forget_empty();
-        }
-    }
-
-    /// Removes the first chain from the queue if it is empty.
-    fn forget_empty(&mut self) {
-        if self.received.front().is_some_and(|chain| chain.is_null()) {
-            self.received.pop_front();
-            self.small = self.small.min(self.received.len());
+            if chain.is_null() {
+                self.received.pop_front();
+                self.small = self.small.min(self.received.len());
+            }
         }
     }
 

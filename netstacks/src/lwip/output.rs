@@ -8,6 +8,7 @@ use std::slice;
 use lwip_sys::{ERR_IF, ERR_OK, ERR_WOULDBLOCK, ErrT, MAX_SLICES, Pbuf, Slice};
 use platform::{Link, PacketMeta};
 
+use crate::config::again;
 use crate::offload::Offload;
 
 pub(super) struct Output<L> {
@@ -44,10 +45,7 @@ impl<L: Link> Output<L> {
 
     /// Returns the failure, if there is one. It ends the driver.
     pub(super) fn check(&self) -> io::Result<()> {
-        match &self.failure {
-            None => Ok(()),
-            Some(failure) => Err(io::Error::new(failure.kind(), failure.to_string())),
-        }
+        self.failure.as_ref().map_or(Ok(()), |failure| Err(again(failure)))
     }
 
     pub(super) fn flush(&mut self) -> io::Result<()> {

@@ -41,10 +41,10 @@ pub(super) struct Connection {
     ports: [u16; 2],
     /// Bytes that have arrived and were not read.
     unread: VecDeque<u8>,
-    sending: Sending,
-    receiving: Receiving,
-    /// The caller has closed the sending half.
-    closing: bool,
+    pub(super) sending: Sending,
+    pub(super) receiving: Receiving,
+    /// The caller has closed the sending half. Its FIN is sent when the stack's window has room for it.
+    pub(super) closing: bool,
     ack_due: bool,
     /// The largest payload of a segment and of a packet. Before the stack's SYN: our own limits.
     mss: usize,
@@ -111,26 +111,9 @@ impl Connection {
         })
     }
 
-    pub(super) fn sending(&self) -> Sending {
-        self.sending
-    }
-
-    pub(super) fn receiving(&self) -> Receiving {
-        self.receiving
-    }
-
     /// Whether the stack's SYN-ACK has arrived.
     pub(super) fn is_established(&self) -> bool {
         matches!(self.sending, Sending::Open | Sending::FinSent)
-    }
-
-    pub(super) fn is_closing(&self) -> bool {
-        self.closing
-    }
-
-    /// Makes a FIN due. It is sent when the stack's window has room for it.
-    pub(super) fn close(&mut self) {
-        self.closing = true;
     }
 
     pub(super) fn discard_unread(&mut self) {

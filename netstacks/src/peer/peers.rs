@@ -103,7 +103,7 @@ impl<L: Link> Peers<L> {
     pub fn is_connected(&self, slot: usize) -> bool {
         self.table
             .of_slot(slot)
-            .is_some_and(|connection| connection.is_established() && connection.receiving() != Receiving::Reset)
+            .is_some_and(|connection| connection.is_established() && connection.receiving != Receiving::Reset)
     }
 
     /// Reads bytes that have arrived. Returns 0 after the stack's FIN, and for an empty buffer;
@@ -115,7 +115,7 @@ impl<L: Link> Peers<L> {
             return Ok(0);
         }
         let len = connection.read_unread(buffer);
-        match connection.receiving() {
+        match connection.receiving {
             _ if len > 0 => {
                 self.table.settle(port);
                 Ok(len)
@@ -153,10 +153,10 @@ impl<L: Link> Peers<L> {
     pub fn write(&mut self, slot: usize, bytes: &[u8]) -> io::Result<usize> {
         let port = self.table.port(slot)?;
         let connection = self.table.connection(port)?;
-        if connection.receiving() == Receiving::Reset {
+        if connection.receiving == Receiving::Reset {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
-        if connection.is_closing() {
+        if connection.closing {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         if bytes.is_empty() {
@@ -219,7 +219,7 @@ impl<L: Link> Peers<L> {
             self.wire.link.flush()?;
             self.receive(ready)?;
             let is_woken = self.signal.lower();
-            if is_woken || has_room_again || !ready.is_empty() || self.has_datagrams() {
+            if is_woken || has_room_again || !ready.is_empty() || !self.inbox.is_empty() {
                 return Poll::Ready(Ok(()));
             }
             if self.poll_change()?.is_pending() {
@@ -264,9 +264,5 @@ impl<L: Link> Peers<L> {
             (false, false) => Poll::Pending,
         };
         if writable.is_ready() { writable } else { self.wire.link.poll_readable(&mut cx) }
-    }
-
-    fn has_datagrams(&self) -> bool {
-        !self.inbox.is_empty()
     }
 }

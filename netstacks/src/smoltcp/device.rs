@@ -190,11 +190,11 @@ impl<L: Link> phy::Device for Device<L> {
 
     fn receive(&mut self, _now: Instant) -> Option<(RxToken<'_>, TxToken<'_, L>)> {
         let packet = self.buffers[self.unseen.next()?].packet();
-        Some((RxToken(packet), TxToken::new(&mut self.sender)))
+        Some((RxToken(packet), TxToken(&mut self.sender)))
     }
 
     fn transmit(&mut self, _now: Instant) -> Option<TxToken<'_, L>> {
-        (self.sender.is_ready() || self.sender.rehearses()).then(|| TxToken::new(&mut self.sender))
+        (self.sender.is_ready() || self.sender.rehearses()).then(|| TxToken(&mut self.sender))
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
@@ -220,19 +220,11 @@ impl phy::RxToken for RxToken<'_> {
 }
 
 /// The right to send one packet.
-pub(super) struct TxToken<'a, L> {
-    sender: &'a mut Sender<L>,
-}
-
-impl<'a, L> TxToken<'a, L> {
-    fn new(sender: &'a mut Sender<L>) -> Self {
-        Self { sender }
-    }
-}
+pub(super) struct TxToken<'a, L>(&'a mut Sender<L>);
 
 impl<L: Link> phy::TxToken for TxToken<'_, L> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
-        let sender = self.sender;
+        let Self(sender) = self;
         // smoltcp asks for a reply's token along with the packet it may reply to, so one can come
         // while a packet is held back. That reply is lost, as on any network, and asked for again.
         if sender.held_back.is_some() || sender.rehearses() {

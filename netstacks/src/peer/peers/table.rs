@@ -47,7 +47,7 @@ impl Entry {
     /// Whether the caller has closed it and nothing is left to send or receive.
     fn is_over(&self) -> bool {
         self.slot.is_none()
-            && match (self.connection.sending(), self.connection.receiving()) {
+            && match (self.connection.sending, self.connection.receiving) {
                 (_, Receiving::Reset) | (Sending::Nothing, _) => true,
                 (Sending::FinSent, Receiving::Ended) => self.connection.due().is_none(),
                 _ => false,
@@ -132,7 +132,7 @@ impl Table {
         self.slots[slot] = 0;
         if let Some(entry) = &mut self.entries[usize::from(port)] {
             entry.slot = None;
-            entry.connection.close();
+            entry.connection.closing = true;
             entry.connection.discard_unread();
         }
         self.settle(port);
@@ -141,7 +141,7 @@ impl Table {
     pub(super) fn end_writing(&mut self, slot: usize) {
         let Ok(port) = self.port(slot) else { return };
         if let Some(entry) = &mut self.entries[usize::from(port)] {
-            entry.connection.close();
+            entry.connection.closing = true;
         }
         self.settle(port);
     }
