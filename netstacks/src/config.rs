@@ -158,11 +158,15 @@ impl StackFault {
 }
 
 #[cfg(test)]
-#[test]
-fn the_window_scale_is_the_smallest_that_fits() {
-    for (window, scale) in
-        [(4 << 10, 0), (65_535, 0), (65_536, 1), (256 << 10, 3), (4 << 20, 7), (StackConfig::MAX_WINDOW, 14)]
-    {
-        assert_eq!(window_scale(window), scale, "{window}");
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_window_scale_is_the_smallest_that_fits() {
+        for (window, scale) in
+            [(4 << 10, 0), (65_535, 0), (65_536, 1), (256 << 10, 3), (4 << 20, 7), (StackConfig::MAX_WINDOW, 14)]
+        {
+            assert_eq!(window_scale(window), scale, "{window}");
+        }
     }
 }

@@ -51,7 +51,6 @@ pub(crate) fn start<E: Engine>(engine: E, workarounds: Workarounds) -> (DrivenLi
     (listener, datagrams, Box::pin(drive(shared)))
 }
 
-/// Makes the turns while no task makes them.
 async fn drive<E: Engine>(shared: Shared<E>) -> io::Result<()> {
     let mut sleep = Box::pin(tokio::time::sleep(TICK));
     poll_fn(|cx| shared.poll_drive(sleep.as_mut(), cx)).await

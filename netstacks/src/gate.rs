@@ -109,8 +109,7 @@ impl Answers {
     }
 }
 
-/// A connection that a peer wants to open. Its SYN waits here. Dropping the request drops the SYN; a retransmitted
-/// SYN makes a new request. So does a SYN after the client has given up; see [`Request::abandoned`].
+/// A connection that a peer wants to open. Dropping it drops the SYN; a retransmitted SYN makes a new request.
 #[derive(Debug)]
 pub struct Request(Admission);
 
@@ -131,8 +130,7 @@ impl Request {
         }
     }
 
-    /// Passes the SYN to the stack, unless the client has given up. Until the admission is dropped or the connection
-    /// ends, the stack gets all packets of this connection, a retransmitted SYN included.
+    /// Passes the SYN to the stack, which gets all packets of this connection until the admission is dropped.
     #[must_use = "without its admission, a retransmitted SYN would be a new request"]
     pub fn admit(self) -> Admission {
         let mut state = self.0.shared.lock();
@@ -151,7 +149,6 @@ impl Request {
         self.reply(|key, sequence| reply::unreachable(key, Undelivered::Syn(sequence), reason));
     }
 
-    /// Replies to the SYN, unless the client has given up.
     fn reply(self, reply: impl FnOnce(FlowKey, u32) -> Option<Vec<u8>>) {
         let Admission { key, number, ref shared, .. } = self.0;
         let sequence = shared.lock().first(key, number);
@@ -205,7 +202,6 @@ impl Shared {
         crate::lock(&self.state)
     }
 
-    /// Wakes the owner of the link.
     fn wake(&self, mut state: MutexGuard<'_, State>) {
         self.pending.store(true, Ordering::Release);
         let reader = state.reader.take();

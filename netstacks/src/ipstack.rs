@@ -90,8 +90,7 @@ fn tcp_config(window: usize, user_timeout: Duration, offload: &Offload) -> TcpCo
     let mut tcp = TcpConfig::default();
     // It ends a connection if the application neither reads nor writes for this long.
     tcp.timeout = user_timeout;
-    // It sends another packet while fewer bytes than this are in flight, and so stays within the window. It may exceed a
-    // smaller one of the peer by up to a packet (docs/reliability.md).
+    // It sends while fewer bytes than this are in flight. It may exceed a peer's smaller window by up to a packet.
     let largest = offload.largest_payload(false).max(offload.largest_payload(true)).into();
     tcp.max_unacked_bytes = window.saturating_sub(largest).max(1) as u32;
     tcp.read_buffer_size = window;

@@ -175,6 +175,8 @@ mod workarounds;
 mod datagrams;
 #[allow(dead_code, unused_imports, unreachable_pub, reason = "not every stack uses it")]
 mod driven;
+#[cfg(test)]
+mod fixture;
 mod gate;
 pub mod kernel;
 #[allow(dead_code, reason = "not every stack uses it")]
@@ -287,19 +289,3 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/new-stack.md")]
 struct NewStackGuide;
-
-/// Inserts hop-by-hop options into an IPv6 packet, and destination options if `both`.
-#[cfg(test)]
-fn with_extension_headers(packet: &[u8], both: bool) -> Vec<u8> {
-    let mut extensions = vec![packet[6], 0, 1, 4, 0, 0, 0, 0];
-    if both {
-        extensions[0] = 60;
-        extensions.extend([packet[6], 1, 1, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-    }
-    let mut packet = packet.to_vec();
-    packet[6] = 0;
-    let len = u16::from_be_bytes([packet[4], packet[5]]) + extensions.len() as u16;
-    packet[4..6].copy_from_slice(&len.to_be_bytes());
-    packet.splice(40..40, extensions);
-    packet
-}

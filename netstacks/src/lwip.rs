@@ -157,8 +157,7 @@ fn fault() -> Option<StackFault> {
 
 /// lwIP and its link.
 pub struct LwipEngine<L: Link> {
-    /// From a box. lwIP has these pointers too and uses them while one of its functions runs. So no reference made
-    /// through them may live across a call of lwIP.
+    /// From a box. lwIP has these pointers too, so no reference made through them may live across a call of lwIP.
     core: *mut Core,
     output: *mut Output<L>,
     batch: Vec<PacketBuffer>,
@@ -271,7 +270,6 @@ impl<L: Link> LwipEngine<L> {
         }
     }
 
-    /// Runs TCP's timer if it is due.
     fn tick(&mut self, now: Instant) {
         if self.core().ticking.is_empty() {
             self.next_tick = None;

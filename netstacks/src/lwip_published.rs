@@ -242,7 +242,6 @@ impl Inner for TcpStream {
     }
 }
 
-/// The datagrams of lwip.
 #[derive(Clone)]
 pub struct LwipPublishedDatagrams {
     mailbox: Mailbox,

@@ -80,7 +80,6 @@ impl<L: Link> Netstack<L> for NetstackSmoltcp {
     }
 }
 
-/// Moves packets from the link into the stack.
 async fn arrive<L: Link>(port: Arc<Port<L>>, mut input: SplitSink<Stack, AnyIpPktFrame>) -> io::Result<()> {
     let mut buffers = port.buffers();
     loop {

@@ -102,7 +102,7 @@ impl Offload {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mss_rewrite::tests::packet;
+    use crate::fixture::packet;
 
     #[test]
     fn a_packet_above_the_mtu_is_cut_to_it() {

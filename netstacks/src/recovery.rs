@@ -26,17 +26,14 @@ const DUPLICATES: u8 = 3;
 /// How often a segment is sent again before the stack's own timeout takes over.
 const MAX_RETRIES: u32 = 2;
 
-/// The shortest wait for an acknowledgement.
 const SHORTEST_WAIT: Duration = Duration::from_millis(5);
 /// The round trip time in recovery while it is unknown: half of Linux's `TCP_RTO_MIN` (`include/net/tcp.h`).
 const FIRST_ROUND_TRIP: Duration = Duration::from_millis(100);
 
-/// The additional wait if a single segment is outstanding: `WCDelAckT` of RFC 8985, 7.2, which has 200 ms. lwIP's own
-/// timeout is about as long.
+/// The additional wait if a single segment is outstanding: `WCDelAckT` of RFC 8985, 7.2, which has 200 ms.
 const DELAYED_ACK: Duration = Duration::from_millis(300);
 
-/// The state of a connection at its stack. A packet that the stack would not accept by it must change nothing
-/// (RFC 9293, 3.10.7.4).
+/// The state of a connection at its stack, by which packets are acceptable (RFC 9293, 3.10.7.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Edges {
     /// The first byte that is not acknowledged: SND.UNA.
@@ -82,7 +79,6 @@ pub(crate) struct Recovery {
     mss: u32,
     /// How many duplicates of the last acknowledgement have arrived.
     duplicates: u8,
-    /// Set during loss recovery.
     episode: Option<Episode>,
     /// The end of the sent bytes at the last call of `next`.
     tail: Option<u32>,
@@ -92,8 +88,7 @@ pub(crate) struct Recovery {
     retries: u32,
     /// The end of the sent bytes at the last probe, until they are acknowledged.
     probed: Option<u32>,
-    /// A sequence number, and the time when the bytes before it were sent. Their acknowledgement gives a round trip
-    /// time. One measurement at a time is enough (RFC 6298, 3).
+    /// A sequence number, and the time when it was sent, for one round trip time at a time (RFC 6298, 3).
     timed: Option<(u32, Instant)>,
     /// The smoothed round trip time (RFC 6298, 2).
     round_trip: Option<Duration>,
@@ -181,8 +176,7 @@ impl Recovery {
     }
 
     /// Call it after everything was sent that may be sent. Returns why the first unacknowledged segment must be
-    /// retransmitted now because no acknowledgement has come, or else when. It waits if it does not fit into the
-    /// window.
+    /// retransmitted now, or else when. It waits if it does not fit into the window.
     pub(crate) fn next(&mut self, edges: &Edges, fits: bool, now: Instant) -> Result<Option<Instant>, Lost> {
         let tail = self.tail.replace(edges.sent).unwrap_or(edges.unacknowledged);
         // In recovery, new segments are acknowledged only after the lost ones. With a closed window only probes are sent.
@@ -207,8 +201,7 @@ impl Recovery {
         if self.retries == 1 && was_probed && self.workarounds.has(Workaround::PartialAck) {
             return self.retransmit(false, edges.unacknowledged, edges.sent, now);
         }
-        // Unlike Karn's algorithm, this keeps the time of the original: the round trip may have become longer. If it has
-        // not, the next probes are only later than necessary.
+        // Unlike Karn's algorithm, this keeps the time of the original: the round trip may have become longer.
         Lost::Probe
     }
 
@@ -234,8 +227,7 @@ fn largest_block(segment: &TcpSegment<'_>, edges: &Edges) -> u32 {
     let lengths = option.value.chunks_exact(8).map(|block| {
         let [start, end] = [[block[0], block[1], block[2], block[3]], [block[4], block[5], block[6], block[7]]]
             .map(|edge| u32::from_be_bytes(edge).wrapping_sub(segment.acknowledgement()));
-        // No peer has received bytes that were not sent. A block before the acknowledgement has very large edges: it
-        // reports a duplicate (RFC 2883, 4).
+        // No peer has bytes that were not sent. A block before the acknowledgement reports a duplicate (RFC 2883, 4).
         if 0 < start && start < end && end <= outstanding { end - start } else { 0 }
     });
     lengths.max().unwrap_or(0)
@@ -251,7 +243,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
     use super::*;
-    use crate::mss_rewrite::tests::packet;
+    use crate::fixture::packet;
 
     /// An acknowledgement of the bytes before `byte`, with this window.
     fn acknowledgement(byte: u32, options: &[u8], payload: usize, window: u16) -> Vec<u8> {

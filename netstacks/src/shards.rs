@@ -22,8 +22,7 @@ use crate::{
     Started,
 };
 
-/// Spreads flows over shards: the same two ends, in either order, always have the same shard. The key of the hash is
-/// random, so a client cannot choose its shard.
+/// Spreads flows over shards, both directions to the same one. The key is random, so no client chooses its shard.
 #[derive(Clone, Debug, Default)]
 pub struct Spread(ahash::RandomState);
 
@@ -106,8 +105,7 @@ pub fn sharded<S: Netstack<L>, L: Link>(
     Ok(Started { listener: ShardedListener(Accepted::OfAll(accepted)), datagrams, driver, effective })
 }
 
-/// Waits until all tasks have ended. The first failure ends the others. A panic goes on in the caller, even if another task
-/// failed first, because a panic of one task makes others fail.
+/// Waits for all tasks. The first failure ends the others. A panic goes on in the caller: it makes others fail.
 pub(crate) async fn joined(mut tasks: JoinSet<io::Result<()>>) -> io::Result<()> {
     let mut result = Ok(());
     while let Some(ended) = tasks.join_next().await {
@@ -123,8 +121,7 @@ pub(crate) async fn joined(mut tasks: JoinSet<io::Result<()>>) -> io::Result<()>
     result
 }
 
-/// Offers the connections of one instance to the listener of all, until that is dropped or the instance fails: then its
-/// driver reports the reason.
+/// Offers the connections of one instance to the listener of all, until that is dropped or the instance fails.
 async fn offer_all<Li: Listener>(mut listener: Li, offer: mpsc::Sender<Li::Stream>) -> io::Result<()> {
     // With a place for it first, a connection waits in the accept queue of its instance.
     while let Ok(place) = offer.reserve().await {

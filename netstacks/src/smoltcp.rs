@@ -139,7 +139,6 @@ impl<L: Link> SmoltcpEngine<L> {
         self.started + Duration::from_micros(clock.total_micros().max(0) as u64)
     }
 
-    /// Decides about the next packet.
     fn classify(&mut self, now: Instant) -> Class {
         let Some(packet) = self.device.next_packet() else { return Class::Other };
         let Some(segment) = segment::parse(packet) else {
@@ -354,7 +353,6 @@ impl<L: Link> SmoltcpEngine<L> {
         }
     }
 
-    /// Passes the packets of the batch to smoltcp.
     fn input(&mut self, now: Instant) {
         let clock = self.clock(now);
         loop {
@@ -426,7 +424,6 @@ impl<L: Link> SmoltcpEngine<L> {
     }
 }
 
-/// The kinds of packets.
 enum Class {
     Segment(FlowId),
     Datagram(Arrival),
@@ -436,8 +433,7 @@ enum Class {
     Other,
 }
 
-/// Whether a packet is TCP although it is no segment: a damaged one, or a fragment. smoltcp would join fragments, find no
-/// socket in an empty set, and reset the connection.
+/// Whether a packet is TCP although it is no segment. smoltcp would join fragments, and reset the connection.
 fn is_tcp(packet: &[u8]) -> bool {
     let whole = Transport::parse(packet).map(|transport| transport.protocol);
     whole.or_else(|| Ipv4Fragment::parse(packet).map(|fragment| fragment.protocol)) == Some(TCP)

@@ -88,7 +88,6 @@ async fn arrive<L: Link>(port: Arc<Port<L>>, input: IpStackSend) -> io::Result<(
     }
 }
 
-/// Moves packets from the stack to the link.
 async fn leave<L: Link>(port: Arc<Port<L>>, mut output: IpStackRecv, largest: usize) -> io::Result<()> {
     let mut packets = vec![vec![0; largest]; BATCH];
     let mut lens = [0; BATCH];
@@ -139,7 +138,6 @@ impl Inner for TcpStream {
     type Beside = ();
 }
 
-/// The datagrams of `tcp_ip`.
 #[derive(Clone)]
 pub struct TcpIpDatagrams {
     socket: Arc<UdpSocket>,

@@ -56,8 +56,7 @@ pub trait Datagrams: Clone + Send + Sync + 'static {
     /// Waits for the next datagram and copies its payload into `buffer`, as far as it fits: 65,535 bytes hold any.
     fn recv(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<Datagram>> + Send;
 
-    /// The same for several datagrams between the same addresses, if they came in one super-packet. A buffer of 65,535
-    /// bytes holds any; a shorter one may cut the last.
+    /// The same for datagrams that came in one super-packet, back to back; 65,535 bytes hold any.
     fn recv_batch(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<DatagramBatch>> + Send {
         async { self.recv(buffer).await.map(DatagramBatch::from) }
     }

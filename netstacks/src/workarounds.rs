@@ -97,11 +97,6 @@ impl Workarounds {
     /// None.
     pub const NONE: Self = Self { only: true, named: 0 };
 
-    /// All workarounds but this one.
-    pub const fn all_but(workaround: Workaround) -> Self {
-        Self { only: false, named: workaround.bit() }
-    }
-
     /// Whether a workaround is on.
     #[inline]
     pub const fn has(self, workaround: Workaround) -> bool {

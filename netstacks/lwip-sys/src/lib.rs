@@ -32,8 +32,6 @@ pub type ErrT = i8;
 
 /// Done.
 pub const ERR_OK: ErrT = 0;
-/// No memory, or no room in the send buffer.
-pub const ERR_MEM: ErrT = -1;
 /// It would block.
 pub const ERR_WOULDBLOCK: ErrT = -7;
 /// The interface failed.
@@ -140,8 +138,7 @@ pub struct Callbacks {
     pub opened: unsafe extern "C" fn(engine: *mut c_void, pcb: *mut TcpPcb) -> usize,
     /// The handshake is complete.
     pub established: unsafe extern "C" fn(engine: *mut c_void, flow: usize),
-    /// Data, which the callee must free, or the peer's FIN if `data` is null. The callee may call [`lwip_sys_pcb_abort`] on the
-    /// pcb; then it returns [`ERR_ABRT`], else [`ERR_OK`].
+    /// Data, which the callee must free, or null for the peer's FIN. [`ERR_ABRT`] if the callee has aborted the pcb.
     pub received: unsafe extern "C" fn(engine: *mut c_void, flow: usize, pcb: *mut TcpPcb, data: *mut Pbuf) -> ErrT,
     /// The peer has acknowledged `len` more bytes.
     pub sent: unsafe extern "C" fn(engine: *mut c_void, flow: usize, len: u16),

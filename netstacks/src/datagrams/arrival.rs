@@ -70,9 +70,8 @@ mod tests {
 
     use platform::packet::UDP_HEADER_LEN;
 
-    use super::super::tests::ends;
     use super::*;
-    use crate::with_extension_headers;
+    use crate::fixture::{ends, with_extension_headers};
 
     /// A datagram to the port 53, with a checksum that is not looked at.
     fn packet(ipv6: bool, payload: usize) -> Vec<u8> {

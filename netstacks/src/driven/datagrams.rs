@@ -1,5 +1,4 @@
-//! An engine's datagrams. A task that receives drives the engine, as a reader of a stream does, unless a
-//! datagram already waits.
+//! An engine's datagrams. A task that waits for one drives the engine, as a reader of a stream does.
 
 use std::future::poll_fn;
 use std::io;

@@ -57,8 +57,7 @@ pub trait Engine: Send + 'static {
     /// Whether a connection has ended other than by FINs.
     fn has_failed(&self, flow: FlowId) -> bool;
 
-    /// Lends a source room for at most `most` bytes; see [`Stream::poll_write_with`]. `WouldBlock` if there is none.
-    /// Resets the connection if bytes of the source are lost for lack of memory.
+    /// Lends a source room for `most` bytes; see [`Stream::poll_write_with`]. Lack of memory resets the connection.
     fn fill(&mut self, flow: FlowId, most: usize, source: &mut Source<'_>) -> io::Result<usize>;
 
     /// Queues bytes to be sent. Returns how many it had room for, or `WouldBlock` for none.
@@ -81,14 +80,12 @@ pub trait Engine: Send + 'static {
     /// Ends a connection with a RST. The caller must still call `release`.
     fn reset(&mut self, flow: FlowId);
 
-    /// The datagrams that wait to be received.
     fn inbox(&mut self) -> &mut Inbox;
 
     /// The link's abilities, if it takes UDP super-packets.
     fn udp_segmentation(&self) -> Option<Capabilities>;
 
-    /// Sends a datagram, or returns why not; see [`crate::Datagrams::try_send`]. With a `segment_len` it sends a
-    /// super-packet of datagrams, each of which fits the MTU.
+    /// Sends a datagram, or a super-packet of them if there is a `segment_len`; see [`crate::Datagrams::try_send`].
     fn send_datagram(
         &mut self,
         now: Instant,
@@ -97,10 +94,8 @@ pub trait Engine: Send + 'static {
         segment_len: Option<NonZeroU16>,
     ) -> io::Result<()>;
 
-    /// Drops all datagrams that arrive from now on.
     fn close_datagrams(&mut self);
 
-    /// See [`platform::Link::poll_readable`].
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
     /// Whether packets wait for room on the link.
@@ -125,7 +120,6 @@ pub struct Intake {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowId(pub usize);
 
-/// A new connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Accepted {
     pub flow: FlowId,

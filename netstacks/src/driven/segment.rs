@@ -58,7 +58,7 @@ mod tests {
     use smoltcp::wire::{IpAddress, IpProtocol, IpRepr, TcpControl, TcpPacket, TcpRepr, TcpSeqNumber};
 
     use super::*;
-    use crate::with_extension_headers;
+    use crate::fixture::with_extension_headers;
 
     fn packet(source: IpAddress, destination: IpAddress, control: TcpControl, ack: bool) -> Vec<u8> {
         let tcp = TcpRepr {

@@ -23,7 +23,6 @@ const MAX_TIME_WAIT: usize = 64;
 /// Obsolete timers are removed when there are more timers than twice the connections and this number.
 const MIN_TIMERS: usize = 64;
 
-/// The stage of a connection between its SYN and its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     Handshake,
@@ -93,19 +92,6 @@ impl<C> Table<C> {
         self.entries.is_empty()
     }
 
-    /// The memory of a connection here, in bytes.
-    #[cfg(test)]
-    pub(crate) const fn entry_len() -> usize {
-        // In the map there may be as many free places as keys.
-        let in_maps = 2 * (size_of::<FlowKey>() + size_of::<FlowId>() + 1) + 2 * size_of::<(u64, FlowId)>();
-        size_of::<Entry<C>>() + in_maps
-    }
-
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.entries.len()
-    }
-
     pub(crate) fn is_listening(&self) -> bool {
         self.is_listening
     }
@@ -120,11 +106,6 @@ impl<C> Table<C> {
 
     fn is_full(&self) -> bool {
         self.entries.len() >= self.most
-    }
-
-    #[cfg(test)]
-    pub(crate) fn half_open(&self) -> usize {
-        self.half_open.len()
     }
 
     /// The half-open connection that the caller has to forget before it opens another, if any. Its peer gets no RST.
@@ -345,6 +326,19 @@ mod tests {
 
     use super::*;
 
+    impl<C> Table<C> {
+        /// The memory of a connection here, in bytes.
+        pub(crate) const fn entry_len() -> usize {
+            // In the map there may be as many free places as keys.
+            let in_maps = 2 * (size_of::<FlowKey>() + size_of::<FlowId>() + 1) + 2 * size_of::<(u64, FlowId)>();
+            size_of::<Entry<C>>() + in_maps
+        }
+
+        pub(crate) fn len(&self) -> usize {
+            self.entries.len()
+        }
+    }
+
     /// The limit of the default configuration.
     const HALF_OPEN: usize = 4096;
 
@@ -372,7 +366,7 @@ mod tests {
         table.remove(flows[2]);
         assert_eq!(table.room(), 1);
         table.established(flows[1]);
-        assert_eq!((table.room(), table.half_open()), (0, 0));
+        assert_eq!((table.room(), table.half_open.len()), (0, 0));
         table.accept().unwrap();
         assert_eq!(table.room(), 1);
     }
@@ -395,7 +389,7 @@ mod tests {
         assert_eq!(table.oldest_half_open(), None);
         table.open(key(3), ());
         assert_eq!(table.oldest_half_open(), Some(flows[2]));
-        assert_eq!((table.half_open(), table.room()), (HALF_OPEN, 8));
+        assert_eq!((table.half_open.len(), table.room()), (HALF_OPEN, 8));
     }
 
     /// So many clients may connect at once: no half-open connection gives way before the accept queue is full.

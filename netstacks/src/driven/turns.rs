@@ -31,8 +31,7 @@ pub(super) const TURN_BYTES: usize = 256 << 10;
 /// they are read. The acknowledgement of a smaller batch can go with the reply.
 pub(super) const BULK: usize = 16 << 10;
 
-/// This many bytes cost a task one unit of tokio's budget while it shares the stack. tokio counts calls, 128 at a time:
-/// one stream would delay the requests beside it by 20 ms.
+/// This many bytes cost one of 128 units of tokio's budget. It counts calls: one stream would delay requests by 20 ms.
 pub(super) const BUDGET_BYTES: usize = 8 << 10;
 
 /// How many full batches the driver takes before it lets other tasks run, if they stay below [`TURN_BYTES`].
@@ -50,7 +49,6 @@ pub(super) enum Half {
     Writer,
 }
 
-/// The tasks that wait for the same thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waiter {
     Flow(FlowId),

@@ -19,8 +19,7 @@ use tokio::time::Instant;
 
 use crate::{FlowKey, FlowMap};
 
-/// How long a client may wait before it retransmits its SYN, beyond twice the time since its first one. Clients begin
-/// with one to three seconds, and double that each time.
+/// How long a client may wait to retransmit its SYN, beyond twice the time since its first one.
 const FIRST_SILENCE: Duration = Duration::from_secs(4);
 
 #[derive(Debug, Default)]

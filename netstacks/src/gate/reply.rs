@@ -31,7 +31,6 @@ pub enum Unreachable {
 }
 
 impl Unreachable {
-    /// The code over IPv4, and over IPv6.
     fn codes(self) -> (u8, u8) {
         match self {
             Self::Network => (0, 0),
@@ -42,7 +41,6 @@ impl Unreachable {
     }
 }
 
-/// A packet that is not delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Undelivered {
     /// A SYN with this sequence number. The peer checks it (RFC 5927, 4.1).

@@ -33,7 +33,6 @@ pub(super) struct Device<L> {
     link: L,
     offload: Offload,
     guard: Guard,
-    /// Connections with peers that must get a window update.
     reopened: UnboundedReceiver<Arc<Flow>>,
     buffers: Vec<PacketBuffer>,
     filled: usize,
@@ -71,8 +70,8 @@ impl<L: Link> Device<L> {
 
     fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
-            // ipstack reads after each packet that it sends. Once the link is empty, this polls the link's readiness
-            // first, which costs no system call.
+            // ipstack reads after each packet that it sends. Polling the readiness of an empty link costs no system
+            // call.
             if self.drained {
                 if mem::take(&mut self.unflushed) {
                     self.link.flush()?;
@@ -156,7 +155,6 @@ impl<L: Link> Device<L> {
 
 /// The part of a segment that ipstack reads.
 struct Piece {
-    /// The rest of its payload.
     bytes: Range<usize>,
     /// The flags that it reads. It ignores data with others, and takes a FIN with data for a FIN alone.
     flags: u8,

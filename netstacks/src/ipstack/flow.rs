@@ -27,7 +27,6 @@ const LEAST_STEP: u32 = 16 << 10;
 /// Most segments beyond a gap. ipstack walks all of them for each packet.
 const MAX_HELD: usize = 128;
 
-/// The state that all parts of one stack share.
 #[derive(Debug)]
 pub(super) struct Hub {
     pub(super) runtime: Handle,
@@ -161,7 +160,6 @@ pub(super) struct Seen {
     tasks: [Option<Waker>; 3],
 }
 
-/// The decision about a segment of the peer.
 #[derive(Debug, Default)]
 pub(super) struct Admission {
     /// The part of the payload that ipstack reads, if it reads the segment at all.
@@ -286,7 +284,6 @@ impl Flow {
 }
 
 impl Seen {
-    /// See [`Flow::admit`].
     fn admit(&mut self, segment: &TcpSegment<'_>, hub: &Hub) -> Admission {
         let acknowledgement = segment.acknowledgement();
         if is_before(self.next, acknowledgement) {
@@ -399,7 +396,6 @@ impl Seen {
         self.edge.wrapping_sub(self.acked).min(room) as u16
     }
 
-    /// How many acknowledged bytes the application has not read.
     fn unread(&self) -> u32 {
         let unread = self.acked.wrapping_sub(self.first).wrapping_sub(self.read);
         // The application has read what ipstack has not acknowledged yet.

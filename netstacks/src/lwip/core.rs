@@ -96,12 +96,8 @@ impl Core {
     }
 }
 
-/// The operations of the engine. All take the core's pointer, because lwIP calls back.
-///
-/// # Safety
-///
-/// For all: the pointer is the one that lwIP was started with, nothing else uses it during the call,
-/// and no reference into the core is alive.
+/// The operations of the engine. The pointer is the one that lwIP was started with, which calls back. Nothing else uses
+/// it during the call, and no reference into the core is alive.
 impl Core {
     /// Passes a packet to lwIP. Afterwards `buffer` has the same size and no meaningful content.
     pub(super) unsafe fn input(this: *mut Self, buffer: &mut PacketBuffer, verify: bool) {

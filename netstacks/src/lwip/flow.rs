@@ -20,7 +20,6 @@ const SMALL_LEN: u16 = 512;
 /// This many small pieces in a row are joined into one.
 const JOIN: usize = 64;
 
-/// The largest number of pieces that are lent at once.
 const PIECES: usize = 64;
 
 /// What to do about a silent peer: nothing, send a keep-alive probe, or abort the connection.
@@ -50,7 +49,6 @@ pub struct Flow {
     pub(super) is_ticking: bool,
     /// When TIME-WAIT ends.
     pub(super) over_at: Option<Instant>,
-    /// When the last segment arrived.
     heard: Instant,
 }
 
@@ -62,7 +60,6 @@ pub(super) struct Open {
     pub(super) ring: Ring,
     /// When the peer's current silence began to count: a response has been due since then.
     asked: Option<Instant>,
-    /// When the last keep-alive probe was sent.
     probed: Option<Instant>,
 }
 
@@ -181,7 +178,6 @@ impl Flow {
         count
     }
 
-    /// Removes the first `len` received bytes.
     fn skip(&mut self, mut len: usize) {
         while let Some(chain) = self.received.front_mut().filter(|_| len > 0) {
             // SAFETY: the chain is alive, this flow owns it, and nothing refers to the skipped bytes. This may call

@@ -73,8 +73,7 @@ impl<L: Link> Output<L> {
         }
     }
 
-    /// See [`lwip_sys::Callbacks::output`]. Only lwIP calls it, with a pointer to a `Self` that nothing else uses
-    /// meanwhile.
+    /// See [`lwip_sys::Callbacks::output`]. lwIP alone calls it, with a `Self` that nothing else uses meanwhile.
     pub(super) unsafe extern "C" fn callback(
         link: *mut c_void,
         slices: *const Slice,

@@ -13,7 +13,7 @@ use platform::packet::{Ipv4Fragment, TcpSegment};
 #[derive(Debug)]
 pub(super) struct Pool {
     spare: Vec<NonNull<Slot>>,
-    lent: usize,
+    pub(super) lent: usize,
     /// This many buffers are lent even for small packets, and this many spare ones are kept.
     budget: usize,
     capacity: usize,
@@ -42,9 +42,9 @@ impl Pool {
         Self { spare: Vec::with_capacity(budget), lent: 0, budget, capacity }
     }
 
-    /// A pbuf of the packet in `buffer`; null without memory, or if the packet is too long for IP. lwIP gets the
-    /// buffer, and `buffer` a spare one. Beyond the budget, a packet that fills less than half of its buffer is copied,
-    /// so data that waits takes at most twice its size. A fragment is always copied: the others may never arrive.
+    /// A pbuf of the packet in `buffer`, which gets a spare one; null without memory, or if it is too long for IP.
+    /// Beyond the budget, a packet that fills less than half of its buffer is copied. So is a fragment: it may wait for
+    /// ever.
     pub(super) fn pbuf_of(&mut self, buffer: &mut PacketBuffer) -> *mut Pbuf {
         let bytes = buffer.packet();
         let Ok(len) = u16::try_from(bytes.len()) else { return ptr::null_mut() };
@@ -67,11 +67,6 @@ impl Pool {
             let bytes = (*slot).buffer.storage_mut().as_mut_ptr();
             lwip_sys::lwip_sys_frame_wrap((*slot).frame, bytes, len)
         }
-    }
-
-    #[cfg(test)]
-    pub(super) fn lent(&self) -> usize {
-        self.lent
     }
 
     /// Takes a slot back from lwIP. This pool has lent it, and lwIP no longer uses it.

@@ -13,15 +13,13 @@ const SMALL_LEN: usize = 1024;
 /// Largest number of spare chunks of each size: 16 MiB of large ones, and 256 KiB of small ones.
 const MOST_SPARE: usize = 256;
 
-/// Spare chunks of all connections. The one that was returned last is used next, so writes go to a few chunks that are
-/// in the processor's cache.
+/// Spare chunks of all connections. The last returned is used next, so it is in the processor's cache.
 #[derive(Debug)]
 pub(super) struct Chunks {
     small: Spare,
     large: Spare,
 }
 
-/// Spare chunks of one size.
 #[derive(Debug)]
 struct Spare {
     chunks: Vec<Chunk>,

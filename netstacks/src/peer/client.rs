@@ -8,8 +8,7 @@ use platform::Link;
 
 use super::Peers;
 
-/// A connection of [`Peers`] for a thread: each call blocks until it is done, and fails with [`io::ErrorKind::TimedOut`] after
-/// the client's patience. Dropping the client also drops its end of the link.
+/// A connection of [`Peers`] for a thread: each call blocks, for the client's patience at most.
 #[derive(Debug)]
 pub struct Client<L> {
     peers: Peers<L>,

@@ -39,7 +39,6 @@ impl<L: Link> Wire<L> {
 pub(super) struct Connection {
     headers: TcpHeaders,
     ports: [u16; 2],
-    /// Bytes that have arrived and were not read.
     unread: VecDeque<u8>,
     pub(super) sending: Sending,
     pub(super) receiving: Receiving,
@@ -62,7 +61,6 @@ pub(super) struct Connection {
     expected: u32,
 }
 
-/// The state of our half of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sending {
     Nothing,
@@ -72,7 +70,6 @@ pub(super) enum Sending {
     FinSent,
 }
 
-/// The state of the stack's half of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Receiving {
     Open,
@@ -156,8 +153,7 @@ impl Connection {
         WINDOW.saturating_sub(self.unread.len())
     }
 
-    /// Sends packets of whole segments until the window or the link is full, or the rest does not fill a packet.
-    /// Does not flush.
+    /// Sends packets of whole segments until the window or the link is full. Does not flush.
     pub(super) fn fill<L: Link>(&mut self, wire: &mut Wire<L>, bytes: &[u8]) -> io::Result<usize> {
         let mut sent = 0;
         loop {
@@ -180,8 +176,7 @@ impl Connection {
         self.window.saturating_sub(rounding).saturating_sub(self.next.wrapping_sub(self.una)) as usize
     }
 
-    /// The payload of the next packet, in bytes, if `left` bytes are left. Less than a segment only if that is all, or
-    /// if at least half of the stack's largest window is open (RFC 9293, 3.8.6.2.1).
+    /// The payload of the next packet. Less than a segment only if that is all, or half of the largest window.
     fn sendable(&self, left: usize) -> usize {
         let len = self.open_window().min(left).min(self.largest);
         match len / self.mss * self.mss {
@@ -299,7 +294,6 @@ impl Connection {
         }
     }
 
-    /// The MSS and window scale options.
     fn syn_options(&self) -> [u8; SYN_OPTIONS_LEN] {
         let mss = self.mss.min(u16::MAX.into()) as u16;
         let [high, low] = mss.to_be_bytes();

@@ -106,8 +106,7 @@ impl<L: Link> Peers<L> {
             .is_some_and(|connection| connection.is_established() && connection.receiving != Receiving::Reset)
     }
 
-    /// Reads bytes that have arrived. Returns 0 after the stack's FIN, and for an empty buffer;
-    /// [`io::ErrorKind::NotConnected`] if the slot has no connection.
+    /// Reads bytes that have arrived. Returns 0 after the stack's FIN, and for an empty buffer.
     pub fn read(&mut self, slot: usize, buffer: &mut [u8]) -> io::Result<usize> {
         let port = self.table.port(slot)?;
         let connection = self.table.connection(port)?;
@@ -126,8 +125,7 @@ impl<L: Link> Peers<L> {
         }
     }
 
-    /// Receives a batch of packets. Bytes of the connection of `port` go straight to the buffer: bulk bytes are copied
-    /// once. Other connections read theirs later.
+    /// Receives a batch. Bytes of the connection of `port` go straight to the buffer; others are read later.
     fn receive_into(&mut self, port: u16, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.wire.link.try_recv(&mut self.batch)?;
         // The caller may be done with the slots that the last wait listed.
@@ -148,8 +146,7 @@ impl<L: Link> Peers<L> {
     }
 
     /// Sends packets from the start of `bytes`, as many as the window and the link take, and returns how many bytes
-    /// these are. A rest that does not fill a packet may be left. [`io::ErrorKind::BrokenPipe`] after
-    /// [`Peers::end_writing`].
+    /// these are. A rest that does not fill a packet may be left.
     pub fn write(&mut self, slot: usize, bytes: &[u8]) -> io::Result<usize> {
         let port = self.table.port(slot)?;
         let connection = self.table.connection(port)?;
@@ -255,7 +252,6 @@ impl<L: Link> Peers<L> {
         Ok(())
     }
 
-    /// Ready if packets can be sent or received.
     fn poll_change(&mut self) -> Poll<io::Result<()>> {
         let mut cx = Context::from_waker(&self.waker);
         let writable = match (self.wire.is_full, self.table.has_waiting()) {

@@ -27,7 +27,6 @@ struct Shared<L> {
     batch: Vec<PacketBuffer>,
     /// For each end, its packets that were received from the link.
     ends: Vec<VecDeque<PacketBuffer>>,
-    /// Empty buffers for later packets.
     spare: Vec<PacketBuffer>,
 }
 

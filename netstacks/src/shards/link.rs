@@ -19,8 +19,7 @@ use platform::{Capabilities, Link, PacketBuffer, PacketMeta};
 use super::Spread;
 use super::route::{Outgoing, Router};
 
-/// Packets that may wait in an inbox, and empty buffers beside it: up to 8 MiB for each shard. More packets wait in the
-/// device, whose queue is much longer.
+/// Packets that may wait in an inbox, and empty buffers beside it: up to 8 MiB for each shard.
 const INBOX: usize = 128;
 
 /// Batches that one call takes from the link. It has a bound because the caller may hold the stack's lock.

@@ -21,7 +21,7 @@ pub(super) struct Socket {
     /// Borrows from `rings`, so it must be dropped first. Fields are dropped in the order of their declaration.
     set: SocketSet<'static>,
     handle: SocketHandle,
-    rings: MmapMut,
+    pub(super) rings: MmapMut,
 }
 
 impl Socket {
@@ -48,14 +48,6 @@ impl Socket {
         let rings = ptr::slice_from_raw_parts_mut(self.rings.as_mut_ptr(), self.rings.len());
         // SAFETY: a whole anonymous mapping. The socket, which borrows it, does not run now.
         let _not_everywhere = unsafe { platform::discard(rings) };
-    }
-}
-
-#[cfg(test)]
-impl Socket {
-    /// All memory of its rings.
-    pub(super) fn rings(&mut self) -> &mut [u8] {
-        &mut self.rings
     }
 }
 
@@ -102,7 +94,6 @@ impl Place {
 pub struct Connection {
     pub(super) socket: Socket,
     pub(super) numbers: Numbers,
-    /// The sequence number of the peer's first byte.
     peer_first: u32,
     /// Shift count of the peer's window.
     peer_scale: u8,
@@ -130,7 +121,6 @@ pub struct Connection {
     orphaned_until: Option<Instant>,
 }
 
-/// The state of our FIN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fin {
     /// Not requested.
@@ -150,8 +140,7 @@ const REST_STEP: Duration = Duration::from_millis(100);
 /// A socket is used again only if it has carried at most this many bytes.
 const MAX_SPARE_BYTES: usize = 64 << 10;
 
-/// How long an orphan waits for a peer that acknowledges nothing of the rest, or that has everything and sends no FIN:
-/// Linux's `tcp_fin_timeout`. Replies to probes do not extend it.
+/// How long an orphan waits for a peer that acknowledges nothing, or sends no FIN: Linux's `tcp_fin_timeout`.
 pub(super) const MAX_FIN_WAIT: Duration = Duration::from_mins(1);
 
 impl Connection {
@@ -198,8 +187,7 @@ impl Connection {
         }
     }
 
-    /// The oldest acknowledgement number of a segment that may still arrive: a window before the last one (RFC 5961,
-    /// 5.2), and not before our first.
+    /// The oldest acknowledgement number that may still arrive (RFC 5961, 5.2), and not before our first.
     pub(super) fn oldest_acknowledgement(&self, edges: &Edges) -> u32 {
         let largest_window = usize::from(u16::MAX) << self.peer_scale;
         edges.unacknowledged.wrapping_sub((self.written + 1).min(largest_window) as u32)
@@ -215,8 +203,7 @@ impl Connection {
         self.read + self.written + self.socket.recv_queue() <= MAX_SPARE_BYTES
     }
 
-    /// Notes how far the bytes of a packet from the peer reach in the receive window. What is beyond the window is never
-    /// in the ring, and a forged number must not count (RFC 9293, 3.10.7.4).
+    /// Notes how far a packet reaches in the window: a forged number must not count (RFC 9293, 3.10.7.4).
     pub(super) fn note_arrived(&mut self, packet: &[u8], edges: &Edges) {
         let Some(segment) = TcpSegment::parse(packet) else { return };
         let (sequence, len) = (segment.sequence(), segment.payload().len());
@@ -232,8 +219,7 @@ impl Connection {
         }
     }
 
-    /// How long the rings keep their memory; `None` if they have bytes or have given it back. `epoch` is the same for all
-    /// connections.
+    /// How long the rings keep their memory; `None` if they have bytes or have given it back.
     pub(super) fn rests_until(&mut self, epoch: Instant, now: Instant) -> Option<Instant> {
         let moved = self.read + self.written;
         let queued = self.socket.recv_queue() + self.socket.send_queue();

@@ -37,7 +37,6 @@ pub(super) struct Datagrams {
     segmented: Option<Box<Endpoint>>,
 }
 
-/// smoltcp's side of it.
 struct Endpoint {
     interface: Interface,
     sockets: SocketSet<'static>,

@@ -31,7 +31,6 @@ pub(super) struct Sender<L> {
     pub(super) udp_segmentation: bool,
     /// Payload of each datagram in the UDP super-packet that smoltcp makes now.
     pub(super) udp_segment: Option<NonZeroU16>,
-    /// Where smoltcp makes its packets.
     packet: Box<[u8]>,
     /// A finished packet that the link had no room for, still at the head of `packet`: its length.
     held_back: Option<(usize, PacketMeta)>,
@@ -225,8 +224,7 @@ pub(super) struct TxToken<'a, L>(&'a mut Sender<L>);
 impl<L: Link> phy::TxToken for TxToken<'_, L> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
         let Self(sender) = self;
-        // smoltcp asks for a reply's token along with the packet it may reply to, so one can come
-        // while a packet is held back. That reply is lost, as on any network, and asked for again.
+        // smoltcp asks for a reply's token even while a packet is held back. That reply is lost, and asked for again.
         if sender.held_back.is_some() || sender.rehearses() {
             let mut unsent = vec![0; len];
             let result = f(&mut unsent);

@@ -1,5 +1,4 @@
-//! Half-open connections: a SYN came, and the handshake is not complete. They have no socket, because one has two rings
-//! of a window each. A closed socket serves to make the SYN-ACK, and is closed again.
+//! Half-open connections. They have no socket, which has two rings: a closed one makes the SYN-ACK.
 
 use std::time::Duration;
 
@@ -128,7 +127,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
     use super::*;
-    use crate::mss_rewrite::tests::packet;
+    use crate::fixture::packet;
 
     const MSS_AND_SCALE: [u8; 8] = [2, 4, 5, 180, 1, 3, 3, 99];
 

@@ -1,6 +1,5 @@
-//! The sequence numbers of a connection on the wire. smoltcp draws an initial number for each socket, and a half-open
-//! connection has none. So packets are renumbered in both directions. On the way out the numbers also tell what smoltcp
-//! has sent and which window it has announced.
+//! The sequence numbers of a connection on the wire. A half-open connection has no socket, which would draw them. So
+//! all packets are renumbered. They also tell what smoltcp has sent and announced.
 
 use platform::packet::checksum::{sum, update};
 use platform::packet::flags::{ACK, FIN, RST, SYN};
@@ -14,7 +13,6 @@ pub(super) struct Numbers {
     pub(super) initial: u32,
     /// The distance from smoltcp's numbers to those on the wire.
     shift: u32,
-    /// Shift count of our window.
     scale: u8,
     /// The number after the last byte that was sent.
     pub(super) sent: u32,

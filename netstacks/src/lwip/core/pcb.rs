@@ -20,8 +20,7 @@ pub(super) unsafe fn edges(pcb: *const TcpPcb) -> Edges {
 }
 
 /// Takes at most `most` bytes from the source into the ring, and queues them in lwIP. Returns how many, or `None` if
-/// bytes were lost for lack of memory. Without a PSH at their end (RFC 9293, 3.9.1) the peer may delay its
-/// acknowledgement.
+/// bytes were lost for lack of memory. A PSH is at their end (RFC 9293, 3.9.1).
 ///
 /// The pcb must be alive, and the ring must hold all bytes of it that are not acknowledged.
 pub(super) unsafe fn fill(

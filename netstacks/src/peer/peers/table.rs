@@ -24,11 +24,8 @@ pub(super) struct Table {
     /// Only ports that leave the remainder `remainder` are used.
     remainder: u16,
     divisor: u16,
-    /// Ports of connections that have a packet to send.
     due: VecDeque<u16>,
-    /// Ports of connections that wait for room in the link.
     blocked: VecDeque<u16>,
-    /// The number of the current wait.
     turn: u64,
 }
 
@@ -146,8 +143,8 @@ impl Table {
         self.settle(port);
     }
 
-    /// Handles a packet of the stack, and lists its slot. Bytes for the port `reading` go to the buffer, as far as it has
-    /// room; returns how many. The others are read later.
+    /// Handles a packet of the stack, and lists its slot. Returns how many bytes for the port `reading` are in the
+    /// buffer.
     pub(super) fn take(
         &mut self,
         segment: &TcpSegment<'_>,
