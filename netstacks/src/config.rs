@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::offload::Offload;
 use crate::{StackKind, Workarounds};
 
 /// The configuration that every stack gets. The MTU and the offloads come from the link.
@@ -100,6 +101,25 @@ pub struct Effective {
     /// The [`Workaround`](crate::Workaround)s that were active, by name.
     #[serde(default, alias = "repairs", skip_serializing_if = "Vec::is_empty")]
     pub workarounds: Vec<Cow<'static, str>>,
+}
+
+#[allow(dead_code, reason = "without any stack it is not used")]
+impl Effective {
+    /// Of a stack that takes its configuration as it is, and all checksums on itself.
+    pub(crate) fn of(stack: StackKind, config: &StackConfig, offload: &Offload) -> Self {
+        Self {
+            stack_version: stack.version().unwrap_or_default().into(),
+            shards: 1,
+            receive_buffer_bytes: config.window,
+            send_buffer_bytes: config.window,
+            window_scale: Some(window_scale(config.window)),
+            largest_packet_bytes: offload.largest_tcp_packet(),
+            congestion: "none".into(),
+            checksum_verified: true,
+            checksum_computed: true,
+            workarounds: config.workarounds.active(stack, offload.cuts()),
+        }
+    }
 }
 
 const fn one() -> usize {

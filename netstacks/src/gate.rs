@@ -245,7 +245,7 @@ impl<L: Link> Gated<L> {
         }
         let count = state.deliver(buffers)?;
         self.opening = state.opening > 0;
-        if state.has_admitted() {
+        if !state.admitted.is_empty() {
             self.shared.pending.store(true, Ordering::Release);
         }
         Ok(count)

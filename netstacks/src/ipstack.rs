@@ -54,7 +54,7 @@ impl<L: Link> Netstack<L> for Ipstack {
         let max_packet_len = capabilities.max_packet_len.min(MAX_PACKET.max(capabilities.mtu));
         let workarounds = config.workarounds;
         let offload = Offload::of(&Capabilities { max_packet_len, ..capabilities });
-        let offload = if workarounds.has(Workaround::LargeMtu) { offload } else { offload.without_segmentation() };
+        let offload = offload.cutting_if(workarounds.has(Workaround::LargeMtu));
         let mtu = offload.largest_packet().min(MAX_WINDOW);
         let mut settings = IpStackConfig::default();
         settings.mtu_unchecked(mtu as u16).with_tcp_config(tcp_config(window, config.user_timeout, &offload));
@@ -70,17 +70,12 @@ impl<L: Link> Netstack<L> for Ipstack {
             datagrams: IpstackDatagrams { mailbox, hub: Arc::clone(&hub), mtu: capabilities.mtu },
             driver: Box::pin(serve(stack, Ending(hub), deliveries, most)),
             effective: Effective {
-                stack_version: VERSION.into(),
-                shards: 1,
                 // Its window is never smaller than its MTU.
                 receive_buffer_bytes: window.max(mtu),
                 send_buffer_bytes: window,
                 window_scale: None,
-                largest_packet_bytes: offload.largest_tcp_packet(),
-                congestion: "none".into(),
                 checksum_verified: false,
-                checksum_computed: true,
-                workarounds: workarounds.active(StackKind::Ipstack, offload.cuts()),
+                ..Effective::of(StackKind::Ipstack, config, &offload)
             },
         })
     }

@@ -32,7 +32,7 @@ use crate::driven::{self, DrivenDatagrams, DrivenListener, Engine, Flow, FlowId,
 use crate::offload::{Offload, header_len};
 use crate::running::Running;
 use crate::{
-    Effective, Netstack, Sink, Source, StackConfig, StackFault, StackKind, StartError, Started, Workaround, Workarounds,
+    Effective, Netstack, Sink, Source, StackConfig, StackFault, StackKind, StartError, Started, Workaround,
 };
 
 pub(crate) const VERSION: &str = lwip_sys::VERSION;
@@ -74,11 +74,9 @@ impl<L: Link> Netstack<L> for Lwip {
             )));
         }
         let (window, scale) = scaled(window);
-        let offload = offload(&capabilities, config.workarounds);
+        let offload = Offload::of(&capabilities).cutting_if(config.workarounds.has(Workaround::LargeSegments));
         let segments = Segments::over(&offload, window);
         let effective = Effective {
-            stack_version: VERSION.into(),
-            shards: 1,
             receive_buffer_bytes: window >> scale << scale,
             send_buffer_bytes: window.min(MAX_QUEUED_SEGMENTS * usize::from(segments.v4)),
             window_scale: Some(scale),
@@ -87,7 +85,7 @@ impl<L: Link> Netstack<L> for Lwip {
             congestion: "newreno".into(),
             checksum_verified: !capabilities.checksum.rx,
             checksum_computed: !capabilities.checksum.tx,
-            workarounds: config.workarounds.active(StackKind::Lwip, offload.cuts()),
+            ..Effective::of(StackKind::Lwip, config, &offload)
         };
         let config = StackConfig { window, ..config.clone() };
         let workarounds = config.workarounds;
@@ -95,12 +93,6 @@ impl<L: Link> Netstack<L> for Lwip {
             driven::start(LwipEngine::start(link, config, segments, scale)?, workarounds);
         Ok(Started { listener, datagrams, driver, effective })
     }
-}
-
-/// The offload of TCP, with or without segments of several MSS.
-fn offload(capabilities: &Capabilities, workarounds: Workarounds) -> Offload {
-    let offload = Offload::of(capabilities);
-    if workarounds.has(Workaround::LargeSegments) { offload } else { offload.without_segmentation() }
 }
 
 /// The nearest window that lwIP supports, and its smallest shift count.

@@ -62,7 +62,8 @@ impl<L: Link> Netstack<L> for LwipPublished {
         let (globals, sending) = Globals::start()?;
         let (offer, accepted) = mpsc::unbounded_channel();
         let (deliveries, mailbox) = mailbox();
-        let port = Arc::new(Port::new(link, Offload::of(&capabilities).without_segmentation(), false));
+        let offload = Offload::of(&capabilities).cutting_if(false);
+        let port = Arc::new(Port::new(link, offload, false));
         let output = Arc::clone(&globals);
         Ok(Started {
             listener: LwipPublishedListener(accepted),
@@ -72,16 +73,13 @@ impl<L: Link> Netstack<L> for LwipPublished {
                 Box::pin(leave(port, move |cx| lock(&output.stack).poll_next_unpin(cx))),
             ]),
             effective: Effective {
-                stack_version: VERSION.into(),
-                shards: 1,
                 receive_buffer_bytes: WINDOW,
                 send_buffer_bytes: SEND_BUFFER,
                 window_scale: None,
                 largest_packet_bytes: MTU,
                 congestion: "reno".into(),
                 checksum_verified: false,
-                checksum_computed: true,
-                workarounds: config.workarounds.active(StackKind::LwipPublished, false),
+                ..Effective::of(StackKind::LwipPublished, config, &offload)
             },
         })
     }

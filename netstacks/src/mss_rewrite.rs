@@ -12,8 +12,7 @@ use crate::{Workaround, Workarounds};
 
 /// The offload of a stack that makes super-packets by this rewrite.
 pub(crate) fn offload(capabilities: &Capabilities, workarounds: Workarounds) -> Offload {
-    let offload = Offload::of(capabilities);
-    if workarounds.has(Workaround::MssRewrite) { offload } else { offload.without_segmentation() }
+    Offload::of(capabilities).cutting_if(workarounds.has(Workaround::MssRewrite))
 }
 
 /// Raises the MSS in a SYN from the peer. Returns whether it did. The checksum is wrong then, and nobody verifies it.

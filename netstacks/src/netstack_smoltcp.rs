@@ -65,16 +65,10 @@ impl<L: Link> Netstack<L> for NetstackSmoltcp {
                 Box::pin(receive(deliveries, read)),
             ]),
             effective: Effective {
-                stack_version: VERSION.into(),
-                shards: 1,
                 receive_buffer_bytes: window,
                 send_buffer_bytes: window,
                 window_scale: Some(window_scale(window)),
-                largest_packet_bytes: offload.largest_tcp_packet(),
-                congestion: "none".into(),
-                checksum_verified: true,
-                checksum_computed: true,
-                workarounds: config.workarounds.active(StackKind::NetstackSmoltcp, offload.cuts()),
+                ..Effective::of(StackKind::NetstackSmoltcp, config, &offload)
             },
         })
     }

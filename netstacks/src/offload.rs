@@ -34,9 +34,9 @@ impl Offload {
         }
     }
 
-    /// Without super-packets of TCP.
-    pub(crate) fn without_segmentation(self) -> Self {
-        Self { segmentation: SegmentationOffload::default(), ..self }
+    /// With super-packets of TCP, if `whether`.
+    pub(crate) fn cutting_if(self, whether: bool) -> Self {
+        if whether { self } else { Self { segmentation: SegmentationOffload::default(), ..self } }
     }
 
     /// Whether super-packets of TCP may be sent, over IPv4 or IPv6.

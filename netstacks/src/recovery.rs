@@ -78,7 +78,7 @@ pub(crate) struct Recovery {
     workarounds: Workarounds,
     mss: u32,
     /// How many duplicates of the last acknowledgement have arrived.
-    duplicates: u8,
+    pub(crate) duplicates: u8,
     episode: Option<Episode>,
     /// The end of the sent bytes at the last call of `next`.
     tail: Option<u32>,
@@ -128,11 +128,6 @@ impl Recovery {
             && segment.payload().is_empty()
             && (segment.window() == edges.peer_window
                 || self.workarounds.has(Workaround::PartialAck) && largest_block(segment, edges) > 0)
-    }
-
-    /// Whether the last segment was a duplicate acknowledgement.
-    pub(crate) fn is_repeated(&self) -> bool {
-        self.duplicates > 0
     }
 
     /// Handles a segment that the stack accepts. Returns why the first unacknowledged one must be retransmitted then.

@@ -63,16 +63,10 @@ impl<L: Link> Netstack<L> for Smoltcp {
         let capabilities = link.capabilities();
         let offload = mss_rewrite::offload(&capabilities, config.workarounds);
         let effective = Effective {
-            stack_version: VERSION.into(),
-            shards: 1,
-            receive_buffer_bytes: config.window,
-            send_buffer_bytes: config.window,
-            window_scale: Some(crate::window_scale(config.window)),
-            largest_packet_bytes: offload.largest_tcp_packet(),
             congestion: config.congestion.name().into(),
             checksum_verified: !capabilities.checksum.rx,
             checksum_computed: !capabilities.checksum.tx,
-            workarounds: config.workarounds.active(StackKind::Smoltcp, offload.cuts()),
+            ..Effective::of(StackKind::Smoltcp, config, &offload)
         };
         let (listener, datagrams, driver) = driven::start(SmoltcpEngine::new(link, config.clone()), config.workarounds);
         Ok(Started { listener, datagrams, driver, effective })

@@ -61,16 +61,10 @@ impl<L: Link> Netstack<L> for TcpIp {
                 Box::pin(accept(listener, offer)),
             ]),
             effective: Effective {
-                stack_version: VERSION.into(),
-                shards: 1,
                 receive_buffer_bytes: usize::from(unscaled) << shift,
-                send_buffer_bytes: config.window,
-                window_scale: Some(shift),
-                largest_packet_bytes: offload.largest_tcp_packet(),
                 congestion: "newreno".into(),
                 checksum_verified: !checksum.rx,
-                checksum_computed: true,
-                workarounds: config.workarounds.active(StackKind::TcpIp, offload.cuts()),
+                ..Effective::of(StackKind::TcpIp, config, &offload)
             },
         })
     }

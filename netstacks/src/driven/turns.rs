@@ -154,12 +154,7 @@ impl<E: Engine> State<E> {
         result
     }
 
-    /// Sends what is due, receives a batch of packets, and wakes the tasks that get something.
-    pub(super) fn turn(&mut self, now: Instant, wakes: &mut Wakes) -> io::Result<(Intake, Changed)> {
-        self.egress(now, wakes)?;
-        self.ingress(now, wakes)
-    }
-
+    /// Receives a batch of packets, and wakes the tasks that get something.
     pub(super) fn ingress(&mut self, now: Instant, wakes: &mut Wakes) -> io::Result<(Intake, Changed)> {
         self.unsent = 0;
         let intake = self.engine.ingress(now);
@@ -317,7 +312,8 @@ impl<E: Engine> State<E> {
             }
             self.owner = Owner::Task { waiter, has_driven: true };
             let now = Instant::now();
-            let (intake, changed) = self.turn(now, wakes)?;
+            self.egress(now, wakes)?;
+            let (intake, changed) = self.ingress(now, wakes)?;
             if !changed.is_only(waiter) {
                 self.call_driver(wakes);
             }

@@ -27,7 +27,7 @@ pub(super) struct State {
     flows: FlowMap<Flow>,
     next_number: u64,
     /// Connections whose SYNs are on their way to the stack.
-    admitted: VecDeque<(FlowKey, u64)>,
+    pub(super) admitted: VecDeque<(FlowKey, u64)>,
     /// How many connections are in the stage [`Stage::Opening`].
     pub(super) opening: usize,
     pub(super) replies: VecDeque<Vec<u8>>,
@@ -200,10 +200,6 @@ impl State {
             }
         }
         Ok(count)
-    }
-
-    pub(super) fn has_admitted(&self) -> bool {
-        !self.admitted.is_empty()
     }
 
     pub(super) fn first(&mut self, key: FlowKey, number: u64) -> Option<u32> {

@@ -124,7 +124,7 @@ impl Core {
                     let edges = edges(pcb);
                     if let Some(segment) = edges.accept(buffer.packet()) {
                         lost = open.recovery.on_segment(&segment, &edges, now);
-                        if open.recovery.is_repeated() {
+                        if open.recovery.duplicates > 0 {
                             lwip_sys::lwip_sys_pcb_take_window(pcb, segment.window());
                         }
                     }

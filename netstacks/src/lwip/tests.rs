@@ -18,6 +18,7 @@ use platform::packet::{TcpLayout, write_partial_checksum};
 use platform::{Checksum, MemoryLink, PacketMeta};
 
 use super::*;
+use crate::Workarounds;
 use crate::driven::{Accepted, Stage};
 
 const SYN: u8 = 0x02;
@@ -182,7 +183,10 @@ impl Bench {
         let config = StackConfig { window, user_timeout, backlog: 4, workarounds, ..StackConfig::default() };
         let buffers = (0..64).map(|_| PacketBuffer::new(link.capabilities().max_packet_len)).collect();
         let link = Dressed(link, verify, false);
-        let segments = Segments::over(&offload(&link.capabilities(), config.workarounds), config.window);
+        let segments = Segments::over(
+            &Offload::of(&link.capabilities()).cutting_if(workarounds.has(Workaround::LargeSegments)),
+            config.window,
+        );
         let engine = LwipEngine::start(link, config, segments, scale).unwrap();
         Self { engine, wire, buffers, now: Instant::now(), syn_ack: Segment::default(), _turn: turn }
     }

@@ -31,7 +31,7 @@ pub struct HalfOpen {
     /// How often the SYN-ACK was sent.
     pub(super) tries: u32,
     /// When the SYN-ACK is due again; `None` if it is due now.
-    again_at: Option<Instant>,
+    pub(super) again_at: Option<Instant>,
 }
 
 /// What to do with a packet of a half-open connection.
@@ -102,11 +102,6 @@ impl HalfOpen {
             0 => Next::Drop,
             _ => Next::Answer,
         }
-    }
-
-    /// Makes the SYN-ACK due now.
-    pub(super) fn ask(&mut self) {
-        self.again_at = None;
     }
 
     /// When the SYN-ACK is due; `None` for now.
@@ -185,7 +180,7 @@ mod tests {
             assert_eq!(half_open.due_at(now), None);
         }
         half_open.answered(now);
-        half_open.ask();
+        half_open.again_at = None;
         assert_eq!(half_open.due_at(now), None);
     }
 }

@@ -52,7 +52,7 @@ impl<L: Link> SmoltcpEngine<L> {
             Next::Open => Class::Segment(flow),
             Next::Answer => {
                 if let Place::HalfOpen(half_open) = &mut self.table[flow] {
-                    half_open.ask();
+                    half_open.again_at = None;
                 }
                 self.table.set_due(flow);
                 Class::Unwelcome
