@@ -122,7 +122,7 @@ const HARMS: [Harm; 9] = [
 ];
 
 const fn invariant(id: &'static str, rfc: &'static str) -> Case {
-    Case { subject: "random play", ..Case::new(id, |_| Ok(()), rfc) }
+    Case { subject: "random play", ..Case::new(id, rfc, |_| Ok(())) }
 }
 
 /// The invariants of random play, in the order of tables.

@@ -96,7 +96,7 @@ enum Links {
 }
 
 impl Case {
-    const fn new(id: &'static str, run: fn(&mut Lab) -> Step, rfc: &'static str) -> Self {
+    const fn new(id: &'static str, rfc: &'static str, run: fn(&mut Lab) -> Step) -> Self {
         Self {
             id,
             title: "",
