@@ -61,11 +61,8 @@ pub(super) const CASES: &[Case] = &[
         client.ack_to(client.expected.wrapping_add(client.reach(&flights) as u32))?;
         let next = client.flight(QUIET)?;
         let after = client.reach(&next);
-        check!(
-            (1..=before * 3 / 4).contains(&after),
-            Hang,
-            "{after} bytes came at once after a loss, and {before} before it"
-        )
+        let is_less = (1..=before * 3 / 4).contains(&after);
+        check!(is_less, Hang, "{after} bytes came at once after a loss, and {before} before it")
     })
     .about("One segment of a flight is lost, and duplicate ACKs report it")
     .expects("The next flight is smaller, at most three quarters as long: half of it is usual, and 70 % with CUBIC."),

@@ -211,8 +211,7 @@ pub(super) const CASES: &[Case] = &[
     .expects("The missing bytes arrive within a second of the loss."),
 ];
 
-/// Sends `len` bytes from the server over a link that loses the segments for which `is_lost` is true. Returns the longest
-/// time without new bytes in order.
+/// Sends `len` bytes over a link that loses segments. Returns the longest time without new bytes in order.
 pub(super) fn transfer(
     (mut client, served): (Client, Served),
     len: usize,
@@ -252,8 +251,7 @@ pub(super) fn nth(is_lost: impl Fn(usize) -> bool) -> impl FnMut(&Segment) -> bo
     move |segment| seen.insert(segment.seq) && is_lost(seen.len())
 }
 
-/// Receives the first part of a long transfer, and then sends `count` duplicate ACKs. Returns whether the segment that
-/// they ask for came again in time.
+/// Sends `count` duplicate ACKs in a long transfer. Returns whether their segment came again in time.
 fn after_duplicates(lab: &mut Lab, count: usize, within: Duration) -> Step<bool> {
     let (mut client, served) = lab.connect()?;
     let _sending = served.send(pattern(23, 200_000), Then::Keep);

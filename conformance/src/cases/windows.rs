@@ -43,8 +43,7 @@ pub(super) const CASES: &[Case] = &[
     )
     .with(SMALL_WINDOW),
     Case::new("window-edge-stays", "RFC 9293, 3.8.6, SHLD-14; RFC 7323, 2.4", |lab| {
-        // Odd numbers, so a window in units of the scale is rounded. Shorter segments would need more memory than Linux has for
-        // the window.
+        // Odd, so that a scaled window is rounded. Shorter segments would need more memory than Linux has.
         const LEN: usize = 1401;
         const LAST: usize = 501;
         let (mut client, mut served) = lab.connect_with(&Offer { scale: Some(7), ..Offer::default() })?;
@@ -227,8 +226,7 @@ pub(super) const CASES: &[Case] = &[
     .expects("It is acknowledged within half a second."),
 ];
 
-/// Sends until the window has room for `left` bytes, or up to a limit, while the server does not read. Returns the bytes
-/// that were sent.
+/// Sends until the window has room for `left` bytes, or up to a limit. Returns the bytes that were sent.
 fn fill(client: &mut Client, limit: usize, left: usize) -> Step<Vec<u8>> {
     let bytes = pattern(9, limit);
     let (begin, mut sent, mut edge) = (client.next, 1, 0);
@@ -284,8 +282,7 @@ fn closed(lab: &mut Lab) -> Step<(Client, Sending, Vec<u8>)> {
     closed_with(lab, 3000, 20_000, Then::Shutdown)
 }
 
-/// Sends `len` bytes from the server to a client with this window, until the window is closed. Segments have up to
-/// 1,000 bytes.
+/// Sends from the server to a client with this window, until it is closed. Segments have up to 1,000 bytes.
 pub(super) fn closed_with(lab: &mut Lab, window: u16, len: usize, then: Then) -> Step<(Client, Sending, Vec<u8>)> {
     let (mut client, served) = lab.connect_with(&Offer { window, mss: Some(1000), ..Offer::default() })?;
     let sending = served.send(pattern(5, len), then);

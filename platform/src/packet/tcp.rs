@@ -186,7 +186,8 @@ impl TcpOption<'_> {
 }
 
 impl<'a> TcpOptions<'a> {
-    fn of(bytes: &'a [u8]) -> Self {
+    /// The options in these bytes.
+    pub fn of(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0 }
     }
 

@@ -31,7 +31,7 @@ pub(in super::super) const CASES: &[Case] = &[
         lab.arrives(b"question")?;
         for (len, seed) in BATCHES.into_iter().zip(200..) {
             let payloads = pattern(seed, len);
-            let sent = lab.send_datagrams(lab.server(), lab.peer(), &payloads, LEN);
+            let sent = lab.send_datagrams([lab.server(), lab.peer()], &payloads, LEN);
             check!(sent.as_ref().is_ok_and(|sent| *sent == len), "sending {len} bytes returned {sent:?}")?;
             payloads.chunks(LEN).try_for_each(|payload| lab.comes(lab.server(), payload))?;
         }

@@ -51,8 +51,7 @@ pub(in super::super) const CASES: &[Case] = &[
     .with(|config| config.user_timeout = SOON),
 ];
 
-/// Ends the server's side while the client's window is closed, and opens the window after two probes. All data and a FIN
-/// must arrive.
+/// Ends the server's side at a closed window, and opens it after two probes. All data and a FIN must arrive.
 fn end(lab: &mut Lab, then: Then) -> Step<(Client, Option<Served>)> {
     let (mut client, sending, bytes) = closed_with(lab, 3000, 20_000, then)?;
     let served = sending.finished()?;

@@ -118,8 +118,7 @@ fn is_over(served: &mut Served) -> Step {
     check!(!served.is_quiet(SOON), Hang, "the stream of an old connection still waits")
 }
 
-/// Connects from the same port this often, each time after `end` has ended the connection before. The application holds
-/// the old streams, which must end.
+/// Connects from the same port this often, each time after `end`. The old streams, still held, must end.
 fn again_and_again(lab: &mut Lab, rounds: usize, end: impl Fn(&mut Client, &mut Served) -> Step) -> Step {
     let (mut client, mut served) = lab.connect()?;
     let mut held = Vec::new();
