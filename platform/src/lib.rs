@@ -5,8 +5,7 @@
 //!
 //! [`Capabilities`] describe a link. Code above this crate reads them instead of checking the operating system.
 //!
-//! Each operating system has a module under `sys/`, of which `sys/mod.rs` picks one. The other modules are the same on all
-//! systems.
+//! Each operating system has a module under `sys/`, of which `sys/mod.rs` picks one.
 
 mod addresses;
 mod child;

@@ -10,9 +10,8 @@ use crate::{Class, Error, PacketCounts, host_prefix_len, sys};
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A new network namespace, and a thread in it that runs closures. Sockets and processes that this thread creates
-/// stay in the namespace. Dropping this value deletes the namespace, unless something else keeps it alive: a socket,
-/// a process, or a device.
+/// A new network namespace, and a thread in it that runs closures. It lives as long as this value, or a socket, a process
+/// or a device in it.
 #[derive(Debug)]
 pub struct Namespace {
     /// `None` ends the thread.
@@ -23,7 +22,6 @@ pub struct Namespace {
 
 impl Namespace {
     /// Creates a namespace. Call [`crate::enter_netns`] before: it gets the right that this needs.
-    /// [`Class::Unavailable`] if the system has no namespaces or does not allow them.
     pub fn new() -> Result<Self, Error> {
         let (jobs, queue) = mpsc::channel::<Job>();
         let (answer, entered) = mpsc::channel();
@@ -54,8 +52,7 @@ impl Namespace {
         done.recv().map_err(|_| gone())
     }
 
-    /// The thread's folder under `/proc`. With it, other threads read the counters of the network: see
-    /// [`interface_counts`](crate::interface_counts).
+    /// The thread's folder under `/proc`; see [`interface_counts`](crate::interface_counts).
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -83,8 +80,7 @@ fn ended(source: io::Error) -> Error {
 /// The kernel's counts of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InterfaceCounts {
-    /// Packets and bytes from the point of view of the program at a TUN device: it receives the packets that the
-    /// kernel transmits.
+    /// Packets and bytes. The program at a TUN device receives what the kernel transmits.
     pub packets: PacketCounts,
     /// Packets dropped in both directions: because the queue was full, or because the kernel did not accept them.
     pub dropped: u64,
@@ -99,8 +95,7 @@ pub struct Interface {
     pub address: IpAddr,
     /// Prefix length of its network, in bits.
     pub prefix_len: u8,
-    /// An address outside its network. Packets to the network of this address, with the same prefix length, go out of
-    /// the interface.
+    /// An address outside its network. The network of this address, with the same prefix length, gets a route.
     pub route_to: Option<IpAddr>,
     /// Its MTU, in bytes.
     pub mtu: u16,
@@ -119,8 +114,7 @@ pub struct Adopted {
     pub address: Option<IpAddr>,
     /// How many packets may wait in its queue before the kernel drops packets (`txqueuelen`).
     pub tx_queue_len: u32,
-    /// Whether its packets have a virtio header, without which nothing can be offloaded. `None` if it is no TUN or TAP
-    /// device.
+    /// Whether its packets have a virtio header, as offload needs. `None` if it is no TUN or TAP device.
     pub vnet_header: Option<bool>,
     /// How many queues the program has opened. `None` if it is no TUN or TAP device.
     pub queues: Option<u32>,
@@ -137,8 +131,7 @@ pub struct Loopback {
     pub offload: bool,
 }
 
-/// Adds a route to the calling thread's network: all packets to a host go out of an interface; see
-/// [`crate::add_route`].
+/// All packets to a host go out of an interface; see [`crate::add_route`].
 pub fn add_host_route(interface: &str, host: IpAddr) -> Result<(), Error> {
     sys::add_route(interface, host, host_prefix_len(host), None)
 }

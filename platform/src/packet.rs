@@ -118,8 +118,7 @@ impl Transport {
         }
     }
 
-    /// Offset of the transport header and of the checksum field within it; `None` for a protocol other than
-    /// TCP and UDP, and for a packet that is too short for the header.
+    /// Offsets of the TCP or UDP header and of its checksum field. `None` for other and for short packets.
     pub(crate) fn checksum_place(packet: &[u8]) -> Option<(usize, usize)> {
         let Self { protocol, at, .. } = Self::parse(packet)?;
         let (header_len, offset) = match protocol {
@@ -222,8 +221,7 @@ impl UdpHeader {
     }
 }
 
-/// The length of the whole packet by its IP header, in bytes. `None` if the packet is neither IPv4 nor IPv6, or ends
-/// before the field.
+/// The length of the whole packet by its IP header, in bytes.
 #[inline]
 pub fn ip_len(packet: &[u8]) -> Option<usize> {
     match packet {
@@ -273,9 +271,7 @@ pub fn write_partial_checksum(headers: &mut [u8], layout: &TcpLayout, len: usize
     }
 }
 
-/// Writes a partial checksum into the headers of a UDP datagram, as [`write_partial_checksum`] does for TCP. `headers`
-/// are the first bytes of a packet of `len` bytes in all: at least its IP and UDP headers. Returns `false`, and writes
-/// nothing, for any other packet, and for a fragment: the checksum covers the whole datagram.
+/// The same for a UDP datagram. Returns `false`, and writes nothing, for any other packet and for a fragment.
 pub fn write_partial_udp_checksum(headers: &mut [u8], len: usize) -> bool {
     let Some((udp_at, UDP_CHECKSUM_AT)) = Transport::checksum_place(headers) else { return false };
     let sum = pseudo_header_sum(UDP, headers, udp_at, len);
@@ -283,8 +279,7 @@ pub fn write_partial_udp_checksum(headers: &mut [u8], len: usize) -> bool {
     true
 }
 
-/// Completes the TCP or UDP checksum of a packet. The checksum field holds the partial checksum before. Returns whether
-/// the packet is TCP or UDP.
+/// Completes a partial TCP or UDP checksum. Returns whether the packet is TCP or UDP.
 pub(crate) fn fill_checksum(packet: &mut [u8]) -> bool {
     let Some((start, offset)) = Transport::checksum_place(packet) else { return false };
     fill_checksum_at(packet, start, offset);

@@ -9,13 +9,10 @@ use inferno::flamegraph::{self, Options};
 pub use crate::sys::Profiler;
 use crate::{Cause, Error};
 
-/// A sample frequency that is high enough for a graph. It is a prime, so that samples do not run in step with work
-/// that repeats at a round frequency. The kernel takes at most one sample a tick (`CONFIG_HZ`, often 250 a second).
+/// A prime, so that samples do not run in step with work of a round frequency. The kernel samples once a tick at most.
 pub const FREQUENCY_HZ: NonZeroU16 = NonZeroU16::new(997).unwrap();
 
-/// Writes the flame graph of folded stacks. Each stack is a line: its functions, the outermost first, separated by
-/// semicolons, then a space and the number of samples. A function has the same colour in every graph. Fails if no line
-/// ends with a number, or the graph cannot be written.
+/// Writes the flame graph of folded stacks. Fails if there is no sample.
 pub fn flame_graph(folded: impl BufRead, title: &str, out: impl Write) -> Result<(), Error> {
     let mut options = Options::default();
     title.clone_into(&mut options.title);

@@ -9,7 +9,7 @@ use socket2::Socket;
 use crate::packet::{IPV6_HEADER_LEN, UDP_HEADER_LEN};
 use crate::sys;
 
-/// The kernel's statistics of a connection. A value is `None` if the kernel does not report it.
+/// The kernel's statistics of a connection, as far as the kernel reports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpStatistics {
     /// Segments that the kernel retransmitted. Not on Windows.
@@ -37,8 +37,7 @@ pub struct Received {
     pub from: Option<SocketAddr>,
 }
 
-/// Shuts a connection down in both directions. This ends every read and write that another thread is waiting in: they
-/// fail, or return as if the peer had closed the connection.
+/// Shuts a connection down both ways. This ends every read and write of other threads.
 pub fn end_connection(socket: &TcpStream) {
     // It fails only for a socket that is not connected, which needs no shutdown.
     let _unconnected = socket.shutdown(Shutdown::Both);
@@ -46,8 +45,7 @@ pub fn end_connection(socket: &TcpStream) {
     sys::cancel_io(socket);
 }
 
-/// The most datagrams of one call of [`send_datagrams`], and of one UDP super-packet: Linux' `UDP_MAX_SEGMENTS`, which is
-/// larger in newer kernels (`include/linux/udp.h`).
+/// The most datagrams of one call and of one UDP super-packet: Linux' `UDP_MAX_SEGMENTS` (`include/linux/udp.h`).
 pub const MAX_DATAGRAMS_TOGETHER: usize = 64;
 
 /// The most bytes of their payloads. Over IPv4 there would be room for 20 more.
@@ -68,8 +66,7 @@ pub fn send_datagrams(
     sys::send_together(socket, to, payloads, segment_len)
 }
 
-/// Names the error of a datagram that was not sent: [`io::ErrorKind::WouldBlock`] if there is no room for it, and
-/// [`io::ErrorKind::InvalidInput`] if it is too long. Rust's library has no names for these errors.
+/// Names an error of `sendto`: `WouldBlock` if there is no room, `InvalidInput` if the datagram is too long.
 pub fn unsent(error: io::Error) -> io::Error {
     // ENOBUFS and EMSGSIZE. Some systems return the first if the queue of a device is full.
     const NO_ROOM_OR_TOO_LONG: [i32; 2] = if cfg!(windows) {

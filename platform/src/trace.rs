@@ -15,11 +15,7 @@ const SNAPLEN: u32 = 256 << 10;
 /// `LINKTYPE_RAW`: the packet begins with its IP header.
 const LINKTYPE: u32 = 101;
 
-/// A [`Link`](crate::Link) that wraps another link and writes every packet of both directions to `W`, as a pcap file
-/// (draft-ietf-opsawg-pcap) for Wireshark or tcpdump. Super-packets are written as they are.
-///
-/// An error of the writer ends the trace, but not the link; [`Trace::take_error`] returns it. Use an [`io::BufWriter`]:
-/// it is flushed when the link is dropped.
+/// Writes every packet of both directions to `W` as pcap (draft-ietf-opsawg-pcap), until an error; see [`Trace`].
 pub type Traced<L, W> = Tapped<L, Tracer<W>>;
 
 /// The tap of a [`Traced`] link.

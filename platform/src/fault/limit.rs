@@ -27,7 +27,6 @@ impl Limit {
         Self { mtu: link.path_mtu.map(Into::into), tells: !link.no_icmp, told: None }
     }
 
-    /// Whether there is one.
     pub(super) const fn is_set(&self) -> bool {
         self.mtu.is_some()
     }
@@ -37,8 +36,7 @@ impl Limit {
         self.mtu.is_some_and(|mtu| len > mtu.into())
     }
 
-    /// Whether a packet is too long. One that may be fragmented passes: a router would split it, and its receiver would put it
-    /// together.
+    /// Whether a packet is too long. One that may be fragmented passes, as if a router had split it.
     pub(super) fn stops(&self, meta: PacketMeta, packet: &[u8]) -> bool {
         let may_fragment = |packet: &[u8]| matches!(packet, [first, _, _, _, _, _, flags, ..] if first >> 4 == 4 && flags & DONT_FRAGMENT == 0);
         self.may_stop(packet.len()) && self.may_stop(segment_len(meta, packet)) && !may_fragment(packet)

@@ -118,8 +118,7 @@ pub fn write_ip(
     }
 }
 
-/// Writes these fields and the data offset into a TCP header. `tcp` is the whole header with its options: 20 to 60
-/// bytes. Ports, checksum and options stay unchanged.
+/// Writes these fields and the data offset into a whole TCP header with its options.
 #[inline]
 fn write_tcp(tcp: &mut [u8], fields: TcpFields) {
     let len = tcp.len();
@@ -131,7 +130,7 @@ fn write_tcp(tcp: &mut [u8], fields: TcpFields) {
     header[14..16].copy_from_slice(&fields.window.to_be_bytes());
 }
 
-/// Writes the length of a packet into its IP header. `len` is the length of the whole packet, and has to fit the field.
+/// Writes the length of the whole packet into its IP header.
 #[inline]
 pub fn write_ip_len(headers: &mut [u8], ipv6: bool, len: usize) {
     if ipv6 {

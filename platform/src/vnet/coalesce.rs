@@ -32,8 +32,7 @@ pub struct SuperPacket<'a> {
 }
 
 impl<'a> SuperPacket<'a> {
-    /// Begins with one TCP segment, which is copied into `buffer`. `None` if it is not TCP, not as long as its
-    /// header says, or longer than the buffer.
+    /// Begins with one TCP segment, which is copied into `buffer`. `None` if it does not fit, or is not TCP.
     pub fn begin(buffer: &'a mut [u8], segment: &[u8]) -> Option<Self> {
         check_length(segment).ok()?;
         let tcp = TcpSegment::parse(segment)?;
@@ -53,8 +52,7 @@ impl<'a> SuperPacket<'a> {
         })
     }
 
-    /// Appends a segment, and returns whether it was taken. If not, send it alone, or begin the next super-packet
-    /// with it.
+    /// Appends a segment, and returns whether it was taken.
     pub fn append(&mut self, segment: &[u8]) -> bool {
         let Some(payload) = self.fitting(segment) else { return false };
         let end = self.len + payload.len();
@@ -86,8 +84,7 @@ impl<'a> SuperPacket<'a> {
         fits.then_some(payload)
     }
 
-    /// Completes the headers. Returns the length of the packet at the start of the buffer, and its meta: a
-    /// partial checksum, and for more than one segment their size.
+    /// Completes the headers. Returns the length of the packet, and its meta.
     pub fn finish(self) -> (usize, PacketMeta) {
         let packet = &mut self.buffer[..self.len];
         write_ip_len(packet, self.layout.ipv6, self.len);
@@ -113,8 +110,7 @@ fn same_network(first: &[u8], next: &[u8], ipv6: bool, index: usize) -> bool {
     first[..2] == next[..2] && first[6..10] == next[6..10] && first[12..20] == next[12..20] && (in_order || whole)
 }
 
-/// Whether two TCP headers are of one connection and say the same, but for sequence number and
-/// checksum, and for the flags that may differ: CWR of the first, FIN and PSH of the next.
+/// Whether two TCP headers say the same, but for sequence number, checksum, CWR of the first, FIN and PSH of the next.
 fn same_transport(first: &[u8], next: &[u8]) -> bool {
     first[..4] == next[..4]
         && first[8..13] == next[8..13]

@@ -67,8 +67,7 @@ impl Segments<'_> {
         self.count - self.index
     }
 
-    /// Writes the next segment to the front of `buffer` and returns its length; `None` after the last. After [`NoRoom`]
-    /// the next call writes the same segment.
+    /// Writes the next segment and returns its length; `None` after the last. After [`NoRoom`] it is the same one.
     pub fn next_into(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, NoRoom> {
         if self.index == self.count {
             return Ok(None);

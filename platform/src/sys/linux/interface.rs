@@ -1,5 +1,4 @@
-//! An interface of the calling thread's network, its addresses and its routes, by rtnetlink: only rtnetlink allows all of
-//! this to an ordinary user in a user namespace.
+//! An interface of the calling thread's network, by rtnetlink: all of it is allowed to a user in a user namespace.
 
 use std::fs::{self, File};
 use std::io;
@@ -32,8 +31,7 @@ pub(super) struct State {
     /// Whether it asks neighbours for their addresses.
     pub(super) has_neighbours: bool,
     pub(super) tx_queue_len: u32,
-    /// Whether its packets have a virtio header (`IFF_VNET_HDR`), and its queues, which are the program's open files of the
-    /// device. `None` if it is no TUN or TAP device.
+    /// `IFF_VNET_HDR`, and the program's open files of the device. `None` if it is no TUN or TAP device.
     pub(super) vnet_header: Option<bool>,
     pub(super) queues: Option<u32>,
 }
@@ -96,7 +94,6 @@ pub(super) fn index_of(interface: &str) -> io::Result<u32> {
     Ok(if_nametoindex(interface)?)
 }
 
-/// The state of the interface with this name.
 pub(super) fn state_of(interface: &str) -> io::Result<State> {
     State::of(index_of(interface)?)
 }
@@ -111,8 +108,7 @@ fn link(index: u32) -> LinkMessage {
     link
 }
 
-/// Sets an attribute with `RTM_SETLINK`, which needs `CAP_NET_ADMIN` only in the interface's user namespace
-/// (`net/core/rtnetlink.c`). Older ioctls need it in the initial one (`net/core/dev_ioctl.c`).
+/// `RTM_SETLINK` needs `CAP_NET_ADMIN` only in the interface's user namespace; older ioctls in the initial one.
 fn set(operation: &'static str, interface: &str, attribute: LinkAttribute) -> Result<(), Error> {
     let set = index_of(interface).and_then(|index| {
         let mut link = link(index);
@@ -126,7 +122,6 @@ pub(super) fn set_mtu(interface: &str, mtu: u16) -> Result<(), Error> {
     set("set the MTU of", interface, LinkAttribute::Mtu(mtu.into()))
 }
 
-/// Sets how many packets may wait in an interface's queue.
 pub(super) fn set_tx_queue_len(interface: &str, packets: u32) -> Result<(), Error> {
     set("set the queue length of", interface, LinkAttribute::TxQueueLen(packets))
 }
@@ -143,9 +138,7 @@ pub fn interface_is_up(interface: &str) -> bool {
     state_of(interface).is_ok_and(|state| state.up)
 }
 
-/// Makes an interface of the calling thread's network drop every packet that it should send, or send them again: the
-/// queueing discipline `blackhole` (`net/sched/sch_blackhole.c`). Its link stays up, and so do addresses and routes.
-/// Fails if the interface is in that state already.
+/// Makes an interface drop every packet that it should send, or send again (`net/sched/sch_blackhole.c`).
 pub fn set_black_hole(interface: &str, is_on: bool) -> Result<(), Error> {
     let set = index_of(interface).and_then(|index| {
         let mut message = TcMessage::with_index(index.cast_signed());
@@ -160,8 +153,7 @@ pub fn set_black_hole(interface: &str, is_on: bool) -> Result<(), Error> {
     set.map_err(failed("cut or join", interface))
 }
 
-/// Creates a veth pair: two interfaces that are joined like the ends of a cable, one in this network and one in the
-/// other (`veth(4)`).
+/// Creates two interfaces that are joined like the ends of a cable, one in the other network (`veth(4)`).
 pub(super) fn create_veth(near: &str, far: &str, far_namespace: &File) -> Result<(), Error> {
     let mut peer = LinkMessage::default();
     peer.attributes = vec![LinkAttribute::IfName(far.to_owned()), LinkAttribute::NetNsFd(far_namespace.as_raw_fd())];
@@ -178,9 +170,7 @@ pub(super) fn create_veth(near: &str, far: &str, far_namespace: &File) -> Result
     })
 }
 
-/// Adds a route to the calling thread's network: all packets to a network with this prefix length, in bits, go out of
-/// an interface, to a gateway that the interface reaches or else to their destinations. A length of 0 is the default
-/// route. It is `ip route add NETWORK [via GATEWAY] dev INTERFACE`.
+/// `ip route add NETWORK/PREFIX_LEN [via GATEWAY] dev INTERFACE`.
 pub fn add_route(interface: &str, network: IpAddr, prefix_len: u8, gateway: Option<IpAddr>) -> Result<(), Error> {
     let address = |address| match address {
         IpAddr::V4(address) => RouteAddress::Inet(address),
@@ -236,9 +226,7 @@ pub(super) fn set_address(interface: &str, address: IpAddr, prefix_len: u8) -> R
     })
 }
 
-/// Gives an interface of the calling thread's network, which is up, one more address. When this returns, it is in use:
-/// the interface answers for it, and packets to it are delivered. [`Class::Unavailable`] if the kernel lacks the IP
-/// version.
+/// Gives an interface that is up one more address. When this returns, the address is in use.
 pub fn add_address(interface: &str, address: IpAddr, prefix_len: u8) -> Result<(), Error> {
     set_address(interface, address, prefix_len)?;
     let failed = |source| Error::new(Class::Failed, "set the address of", interface, source);
@@ -270,8 +258,7 @@ fn is_solicited(interface: &str, address: IpAddr) -> io::Result<bool> {
     }))
 }
 
-/// Whether packets to an address of this network are delivered, if that is an IPv6 address. The kernel adds the route in
-/// the worker that joins the group, after it (`net/ipv6/addrconf.c`, `__ipv6_ifa_notify`).
+/// Whether packets to an IPv6 address of this network are delivered (`net/ipv6/addrconf.c`, `__ipv6_ifa_notify`).
 fn is_routed(address: IpAddr) -> io::Result<bool> {
     let IpAddr::V6(address) = address else { return Ok(true) };
     let host = format!("{:032x} 80 ", address.to_bits());

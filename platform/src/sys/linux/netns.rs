@@ -1,5 +1,4 @@
-//! Network namespaces, with or without root. When the last thread and the last open device are gone, the kernel removes a
-//! namespace, so there is nothing to clean up.
+//! Network namespaces, with or without root. The kernel removes one after its last thread and device.
 
 use std::fs;
 use std::io;
@@ -34,8 +33,7 @@ fn enter_as_user() -> Result<(), Error> {
         ),
         _ => forbidden(errno.into()),
     })?;
-    // Without a map, the user would be `nobody` in the namespace. An ordinary user may write the map of groups only
-    // after giving up setgroups(2) (user_namespaces(7)).
+    // An ordinary user may write the map of groups only after giving up setgroups(2) (user_namespaces(7)).
     write("/proc/self/setgroups", "deny")?;
     write("/proc/self/uid_map", &format!("0 {uid} 1"))?;
     write("/proc/self/gid_map", &format!("0 {gid} 1"))

@@ -1,5 +1,4 @@
-//! `struct tcp_info` (`include/uapi/linux/tcp.h`). New kernels add fields at its end. The structure in libc ends before the
-//! windows, so the fields are read by their offsets.
+//! `struct tcp_info` (`include/uapi/linux/tcp.h`). The structure in libc ends before the windows.
 
 use std::time::Duration;
 
