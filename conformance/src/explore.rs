@@ -181,7 +181,8 @@ const HURRIED: Pace = Pace {
     user_timeout: Duration::from_secs(10),
 };
 
-/// Runs plays on a stack. Returns the result of each invariant, with the first play of each kind of failure, made small.
+/// Runs plays on a stack. Returns the result of each invariant, with the first play of each kind of failure, made
+/// small.
 pub fn explore(exploration: Exploration, run: &Run) -> Vec<(Case, Ran)> {
     let Exploration { plays, seed } = exploration;
     let Run { stack, layer, .. } = *run;

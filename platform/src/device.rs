@@ -59,9 +59,9 @@ impl TunConfig {
 }
 
 impl TunDevice {
-    /// Opens a TUN interface as a link for each of so many shards of a stack, over which it sends. With a queue for each
-    /// shard, each receives its queue: Linux chooses it by the last sender of the flow, or by a hash. With one queue, the
-    /// first link receives all; see [`TunDevice::receives`].
+    /// Opens a TUN interface as a link for each of so many shards of a stack, over which it sends. With a queue for
+    /// each shard, each receives its queue: Linux chooses it by the last sender of the flow, or by a hash. With one
+    /// queue, the first link receives all; see [`TunDevice::receives`].
     ///
     /// `queues` is 1 or the number of shards, or else [`Class::Invalid`]; `None` is as many as the device can have.
     pub fn open_shards(config: &TunConfig, shards: usize, queues: Option<usize>) -> Result<Vec<Self>, Error> {

@@ -23,10 +23,10 @@ use crate::{Capabilities, Impairments, Link, PacketBuffer, PacketMeta};
 /// A [`Link`] that wraps another link and does to packets what [`Impairments`] say, both ways. The same seed and the
 /// same packets have the same fates. Without impairments, packets pass through; else they may be copied.
 ///
-/// A received packet that is held back is delivered when the wrapped link was found empty twice in a row; a sent one goes
-/// out when the link is polled and has no packets, or with the next call. A delayed packet moves when the link is used or
-/// polled after its due time, for which a thread wakes the last task that polled. Packets over a rate limit wait in a queue
-/// of 100 ms; more are dropped.
+/// A received packet that is held back is delivered when the wrapped link was found empty twice in a row; a sent one
+/// goes out when the link is polled and has no packets, or with the next call. A delayed packet moves when the link is
+/// used or polled after its due time, for which a thread wakes the last task that polled. Packets over a rate limit
+/// wait in a queue of 100 ms; more are dropped.
 #[derive(Debug)]
 pub struct Faulty<L> {
     link: L,

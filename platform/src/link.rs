@@ -156,21 +156,18 @@ pub trait Link: Send + Sync + 'static {
     /// What this link can do. Constant for its lifetime.
     fn capabilities(&self) -> Capabilities;
 
-    /// Asks the link to deliver and to take UDP super-packets: several datagrams between the same ports in one packet
-    /// (`VIRTIO_NET_HDR_GSO_UDP_L4`). Returns whether it does so from now on. To be called before the first packet. A link
-    /// that is not asked never delivers one, so a stack that knows nothing of them never sees one.
+    /// Asks the link to deliver and to take UDP super-packets (`VIRTIO_NET_HDR_GSO_UDP_L4`), before the first packet.
+    /// Returns whether it does so from now on. A link that is not asked never delivers one.
     fn enable_udp_segmentation(&mut self) -> bool {
         false
     }
 
-    /// Takes the packets that are waiting, at most one for each buffer. Returns how many buffers, from the first
-    /// on, it filled: at least one. If it leaves buffers empty, the link expects no more packets now.
-    ///
-    /// Each buffer holds [`Capabilities::max_packet_len`] bytes.
+    /// Fills at most one buffer of [`Capabilities::max_packet_len`] bytes for each waiting packet. Returns how many,
+    /// from the first on: at least one. If it leaves buffers empty, the link expects no more packets now.
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize>;
 
-    /// Whether it has passed packets on, which are for the readers of other links, since it was last asked. They wait until
-    /// somebody calls `try_recv`, even if this link's reader expects nothing.
+    /// Whether it has passed packets on to the readers of other links, since it was last asked. They wait for
+    /// `try_recv`.
     fn has_passed_on(&mut self) -> bool {
         false
     }

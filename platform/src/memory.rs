@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Waker};
 use crate::link::packet_len;
 use crate::{Capabilities, Checksum, Link, PacketBuffer, PacketMeta};
 
-/// One end of a bounded pipe of packets that loses nothing: a full one returns `WouldBlock`. When the other end is gone and
-/// its packets are received, it returns [`io::ErrorKind::BrokenPipe`].
+/// One end of a bounded pipe of packets that loses nothing: a full one returns `WouldBlock`. When the other end is gone
+/// and its packets are received, it returns [`io::ErrorKind::BrokenPipe`].
 #[derive(Debug)]
 pub struct MemoryLink {
     capabilities: Capabilities,

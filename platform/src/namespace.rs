@@ -10,8 +10,8 @@ use crate::{Class, Error, PacketCounts, host_prefix_len, sys};
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A new network namespace, and a thread in it that runs closures. It lives as long as this value, or a socket, a process
-/// or a device in it.
+/// A new network namespace, and a thread in it that runs closures. It lives as long as this value, or a socket, a
+/// process or a device in it.
 #[derive(Debug)]
 pub struct Namespace {
     /// `None` ends the thread.

@@ -1,5 +1,4 @@
-//! Flame graphs of CPU time. A flame graph is an SVG picture. Each function lies on its caller, and is as wide as the
-//! time that was spent in it and in the functions that it calls.
+//! Flame graphs of CPU time, as SVG.
 
 use std::io::{BufRead, Write};
 use std::num::NonZeroU16;

@@ -52,8 +52,7 @@ pub const MAX_DATAGRAMS_TOGETHER: usize = 64;
 pub const MAX_BYTES_TOGETHER: usize = 65_535 - IPV6_HEADER_LEN - UDP_HEADER_LEN;
 
 /// Sends datagrams that lie back to back in `payloads`, each of `segment_len` bytes; the last may be shorter. Returns
-/// the bytes of the datagrams that were sent. One call sends up to [`MAX_DATAGRAMS_TOGETHER`] on Linux 4.18 and newer
-/// (`UDP_SEGMENT`), and one elsewhere. A connected socket has no `to`. If it fails, as `sendto` does, none was sent.
+/// the bytes of those that were sent: on Linux up to [`MAX_DATAGRAMS_TOGETHER`] datagrams, elsewhere one.
 pub fn send_datagrams(
     socket: &Socket,
     to: Option<SocketAddr>,

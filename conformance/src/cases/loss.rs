@@ -112,7 +112,8 @@ pub(super) const CASES: &[Case] = &[
     .expects("An ACK covers all before it: nothing is sent again."),
     Case::new("flight-ack-lost", "RFC 8985, 7", |lab| {
         const LEN: usize = 30_000;
-        // With SACK, which RFC 8985, 4 asks for, and with an MSS that divides the length: Nagle's algorithm holds no short segment.
+        // With SACK, which RFC 8985, 4 asks for, and with an MSS that divides the length: Nagle's algorithm holds no
+        // short segment.
         let (mut client, served) = lab.connect_with(&Offer { mss: Some(1000), sack: true, ..Offer::default() })?;
         let sending = served.send(pattern(26, LEN), Then::Keep);
         let mut bytes = client.receive(LEN - 10_000, LATE)?;

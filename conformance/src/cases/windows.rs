@@ -134,7 +134,8 @@ pub(super) const CASES: &[Case] = &[
         let flight = client.flight(Duration::ZERO)?;
         let sent = client.expected.wrapping_add(client.reach(&flight) as u32);
         client.window = 5000;
-        // Only the first segment has arrived. A sender may ignore the window of an ACK without news: it may be an old one.
+        // Only the first segment has arrived. A sender may ignore the window of an ACK without news: it may be an old
+        // one.
         for segment in flight.into_iter().take(1) {
             client.take(segment, &mut bytes)?;
         }

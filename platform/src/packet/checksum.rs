@@ -1,8 +1,7 @@
 //! The Internet checksum (RFC 1071).
 
-/// The one's complement sum of 16-bit words in network byte order, not complemented. The last word is padded with
-/// zeros. Nothing overflows up to 16 GiB. It adds words of 32 bits in the machine's byte order: another byte order only
-/// swaps the two bytes of the sum (RFC 1071, 2).
+/// The one's complement sum of 16-bit words in network byte order, not complemented, up to 16 GiB. Words of the
+/// machine's byte order only swap the two bytes of the sum (RFC 1071, 2).
 #[inline]
 pub fn sum(bytes: &[u8]) -> u16 {
     let (words, rest) = bytes.as_chunks::<4>();

@@ -84,9 +84,8 @@ impl TcpHeaders {
     }
 }
 
-/// Writes an IP header to the start of `out` and returns its length. `payload_len` bytes follow the header. Its hop
-/// limit is 64; an IPv4 header has "don't fragment" and the checksum. Returns `None` and writes nothing if the IP
-/// versions of the addresses differ or `out` is too short.
+/// Writes an IP header to the start of `out` and returns its length, with a hop limit of 64 and "don't fragment".
+/// `None` if the IP versions of the addresses differ or `out` is too short.
 pub fn write_ip(
     out: &mut [u8],
     source: IpAddr,

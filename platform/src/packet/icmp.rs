@@ -12,8 +12,9 @@ const ICMP_HEADER_LEN: usize = 8;
 const LONGEST_V4: usize = 576;
 const LONGEST_V6: usize = 1280;
 
-/// The message of a router that a packet is longer than the `mtu` of the next link (RFC 1191, 4; RFC 4443, 3.2). It comes
-/// from the packet's destination. `None` for packets other than TCP and UDP, and for fragments (RFC 1812, 4.3.2.7).
+/// The message of a router that a packet is longer than the `mtu` of the next link (RFC 1191, 4; RFC 4443, 3.2). It
+/// comes from the packet's destination. `None` for packets other than TCP and UDP, and for fragments (RFC 1812,
+/// 4.3.2.7).
 pub fn packet_too_big(mtu: u16, packet: &[u8]) -> Option<Vec<u8>> {
     let Transport { ipv6, .. } =
         Transport::parse(packet).filter(|transport| matches!(transport.protocol, TCP | UDP))?;

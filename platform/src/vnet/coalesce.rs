@@ -9,13 +9,9 @@ use crate::packet::{
 };
 use crate::{Capabilities, Checksum, PacketMeta};
 
-/// A super-packet that grows in a caller's buffer, segment by segment. It takes segments that [`split`](super::split())
-/// would cut from it again, and that Linux would join (`net/ipv4/tcp_offload.c`, `tcp_gro_receive`; `af_inet.c`,
-/// `inet_gro_receive`): segments of one connection, in sequence, with equal headers, all as long as the first but for
-/// the last.
-///
-/// The checksums of the segments are not verified, and cannot be after joining: verify them first if the segments come
-/// from a network.
+/// A super-packet that grows in a caller's buffer. It takes segments that [`split`](super::split()) would cut from it,
+/// and that Linux would join (`net/ipv4/tcp_offload.c`, `tcp_gro_receive`): of one connection, in sequence, with equal
+/// headers, all as long as the first but for the last. Their checksums are not verified, and cannot be after joining.
 #[derive(Debug)]
 pub struct SuperPacket<'a> {
     buffer: &'a mut [u8],
@@ -97,9 +93,8 @@ impl<'a> SuperPacket<'a> {
     }
 }
 
-/// Whether two IP headers are equal but for length and checksum: without IPv4 options, with IPv6's extension headers.
-/// The identification has to be the one of the `index`th segment, unless both packets must not be fragmented: then it
-/// means nothing (RFC 6864, 4.1), and senders leave it zero.
+/// Whether two IP headers are equal but for length and checksum. The identification is the `index`th segment's, unless
+/// both must not be fragmented: then it means nothing (RFC 6864, 4.1).
 fn same_network(first: &[u8], next: &[u8], ipv6: bool, index: usize) -> bool {
     if ipv6 {
         return first[..4] == next[..4] && first[6..] == next[6..];

@@ -31,13 +31,9 @@ enum Work {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom;
 
-/// Cuts a packet into the packets that a receiver without offloads expects: a super-packet into its segments, any other
-/// packet into itself, each with filled checksums.
-///
-/// Segments are cut as Linux does it (`net/ipv4/tcp_offload.c`, `tcp_gso_segment`; `udp_offload.c`,
-/// `__udp_gso_segment`; `af_inet.c`, `inet_gso_segment`): each has its own lengths and checksums, the IPv4
-/// identification counts up. In TCP, sequence numbers continue, CWR is in the first alone, FIN and PSH are in the last
-/// alone. The checksum field of the super-packet is not read.
+/// Cuts a super-packet into its segments, any other packet into itself, each with filled checksums, as Linux does it
+/// (`net/ipv4/tcp_offload.c`, `tcp_gso_segment`; `udp_offload.c`, `__udp_gso_segment`): the IPv4 identification counts
+/// up, sequence numbers continue, CWR is in the first alone, FIN and PSH are in the last alone.
 pub fn split(meta: PacketMeta, packet: &[u8]) -> Result<Segments<'_>, Malformed> {
     check_length(packet)?;
     let (work, count) = match meta.gso_size.map(NonZeroU16::get) {

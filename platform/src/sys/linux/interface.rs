@@ -197,10 +197,8 @@ fn family(address: IpAddr) -> AddressFamily {
     if address.is_ipv6() { AddressFamily::Inet6 } else { AddressFamily::Inet }
 }
 
-/// Gives an interface an address. The prefix makes the kernel add the route to the other hosts of its network.
-///
-/// With the flag `IFA_F_NODAD` an IPv6 address is usable at once. Without it, the address waits for a kernel worker, which
-/// finds that a point-to-point interface needs no detection of duplicates (`net/ipv6/addrconf.c`, `addrconf_dad_work`).
+/// The prefix makes the kernel add the route to the network. With `IFA_F_NODAD` an IPv6 address is usable at once, and
+/// does not wait for a kernel worker (`net/ipv6/addrconf.c`, `addrconf_dad_work`).
 pub(super) fn set_address(interface: &str, address: IpAddr, prefix_len: u8) -> Result<(), Error> {
     const OPERATION: &str = "set the address of";
     let mut message = AddressMessage::default();
@@ -236,10 +234,8 @@ pub fn add_address(interface: &str, address: IpAddr, prefix_len: u8) -> Result<(
     wait_until(is_ready).map_err(failed)
 }
 
-/// Waits until packets pass an interface that is up, and until it replies to neighbour solicitations for its IPv6
-/// address. The kernel joins their group (RFC 4291, 2.7.1) in a worker, and announces the address afterwards
-/// (`net/ipv6/addrconf.c`, `addrconf_dad_begin`). A solicitation that comes earlier is lost, and comes again after a
-/// second.
+/// Waits until packets pass an interface, and until it replies to neighbour solicitations for its IPv6 address: the
+/// kernel joins their group in a worker (RFC 4291, 2.7.1; `net/ipv6/addrconf.c`, `addrconf_dad_begin`).
 pub(super) fn wait_until_ready(interface: &str, address: IpAddr) -> Result<(), Error> {
     let ready = || Ok(state_of(interface)?.running && is_solicited(interface, address)?);
     wait_until(ready).map_err(failed("wait for the interface", interface))

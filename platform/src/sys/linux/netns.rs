@@ -9,10 +9,9 @@ use nix::unistd::{Gid, Uid};
 
 use crate::{Cause, Error};
 
-/// Moves the calling thread into a new network namespace. Threads that it starts from now on are in it too. If it lacks
-/// the right, it also gets a new user namespace, in which it has the right (`user_namespaces(7)`): call it first in
-/// `main`, because a process with several threads may not enter one. [`Class::Unavailable`](crate::Class::Unavailable)
-/// if the system has no namespaces or does not allow them.
+/// Moves the calling thread into a new network namespace, with those that it starts. If it lacks the right, it also
+/// gets a new user namespace (`user_namespaces(7)`): call it first in `main`, because only a single thread may enter
+/// one.
 pub fn enter_netns() -> Result<(), Error> {
     match unshare(CloneFlags::CLONE_NEWNET) {
         Ok(()) => Ok(()),

@@ -104,9 +104,8 @@ pub fn set_loopback_up() -> Result<Option<Loopback>, Error> {
     Ok(Some(Loopback { name, mtu: mtu as usize, offload: true }))
 }
 
-/// Makes the kernel forward packets that come from an interface of the calling thread's network, by its routes, also
-/// back into the same interface. This turns the network into a router, so call it only in a separate network namespace.
-/// [`Class::Unavailable`] if the system has none or does not allow this setting.
+/// Makes the kernel forward packets that come from an interface, also back into it. This turns the network into a
+/// router, so call it only in a separate network namespace.
 pub fn enable_forwarding(interface: &str, ipv6: bool) -> Result<(), Error> {
     if ipv6 {
         // For IPv6, the setting of a single interface does not make it forward (`net.ipv6.conf.all.forwarding`).

@@ -41,7 +41,8 @@ impl ProcessMeter {
         fs::read_to_string(self.file(name)).ok()
     }
 
-    /// CPU time of its threads, and on Linux of children that it has waited for: the time of a forking program never falls.
+    /// CPU time of its threads, and on Linux of children that it has waited for: the time of a forking program never
+    /// falls.
     pub fn cpu(self) -> Option<Duration> {
         // `/proc/PID/stat` counts in ticks of 10 ms, but only there are the children.
         let own: Duration = clock_getcpuclockid(self.pid()?).and_then(clock_gettime).ok()?.into();
@@ -217,8 +218,7 @@ pub fn return_large_buffers() {
     let _accepted = unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BUFFER_BYTES) };
 }
 
-/// Gives the memory of an anonymous private mapping back to the system, which maps new pages where it is used again. Its
-/// bytes are lost. Returns whether the system has done so; only Linux does.
+/// Gives the memory of an anonymous private mapping back to the system. Returns whether it did so; only Linux does.
 ///
 /// # Safety
 ///

@@ -32,8 +32,7 @@ nix::ioctl_write_int!(
     208
 );
 
-/// A TUN device. Dropping it deletes the interface, unless the interface was taken over or another descriptor of it
-/// is open.
+/// A TUN device. Dropping it deletes the interface, unless another descriptor of it is open.
 pub struct TunDevice {
     device: Readiness<SyncDevice>,
     name: String,
@@ -189,9 +188,8 @@ fn not_created(name: &str, source: io::Error) -> Error {
     Error::new(cause, "create TUN interface", name, source)
 }
 
-/// Fills buffers by a non-blocking call for each packet, until there is none. While `is_quiet`, a packet that does not
-/// fill the MTU is the whole batch: requests come one by one, and one more call would find nothing. If there is another
-/// packet after all, the next batch is read to its end.
+/// Fills buffers until there is no packet. While `is_quiet`, a packet that does not fill the MTU is the whole batch:
+/// requests come one by one. If there is another packet after all, the next batch is read to its end.
 fn recv_batch(
     buffers: &mut [PacketBuffer],
     is_quiet: &mut bool,

@@ -1,7 +1,4 @@
-//! Windows: the rings of Wintun.
-//!
-//! The caller takes packets from one ring of the driver and puts packets into the other one, without another thread.
-//! Only waiting for packets needs a thread, because tokio cannot wait for an event of Windows.
+//! Windows: the rings of Wintun. Only waiting for packets needs a thread: tokio cannot wait for an event of Windows.
 
 #![allow(missing_docs, reason = "the documentation is at Linux's functions")]
 
