@@ -65,7 +65,6 @@ impl PacketCounts {
     }
 }
 
-/// The counts of several links together.
 impl Sum for PacketCounts {
     fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
         counts.fold(Self::default(), |sum, counts| sum.with(counts, u64::add))

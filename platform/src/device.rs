@@ -50,7 +50,6 @@ impl TunConfig {
         Err(Error::new(Cause::NoOffload, "use the offload of", "the TUN device", source))
     }
 
-    /// The error of a device that has one queue.
     pub(crate) fn no_queues(&self, reason: &'static str) -> Error {
         let source = io::Error::new(io::ErrorKind::Unsupported, reason);
         let device = self.fd.map_or_else(|| self.name.clone(), |fd| format!("file descriptor {fd}"));

@@ -59,7 +59,6 @@ struct State {
     /// How often a packet was offered to be sent.
     offered: u64,
     switch: LinkSwitch,
-    /// Packets to be delivered.
     arrived: VecDeque<Packet>,
     /// Whether the last receive found the link empty while packets were held back.
     found_empty: bool,
@@ -69,7 +68,6 @@ struct State {
     decided: Option<Fate>,
     /// Whether a fault, not the link, denied room for the last packet.
     denied: bool,
-    /// The limits on the length of received and of sent packets.
     rx_limit: Limit,
     tx_limit: Limit,
     /// `None` if packets have no delay.
@@ -140,7 +138,6 @@ impl State {
         }
     }
 
-    /// Decides the fate of a packet that has arrived.
     fn arrive(&mut self, mut packet: Packet) {
         if self.rx_limit.stops(packet.0, &packet.1) {
             self.counter.count(|counts| &mut counts.too_big);
@@ -186,7 +183,6 @@ impl State {
         }
     }
 
-    /// Delivers the packets that are due.
     fn deliver_due(&mut self) {
         let now = Instant::now();
         self.arrived.extend(std::iter::from_fn(|| self.rx.next_due(now)));
@@ -392,7 +388,6 @@ impl State {
     }
 }
 
-/// The bytes of a packet in one piece.
 fn copy(slices: &[IoSlice<'_>]) -> Vec<u8> {
     slices.iter().flat_map(|slice| slice.iter().copied()).collect()
 }

@@ -187,7 +187,6 @@ pub trait Link: Send + Sync + 'static {
     fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 
-/// The length of a packet that is given in slices.
 pub(crate) fn packet_len(slices: &[IoSlice<'_>]) -> usize {
     slices.iter().map(|slice| slice.len()).sum()
 }

@@ -14,9 +14,7 @@ use crate::{Capabilities, Checksum, Link, PacketBuffer, PacketMeta};
 #[derive(Debug)]
 pub struct MemoryLink {
     capabilities: Capabilities,
-    /// Packets from the other end.
     incoming: Arc<Mutex<Queue>>,
-    /// Packets to the other end.
     outgoing: Arc<Mutex<Queue>>,
 }
 
@@ -208,7 +206,6 @@ impl Link for MemoryLink {
     }
 }
 
-/// Wakes the end that waits for packets, outside the lock.
 fn wake_reader(mut queue: MutexGuard<'_, Queue>) {
     let reader = queue.reader.take();
     drop(queue);

@@ -148,18 +148,17 @@ mod tests {
     use super::*;
     use crate::{add_address, folder_of_thread, interface_counts, set_black_hole};
 
-    /// Says that a test cannot run, past the test harness, which would hide it.
-    fn skip(test: &str, error: &dyn std::fmt::Display) {
-        let _closed = writeln!(io::stderr(), "SKIP {}::{test}: {error}", module_path!());
+    /// `None` if the test cannot run. This is said past the test harness, which would hide it.
+    fn namespace(test: &str) -> Option<Namespace> {
+        let skip = |error: &Error| drop(writeln!(io::stderr(), "SKIP {}::{test}: {error}", module_path!()));
+        Namespace::new().inspect_err(skip).ok()
     }
 
     #[test]
     fn joined_networks_reach_each_other_at_once() {
         for (here, there, prefix_len) in [("10.0.1.1", "10.0.2.1", 24), ("fd10:0:1::1", "fd10:0:2::1", 64)] {
-            let (near, far) = match (Namespace::new(), Namespace::new()) {
-                (Ok(near), Ok(far)) => (near, Arc::new(far)),
-                (Err(error), _) | (_, Err(error)) => return skip("joined_networks", &error),
-            };
+            let Some((near, far)) = namespace("joined_networks").zip(namespace("joined_networks")) else { return };
+            let far = Arc::new(far);
             let interface = |name: &str, address: &str, route_to: &str| Interface {
                 name: name.to_owned(),
                 address: address.parse().unwrap(),
@@ -187,10 +186,7 @@ mod tests {
 
     #[test]
     fn an_added_address_is_reached_at_once() {
-        let namespace = match Namespace::new() {
-            Ok(namespace) => namespace,
-            Err(error) => return skip("an_added_address", &error),
-        };
+        let Some(namespace) = namespace("an_added_address") else { return };
         namespace.run(|| crate::set_loopback_up().unwrap()).unwrap();
         for host in 1..50 {
             let address = SocketAddr::new(IpAddr::from([0xfd10, 0, 1, 0, 0, 0, 0, host]), 0);
@@ -205,10 +201,7 @@ mod tests {
 
     #[test]
     fn a_namespace_has_a_network_of_its_own_and_outlives_a_panic_by_an_error() {
-        let namespace = match Namespace::new() {
-            Ok(namespace) => namespace,
-            Err(error) => return skip("a_namespace", &error),
-        };
+        let Some(namespace) = namespace("a_namespace") else { return };
         let network = |path: PathBuf| std::fs::read_link(path).unwrap();
         assert_ne!(network(namespace.path()), network(folder_of_thread().join("ns/net")));
         let inside = namespace.run(|| folder_of_thread().join("ns/net")).unwrap();

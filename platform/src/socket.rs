@@ -83,11 +83,10 @@ pub fn unsent(error: io::Error) -> io::Error {
 }
 
 #[cfg(test)]
-mod datagram_tests {
+mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
     use std::net::UdpSocket;
-    use std::time::Duration;
 
     use socket2::SockRef;
 
@@ -125,36 +124,22 @@ mod datagram_tests {
             assert_eq!(empty, Received { len: 0, segment_len: 0, from: Some(from) });
         }
     }
-}
 
-#[cfg(all(test, target_os = "linux"))]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-    use std::io::{Read, Write};
-    use std::net::TcpListener;
-    use std::time::Duration;
-
-    use socket2::SockRef;
-
-    use super::*;
-    use crate::{set_congestion_control, tcp_statistics};
-
+    #[cfg(target_os = "linux")]
     #[test]
-    fn a_fresh_connection_has_no_retransmission_and_knows_reno() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        assert_eq!(tcp_statistics(&socket).retransmits, Some(0));
-        let socket = SockRef::from(&socket);
-        set_congestion_control(&socket, "reno").unwrap();
-        assert_eq!(set_congestion_control(&socket, "no-such-thing").unwrap_err().kind(), io::ErrorKind::NotFound);
-    }
+    fn a_connection_knows_reno_and_has_round_trips_and_windows_but_no_retransmission() {
+        use std::io::{Read, Write};
+        use std::net::TcpListener;
 
-    #[test]
-    fn a_used_connection_has_round_trips_and_windows() {
+        use crate::{set_congestion_control, tcp_statistics};
+
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut other, _) = listener.accept().unwrap();
+        assert_eq!(tcp_statistics(&socket).retransmits, Some(0));
+        set_congestion_control(&SockRef::from(&socket), "reno").unwrap();
+        let unknown = set_congestion_control(&SockRef::from(&socket), "no-such-thing").unwrap_err();
+        assert_eq!(unknown.kind(), io::ErrorKind::NotFound);
         socket.write_all(b"ping").unwrap();
         other.read_exact(&mut [0; 4]).unwrap();
         other.write_all(b"pong").unwrap();

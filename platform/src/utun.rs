@@ -16,7 +16,6 @@ pub(crate) const FAMILY_LEN: usize = 4;
 /// IP versions and their families: `AF_INET` and `AF_INET6` of XNU's `bsd/sys/socket.h`.
 const FAMILIES: [(u8, u32); 2] = [(4, 2), (6, 30)];
 
-/// The most packets that one call receives.
 pub(crate) const BATCH: usize = 32;
 
 /// The system calls of a utun socket that never block.
@@ -112,7 +111,6 @@ fn receive_many(calls: &impl Calls, buffers: &mut [PacketBuffer]) -> io::Result<
     if count == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(count) }
 }
 
-/// Whether the kernel lacks the call, or lacks it for this kind of socket.
 fn is_unsupported(error: &io::Error) -> bool {
     let code = error.raw_os_error();
     [libc::ENOSYS, libc::ENOTSUP, libc::EOPNOTSUPP, libc::EINVAL].into_iter().any(|none| code == Some(none))

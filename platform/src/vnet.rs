@@ -176,12 +176,10 @@ impl Layout {
         (payload_at <= headers.len()).then_some(Self { protocol: UDP, ipv6, transport_at: at, payload_at })
     }
 
-    /// Offset of the checksum in the transport header.
     fn checksum_offset(&self) -> usize {
         if self.protocol == TCP { TCP_CHECKSUM_AT } else { UDP_CHECKSUM_AT }
     }
 
-    /// The `gso_type` of a super-packet with these headers.
     fn gso_type(&self) -> u8 {
         match (self.protocol, self.ipv6) {
             (TCP, false) => GSO_TCPV4,

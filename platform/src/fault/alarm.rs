@@ -20,7 +20,6 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The time and the task.
     next: Option<(Instant, Waker)>,
     ended: bool,
 }

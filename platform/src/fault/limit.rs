@@ -12,13 +12,11 @@ const BETWEEN_ERRORS: Duration = Duration::from_millis(1);
 /// "Don't fragment", in the seventh byte of an IPv4 header (RFC 791, 3.1).
 const DONT_FRAGMENT: u8 = 0x40;
 
-/// The limit of one direction.
 #[derive(Debug)]
 pub(super) struct Limit {
     mtu: Option<u16>,
     /// Whether senders are told by ICMP (RFC 1191, RFC 8201). If not, the path is a black hole for long packets.
     tells: bool,
-    /// When the last error was made.
     told: Option<Instant>,
 }
 

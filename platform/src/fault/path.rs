@@ -90,7 +90,6 @@ impl Path {
         packet[at] ^= 1 << (bit % 8);
     }
 
-    /// Holds a packet back so that later ones overtake it.
     pub(super) fn hold(&mut self, packet: Packet) {
         self.held.push_back((OVERTAKEN_BY, packet));
     }
@@ -103,7 +102,6 @@ impl Path {
         self.holds() || !self.waiting.is_empty()
     }
 
-    /// Notes that a packet has overtaken the held packets.
     pub(super) fn overtaken(&mut self) {
         for (left, _) in &mut self.held {
             *left = left.saturating_sub(1);
@@ -170,7 +168,6 @@ impl Path {
     }
 }
 
-/// Picks some of the packets at random.
 #[derive(Debug)]
 struct Dice {
     /// In parts per million.

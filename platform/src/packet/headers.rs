@@ -13,7 +13,6 @@ pub const MAX_HEADERS_LEN: usize = IPV6_HEADER_LEN + TCP_HEADER_LEN + MAX_OPTION
 
 const MAX_OPTIONS_LEN: usize = 40;
 
-/// The TTL or hop limit of every packet.
 const HOP_LIMIT: u8 = 64;
 
 /// The IP and TCP headers of one connection in one direction.
@@ -139,7 +138,6 @@ pub fn write_ip_len(headers: &mut [u8], ipv6: bool, len: usize) {
     }
 }
 
-/// Computes and writes the checksum of an IPv4 header of `header_len` bytes.
 #[inline]
 pub(crate) fn write_ipv4_checksum(headers: &mut [u8], header_len: usize) {
     headers[10..12].fill(0);

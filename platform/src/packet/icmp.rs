@@ -5,7 +5,6 @@ use super::{
     ICMP, ICMPV6, IPV4_HEADER_LEN, IPV6_HEADER_LEN, TCP, Transport, UDP, addresses, pseudo_header_sum, write_ip,
 };
 
-/// Length of the header of an ICMP error, in bytes.
 const ICMP_HEADER_LEN: usize = 8;
 
 /// The longest error, in bytes (RFC 1812, 4.3.2.3; RFC 4443, 2.4 c).

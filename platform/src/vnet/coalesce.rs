@@ -21,7 +21,6 @@ pub struct SuperPacket<'a> {
     gso_size: usize,
     /// Sequence number of the byte to come.
     next_sequence: u32,
-    /// How many segments there are.
     count: usize,
     /// Whether nothing may follow: a segment was shorter, or pushed, or the last.
     closed: bool,

@@ -14,7 +14,6 @@ use crate::{Checksum, PacketMeta};
 pub struct Segments<'a> {
     packet: &'a [u8],
     work: Work,
-    /// How many were written.
     index: usize,
     count: usize,
 }
@@ -23,8 +22,10 @@ pub struct Segments<'a> {
 enum Work {
     /// To be passed through, with its checksum filled.
     Whole(Checksum),
-    /// To be cut.
-    Cut { layout: Layout, gso_size: usize },
+    Cut {
+        layout: Layout,
+        gso_size: usize,
+    },
 }
 
 /// The buffer is shorter than the segment.

@@ -21,7 +21,6 @@ use super::netlink::{ask, create, request, unexpected, wait_until};
 use super::process::folder_of_thread;
 use crate::{Cause, Class, Error};
 
-/// The state of an interface.
 pub(super) struct State {
     pub(super) name: String,
     pub(super) mtu: u32,

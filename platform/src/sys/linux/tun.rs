@@ -19,7 +19,6 @@ use crate::sys::unix::{Readiness, register};
 use crate::vnet::{self, HEADER_LEN};
 use crate::{Capabilities, Cause, Class, DropCounter, Error, Link, Offload, PacketBuffer, PacketMeta, TunConfig};
 
-/// The character device that all TUN interfaces come from.
 const NODE: &str = "/dev/net/tun";
 
 /// Malformed packets that are skipped in a row before others have their turn.

@@ -27,7 +27,6 @@ const LIMIT: Duration = Duration::from_secs(10);
 
 const INTERVAL: Duration = Duration::from_millis(5);
 
-/// An interface, by its locally unique identifier.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Interface {
     luid: u64,
@@ -75,7 +74,6 @@ impl Interface {
         NET_LUID_LH { Value: self.luid }
     }
 
-    /// Sets the MTU for the IP version of the address.
     pub(super) fn set_mtu(self, mtu: u16, address: IpAddr) -> io::Result<()> {
         let mut row = MIB_IPINTERFACE_ROW::default();
         within(LIMIT, || {
@@ -124,7 +122,6 @@ impl Interface {
         })
     }
 
-    /// Packets dropped so far, both ways.
     pub(super) fn dropped_packets(self) -> Option<u64> {
         let mut row = MIB_IF_ROW2 { InterfaceLuid: self.luid(), ..MIB_IF_ROW2::default() };
         // SAFETY: the row names the interface, and is ours to write.
