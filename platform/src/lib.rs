@@ -1,12 +1,6 @@
-//! Everything that differs between operating systems.
-//!
-//! The rest of the program sees a [`Link`]: one end of a pipe of IP packets. A [`TunDevice`] is a link. A
-//! [`MemoryLink`] is one too: it tests a stack without a device.
-//!
-//! [`Capabilities`] describe a link. Code above this crate reads them instead of checking the operating system.
-//!
-//! Each operating system has a module under `sys/`, of which `sys/mod.rs` picks one. The other modules are the same on all
-//! systems.
+//! Everything that differs between operating systems. The rest of the program sees a [`Link`]: one end of a pipe of IP
+//! packets, such as a [`TunDevice`] or a [`MemoryLink`]. Code above this crate reads its [`Capabilities`] instead of
+//! checking the operating system, of which each has a module under `sys/`.
 
 mod addresses;
 mod counted;

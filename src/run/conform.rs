@@ -92,7 +92,7 @@ fn of_stack(
     // A program that did not start for the first case is not tried again.
     let mut refused = None;
     for (index, case) in cases.iter().enumerate() {
-        let offload = plan.offload.or(case.offload()).unwrap_or(false);
+        let offload = plan.offload.or(case.offload).unwrap_or(false);
         let recording = Recording::default();
         let run = run(offload, is_recorded.then(|| recording.clone()));
         let ran = refused.clone().unwrap_or_else(|| conformance::run(case, run.clone()));

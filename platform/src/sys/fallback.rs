@@ -1,5 +1,4 @@
-//! A system that has nothing of its own. Everything that needs no device still works on it. The other systems take what
-//! they lack from here.
+//! A system that has nothing of its own. The other systems take what they lack from here.
 
 #![allow(dead_code, unreachable_pub, reason = "a system shadows what it has")]
 #![allow(missing_docs, clippy::missing_safety_doc, reason = "the documentation is at Linux's functions")]
