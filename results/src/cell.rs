@@ -238,28 +238,16 @@ impl Default for Cell {
 
 impl Cell {
     /// The cell of a line of words. It is not [checked](Self::checked).
-    ///
-    /// # Errors
-    ///
-    /// The parser's.
     pub fn parse(line: &str) -> Result<Self, clap::Error> {
         Words::try_parse_from(line.split_whitespace()).map(|words| words.cell)
     }
 
     /// The same of words that may have blanks.
-    ///
-    /// # Errors
-    ///
-    /// The parser's.
     pub fn of_words(words: &[String]) -> Result<Self, clap::Error> {
         Words::try_parse_from(words).map(|words| words.cell)
     }
 
     /// The cell of the fields of a JSON object, which may have others.
-    ///
-    /// # Errors
-    ///
-    /// A value is of another type, the cell does not take it, or it cannot be run.
     pub fn of_fields(fields: &Map<String, Value>) -> Result<Self, String> {
         let cell = Self::deserialize(fields).map_err(|error| error.to_string())?;
         cell.checked().map_err(|wrong| wrong.to_string())

@@ -153,10 +153,6 @@ pub enum Upstream {
 
 impl Profile {
     /// The profile that a user names: one of this program's by its name, a file by its path, or a command by its words.
-    ///
-    /// # Errors
-    ///
-    /// The reason why it is refused, without the words that were typed: for a file, with line and column.
     pub fn named(typed: &str) -> Result<Self, String> {
         // A command has at least the placeholder of its device. One without says so, rather than that no file has its name.
         let is_command = typed.contains(char::is_whitespace) && (typed.contains('{') || !Path::new(typed).exists());
@@ -178,10 +174,6 @@ impl Profile {
     }
 
     /// Reads the text of a user's profile.
-    ///
-    /// # Errors
-    ///
-    /// Says what is wrong, with line and column.
     pub fn parse(text: &str) -> Result<Self, String> {
         let profile = Self::of_text(text)?;
         if profile.role == Role::Route {

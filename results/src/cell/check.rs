@@ -59,10 +59,6 @@ impl Wrong {
 
 impl Cell {
     /// The same cell with the defaults that depend on other properties, if it can be run on some machine.
-    ///
-    /// # Errors
-    ///
-    /// The first option that is wrong.
     pub fn checked(mut self) -> Result<Self, Wrong> {
         self.check_subject()?;
         self.check_properties()?;

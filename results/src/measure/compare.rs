@@ -141,10 +141,6 @@ pub enum CompareError {
 
 impl Comparison {
     /// Compares every new run of a cell with every old one. `floor` is a fraction from 0 to below 1.
-    ///
-    /// # Errors
-    ///
-    /// [`CompareError::NoCommonCell`].
     pub fn of(old: &[Sample], new: &[Sample], floor: f64) -> Result<Self, CompareError> {
         let sides = [old, new].map(|samples| sides(samples.iter().map(|sample| (sample, speed(sample)))));
         Self::between(sides, floor, Method::AllRuns, all_runs)
@@ -153,10 +149,6 @@ impl Comparison {
     /// Compares the old and the new run of each round, for programs that ran in the same rounds of one matrix: the
     /// machine's drift from round to round cancels out. A round without a good run on both sides counts only for
     /// the failures.
-    ///
-    /// # Errors
-    ///
-    /// [`CompareError::NoCommonCell`].
     pub fn within_rounds(old: &[Sample], new: &[Sample], floor: f64) -> Result<Self, CompareError> {
         let [old_rounds, new_rounds] = [old, new].map(rounds);
         let sides = [old, new].map(|samples| sides(samples.iter().map(|sample| (sample, speed(sample)))));
@@ -214,10 +206,6 @@ impl Comparison {
     }
 
     /// Checks that a verdict was possible for some cell. Otherwise the comparison is no proof that nothing changed.
-    ///
-    /// # Errors
-    ///
-    /// [`CompareError::NotRun`], [`CompareError::NoGoodRun`] and [`CompareError::TooFewRuns`].
     pub fn answers(&self) -> Result<(), CompareError> {
         let answers = [Verdict::Slower, Verdict::Broken, Verdict::Faster, Verdict::Recovered, Verdict::Inconclusive];
         if answers.into_iter().any(|verdict| self.count(verdict) > 0) {

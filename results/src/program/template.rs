@@ -58,10 +58,6 @@ pub fn placeholders(template: &str) -> impl Iterator<Item = &str> {
 }
 
 /// The template with its values.
-///
-/// # Errors
-///
-/// Names a placeholder without a value.
 pub fn fill(template: &str, value: impl Fn(&str) -> Option<String>) -> Result<String, Unknown> {
     let text = |part| match part {
         Part::Text(text) => Ok(text.to_owned()),

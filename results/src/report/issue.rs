@@ -18,10 +18,6 @@ const SHOWN: [usize; 2] = [40, 80];
 
 /// Writes the report of a failed case and its packets, `STACK-CASE.md` and `STACK-CASE.pcap`, to a directory. They
 /// replace those of an earlier run. `command` is the command of the external stack.
-///
-/// # Errors
-///
-/// A file cannot be written.
 pub fn issue(
     folder: &Path,
     score: &Score,

@@ -14,19 +14,11 @@ pub struct SaveError {
 
 /// Replaces a file in one step: it has the new content or, after an error, the old. A file of results is refused. A
 /// file that is not regular, like a pipe, is written to directly.
-///
-/// # Errors
-///
-/// The path cannot be written to, or the disk is full.
 pub fn save(path: &Path, content: &[u8]) -> Result<(), SaveError> {
     write(path, content).map_err(|source| SaveError { path: path.to_owned(), source })
 }
 
 /// Makes a directory with its parents, unless it is there.
-///
-/// # Errors
-///
-/// It cannot be made, or a file has its name.
 pub fn make_folder(path: &Path) -> Result<(), SaveError> {
     fs::create_dir_all(path).map_err(|source| SaveError { path: path.to_owned(), source })
 }

@@ -14,10 +14,6 @@ use crate::plural;
 use crate::sample::{IdleFacts, Interval, MAX_LOST_SHARE, Sample, gbps};
 
 /// Writes the line to `out` if the run succeeded, and everything else to `err`.
-///
-/// # Errors
-///
-/// Errors of `out`. Errors of `err` are ignored.
 pub fn text(sample: &Sample, out: &mut impl Write, err: &mut impl Write) -> io::Result<()> {
     if sample.is_ok() {
         let cell = &sample.cell;

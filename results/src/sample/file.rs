@@ -74,11 +74,6 @@ pub struct SampleFile {
 
 impl SampleFile {
     /// Reads a file of at least one sample or score.
-    ///
-    /// # Errors
-    ///
-    /// [`FileError::Read`], [`FileError::TooLong`], and [`FileError::Line`] for the first line that is
-    /// wrong.
     pub fn read(path: &Path) -> Result<Self, FileError> {
         let failed = |source| FileError::Read(path.to_owned(), source);
         let bytes = read(path, File::open(path).map_err(failed)?, MAX_LEN)?;
@@ -93,10 +88,6 @@ impl SampleFile {
 
     /// Its samples of one build. The build must be named if `matrix --against` made the file, which has two. `option` is
     /// the option that names it.
-    ///
-    /// # Errors
-    ///
-    /// [`FileError::Foreign`] for a file of two builds without a name, and [`FileError::Empty`] without samples.
     pub fn into_samples(mut self, build: Option<Build>, option: &str) -> Result<Vec<Sample>, FileError> {
         let first = |build: Build| self.samples.iter().find(|sample| build.made(sample));
         let build = match (build, first(Build::This), first(Build::Against)) {
@@ -118,10 +109,6 @@ impl SampleFile {
 
     /// Its samples of two programs, the old and the new one, as samples of the same cells: those of the new program. For the
     /// build see [`SampleFile::into_samples`].
-    ///
-    /// # Errors
-    ///
-    /// [`FileError::Foreign`] if it has no sample of one of them.
     pub fn into_programs(
         self,
         programs: [ProgramName; 2],
@@ -148,10 +135,6 @@ impl SampleFile {
     }
 
     /// Reads the text of a file, which may be empty. An incomplete last line is an error like any other.
-    ///
-    /// # Errors
-    ///
-    /// [`FileError::Line`] for the first line that is wrong.
     pub fn parse(path: &Path, text: &str) -> Result<Self, FileError> {
         let mut reader = Reader {
             file: Self { path: path.to_owned(), heads: Vec::new(), samples: Vec::new(), scores: Vec::new() },
@@ -279,11 +262,6 @@ pub struct Appender {
 impl Appender {
     /// Opens a file for the results of `heads`, one for each build, and returns what it already has. An incomplete last
     /// line is cut off. No other process can open the file at the same time.
-    ///
-    /// # Errors
-    ///
-    /// [`FileError::Foreign`] if the file is of another kind, plan, build or environment, or still in use after a second;
-    /// [`FileError::TooLong`], [`FileError::Line`] and [`FileError::Write`]. A file that is refused stays unchanged.
     pub fn open(path: &Path, heads: &[Head]) -> Result<(Self, SampleFile), FileError> {
         let foreign = |reason: String| FileError::Foreign(path.to_owned(), reason);
         let file = lock(path)?;
@@ -314,10 +292,6 @@ impl Appender {
     }
 
     /// Appends a line. If that fails, the file is unchanged.
-    ///
-    /// # Errors
-    ///
-    /// [`FileError::Write`]: the disk is full, or is gone.
     pub fn append(&mut self, line: &str) -> Result<(), FileError> {
         let text = format!("{line}\n");
         self.write(text.as_bytes()).map_err(|source| {

@@ -137,10 +137,6 @@ fn round(gbps: f64) -> f64 {
 }
 
 /// Reads a sample with its environment, as [`line_of_its_own`] writes it.
-///
-/// # Errors
-///
-/// The reason why the line is not such a sample.
 pub fn parse_line(text: &str) -> Result<Sample, String> {
     match parse(text)? {
         Line::Sample { cell, measured, environment: Some(environment), .. } => {
