@@ -1,7 +1,4 @@
-//! Programs that carry traffic as they are, and their profiles.
-//!
-//! A [`Profile`] is a TOML file of a few lines: how a program is started on a TUN device, and what it needs. The profiles in
-//! `program/profiles/` are part of this program; docs/your-program.md explains one line by line.
+//! Programs that carry traffic as they are, and their profiles: see docs/your-program.md.
 
 mod built_in;
 mod name;
@@ -67,11 +64,9 @@ const TUNNEL_OVERHEAD: u16 = 80;
 /// The name of this program in a command: it is this executable, wherever it is.
 pub const THIS: &str = "rust-tun-perf";
 
-/// Longest profile, in bytes.
 const MAX_PROFILE: u64 = 64 << 10;
 
-/// The first bytes of a file that is a program: an executable of Linux (ELF), or a script. A profile may begin like a
-/// script, because `#` begins a comment in TOML.
+/// The start of an executable (ELF) and of a script. A profile may begin like a script: `#` begins a comment in TOML.
 const PROGRAM_STARTS: [&[u8]; 2] = [b"\x7fELF", b"#!"];
 
 /// The start of a program, and the things that it needs.
@@ -88,8 +83,7 @@ pub struct Profile {
     /// The same for the far end of a tunnel, if it differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub far_command: Option<Vec<String>>,
-    /// Commands with placeholders that set the program up when it runs, at each end of a tunnel. A command is tried again
-    /// until it succeeds.
+    /// Commands that set the program up when it runs, at each end of a tunnel. Each is tried again until it succeeds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub setup: Vec<Vec<String>>,
     /// The command that prints its version: the first line with a digit.
@@ -135,8 +129,7 @@ pub enum Role {
     Tunnel,
     /// It runs in the servers' network, and makes a TUN or TAP device in the clients' network, as for a container.
     Attach,
-    /// There is no program: the kernel routes to the servers, or the client itself asks the SOCKS5 server for connections.
-    /// Only profiles of this program have it.
+    /// No program: the kernel routes, or the client itself speaks SOCKS5. Only profiles of this program have it.
     Route,
 }
 
@@ -186,7 +179,6 @@ impl Profile {
         Ok(profile)
     }
 
-    /// Reads the text of a profile, which may be one of this program's.
     fn of_text(text: &str) -> Result<Self, String> {
         toml::from_str(text).map_err(|error| at(text, &error))
     }
@@ -213,8 +205,7 @@ impl Profile {
         Ok(self)
     }
 
-    /// A command: its placeholders tell its role. It uses the SOCKS5 server if it names it, and else opens its connections
-    /// itself.
+    /// A command: its placeholders tell its role. If it does not name the SOCKS5 server, it opens its connections itself.
     fn of_command(typed: &str) -> Result<Self, String> {
         let command = shlex::split(typed).ok_or("a quote is not closed")?;
         let program = command.first().map(String::as_str).unwrap_or_default();
@@ -241,7 +232,6 @@ impl Profile {
         Ok(profile)
     }
 
-    /// Whether it was a command that was typed.
     fn is_of_command(&self) -> bool {
         shlex::split(&self.typed).as_ref() == Some(&self.command)
     }
@@ -278,7 +268,6 @@ impl Profile {
         }
     }
 
-    /// The bytes that it adds to each packet.
     pub(crate) fn overhead(&self) -> u16 {
         self.overhead.unwrap_or(if self.role == Role::Tunnel { TUNNEL_OVERHEAD } else { 0 })
     }
@@ -293,7 +282,6 @@ impl Profile {
         self.role == Role::Tunnel && self.command.is_empty()
     }
 
-    /// All commands that a run starts.
     fn commands(&self) -> impl Iterator<Item = &Vec<String>> {
         iter::once(&self.command).chain(&self.far_command).chain(&self.setup)
     }
@@ -309,7 +297,6 @@ impl Profile {
         self.far_config.as_ref().filter(|_| is_far).or(self.config.as_ref())
     }
 
-    /// Refuses a profile that no run could use.
     fn check(&self) -> Result<(), String> {
         let is_empty = |command: &Vec<String>| command.first().is_none_or(String::is_empty);
         let may_be_empty = self.role == Role::Route
@@ -361,16 +348,13 @@ impl Profile {
     }
 }
 
-/// Whether a word names a file, and not a profile of this program.
 fn is_path(typed: &str) -> bool {
     typed.contains('/') || Path::new(typed).extension().is_some_and(|end| end == "toml")
 }
 
-/// What to write in place of a profile that is not there.
 const NO_FILE: &str = "there is no such file; write a name of `programs list`, the path of a profile, or a command with \
                        {tun} in quotation marks";
 
-/// What to do with a program that was named in place of a profile.
 fn no_profile(program: &Path) -> String {
     format!(
         "it is a program, not a profile; write its command: --program '{} {{tun}} …', see docs/your-program.md",
@@ -394,7 +378,6 @@ pub fn no_shell(words: &[String]) -> Option<String> {
     Some(format!("there is no shell, so {} is passed as it is", word.replace(char::is_control, " ")))
 }
 
-/// The role that a placeholder is for, if it is only one.
 fn role_of(placeholder: &str) -> Option<Role> {
     PLACEHOLDERS.iter().find(|known| known.name == placeholder)?.role
 }
@@ -410,7 +393,6 @@ fn beginning(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The roles of a user's profile.
 const ROLES: &str = "\"proxy\", \"tunnel\" or \"attach\"";
 
 /// Parts of serde's errors in the words of a profile: two names are internal, and each list is one of words.
@@ -420,7 +402,6 @@ const WORDING: [(&str, &str); 3] = [
     ("expected a sequence", r#"expected a list of words, such as ["./mytun", "{tun}"]"#),
 ];
 
-/// An error in a profile, with its line and column, both from 1.
 fn at(text: &str, error: &toml::de::Error) -> String {
     // It names what it found, which may be anything.
     let message = error.message().replace(char::is_control, " ");

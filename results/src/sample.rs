@@ -1,7 +1,4 @@
-//! The measurements of one run, and the lines of the files that hold them.
-//!
-//! A [`Sample`] holds the [`Cell`] that was run, how the run ended and what it cost. It is a JSON object on a
-//! line ([`line()`]), the same from `--json` and in every file ([`SampleFile`]).
+//! The measurements of one run, and the files that hold them as lines of JSON.
 
 mod environment;
 mod facts;
@@ -83,8 +80,7 @@ pub struct Measurements {
     /// The part of them that clients read, where others wrote at the same time ([`Mode::Both`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_back: Option<u64>,
-    /// The timed window: from the client's go to the last byte's arrival (reader), or to the
-    /// acknowledgement of the last byte by the server application (writer).
+    /// The timed window: from the client's go to the last byte's arrival, or its acknowledgement by the server (writer).
     #[serde(rename = "elapsed_ns", with = "nanoseconds")]
     pub elapsed: Duration,
     /// How much of the payload was really checked.
@@ -94,8 +90,7 @@ pub struct Measurements {
     /// Context switches in the timed window.
     #[serde(default)]
     pub switches: SwitchFacts,
-    /// The share of all processors' time that the host of this virtual machine took in the timed window (steal):
-    /// 0 to 1.
+    /// The share of all processors' time that the host of this virtual machine took (steal): 0 to 1.
     pub stolen_share: Option<f64>,
     /// For how long this process was stopped or not scheduled at all in the timed window, in seconds.
     pub stopped_seconds: Option<f64>,
@@ -161,8 +156,7 @@ pub struct Measurements {
 pub struct CpuTime {
     /// Of the load: the client's threads; with a forwarder or a proxy, clients and servers.
     pub client_seconds: Option<f64>,
-    /// Of the subject, and of the kernel's work on its behalf: all other threads of the process, or the process of
-    /// the forwarder or proxy.
+    /// Of the subject and the kernel on its behalf: all other threads, or the process of the forwarder or proxy.
     pub subject_seconds: Option<f64>,
 }
 
@@ -175,8 +169,7 @@ pub struct SwitchFacts {
     pub subject: Option<Switches>,
 }
 
-/// Packets that crossed the link; a super-packet counts as one. With a forwarder they are the packets in the
-/// payload's direction, or with [`Mode::Both`] all.
+/// Packets that crossed the link; a super-packet counts as one. With a forwarder those in the payload's direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Packets {
     /// From the device to the stack, or those that the forwarder read.
@@ -332,8 +325,7 @@ impl Sample {
         self.measured.idle?.bytes_per_connection().map(|bytes| 1e6 / bytes)
     }
 
-    /// Mean size of the packets in the direction of the payload, or in both if it has both, in bytes, with IP headers: it
-    /// shows at once whether super-packets crossed the device. `None` without packets.
+    /// Mean size of the packets in the direction of the payload, in bytes, with IP headers; `None` without packets.
     pub fn bytes_per_packet(&self) -> Option<f64> {
         let Packets { rx, tx, rx_bytes, tx_bytes } = self.measured.packets;
         let (bytes, count) = match (self.cell.subject(), self.cell.mode?) {

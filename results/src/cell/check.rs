@@ -23,13 +23,11 @@ const MAX_FLOWS: u16 = 256;
 /// Most memory for the buffers of all streams on one side.
 const MAX_BUFFERS: u64 = 1 << 30;
 
-/// The default size of a read or write, and the least, in bytes. The buffers of all streams together have a quarter of the
-/// most memory by default.
+/// Of a read or write, in bytes. By default the buffers of all streams have a quarter of the most memory.
 const DEFAULT_BUFFER: u64 = 1_000_000;
 const LEAST_BUFFER: u64 = 4 << 10;
 
-/// The size of a read or write over a forwarder, as iperf3 has it, and the most that iperf3 takes (`iperf_api.h`,
-/// `MAX_BLOCKSIZE`).
+/// The size of a read or write of iperf3, and the most that it takes (`iperf_api.h`, `MAX_BLOCKSIZE`).
 const FORWARD_BUFFER: u64 = 128 << 10;
 const IPERF3_BUFFER: u64 = 1 << 20;
 
@@ -39,7 +37,6 @@ const FORWARD_QUEUE: u32 = 500;
 /// Most streams over a forwarder: iperf3's limit.
 const FORWARD_STREAMS: u16 = 128;
 
-/// The least default window of many streams, in bytes.
 const LEAST_WINDOW: u64 = 64 << 10;
 
 /// An option that is wrong, and the reason.
@@ -91,7 +88,6 @@ impl Cell {
         Ok(())
     }
 
-    /// Refuses a cell without a stack, a program or a mode.
     fn check_subject(&mut self) -> Result<(), Wrong> {
         if self.program.is_none() && self.forwarder.is_none() && self.netstack.is_none() {
             match self.layer {
@@ -301,7 +297,6 @@ impl Cell {
     }
 }
 
-/// The MTU of a program's device over a link with this one.
 fn device_mtu(profile: Option<&Profile>, mtu: u16, ipv6: bool) -> Result<u16, Wrong> {
     let Some(profile) = profile else { return Ok(mtu) };
     let (device, overhead) = (profile.device_mtu(mtu), profile.overhead());

@@ -24,8 +24,7 @@ pub enum Forwarder {
     },
 }
 
-/// The rows of the published table, each as the words of its cell, in order and numbered from 1. This program adds the last
-/// row, which passes super-packets through.
+/// The rows of the published table, as words and numbered from 1. The last, which passes super-packets through, is new.
 pub const ROWS: [&str; 18] = [
     "--forwarder rust --io async --offload off --hop direct",
     "--forwarder rust --io async --offload off --hop channel",
@@ -116,13 +115,11 @@ impl Forwarder {
         }
     }
 
-    /// Whether it counts packets as they cross the devices, a super-packet as one. tun-rs's stream and
-    /// wireguard-go's package only show the segments.
+    /// Whether it counts a super-packet as one: tun-rs's stream and wireguard-go's package only show the segments.
     pub fn counts_whole(self) -> bool {
         matches!(self.io(), Some(Io::Sync | Io::Async))
     }
 
-    /// Refuses a combination of settings that does not exist.
     pub(super) fn check(self) -> Result<(), Wrong> {
         match self {
             Self::Go { offload: forwarders::Offload::Whole, .. } => {

@@ -30,9 +30,7 @@ pub struct Property {
     pub is_impairment: bool,
     /// Whether the name of a cell has its phrase.
     pub(super) is_named: bool,
-    /// The numbers that it may be.
     range: RangeInclusive<u64>,
-    /// Whether a cell has it.
     has: fn(&Cell) -> bool,
     /// Why other cells do not.
     pub others: &'static str,
@@ -419,7 +417,6 @@ impl Property {
         self.is_work && !(self.option == "offload" && cell.forwarder.is_some())
     }
 
-    /// Whether a number is one that it may be.
     pub(super) fn holds(&self, number: u64) -> bool {
         self.range.contains(&number)
     }

@@ -109,8 +109,7 @@ pub struct Datagrams {
     pub len: NonZeroU16,
 }
 
-/// The requests of a [`Workload`]. The next request of a connection follows the response, unless there is a rate or a
-/// time to think.
+/// The requests of a [`Workload`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Requests {
     /// Length of a request, in bytes.

@@ -44,8 +44,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// The number of runs of each cell on each side with which a change of one of this many cells can be significant,
-    /// however the others changed. It is never below the number with which every other warning of few runs ends.
+    /// The number of runs on each side with which a change of one of this many cells can be significant.
     pub fn runs_needed(self, cells: usize) -> usize {
         let count = |runs| match self {
             Self::AllRuns => Count::between(runs, runs),
@@ -74,8 +73,7 @@ pub struct Side {
 /// The change of a cell's speed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
-    /// New by old: 0.95 is 5 % less. It is the median of the ratios of the compared runs (the estimate of Hodges
-    /// and Lehmann), so it is not always the ratio of the medians. The interval is at 95 % for this cell alone.
+    /// New by old: the median of the ratios of the compared runs (Hodges and Lehmann). The interval is for this cell alone.
     pub ratio: Estimate,
     /// The p-value of any change: two-sided, by a rank test, with Holm's correction for all cells that have a change.
     pub p_value: f64,
@@ -146,9 +144,7 @@ impl Comparison {
         Self::between(sides, floor, Method::AllRuns, all_runs)
     }
 
-    /// Compares the old and the new run of each round, for programs that ran in the same rounds of one matrix: the
-    /// machine's drift from round to round cancels out. A round without a good run on both sides counts only for
-    /// the failures.
+    /// Compares the two runs of each round: the machine's drift cancels out. Other rounds count only for the failures.
     pub fn within_rounds(old: &[Sample], new: &[Sample], floor: f64) -> Result<Self, CompareError> {
         let [old_rounds, new_rounds] = [old, new].map(rounds);
         let sides = [old, new].map(|samples| sides(samples.iter().map(|sample| (sample, speed(sample)))));
@@ -246,15 +242,12 @@ impl Side {
 }
 
 impl CellChange {
-    /// Its old and its new runs, if it has both.
     fn sides(&self) -> Option<[&Side; 2]> {
         Some([self.old.as_ref()?, self.new.as_ref()?])
     }
 
-    /// Tests whether its runs fail more often than before, or else less often.
-    ///
-    /// `None` if it has so few failures that no distribution of them over both sides is significant (Tarone, Biometrics
-    /// 46, 1990). So a flaky cell does not hide behind 23 cells without failures.
+    /// Tests whether its runs fail more often than before, or else less often. `None` if so few failures could never be
+    /// significant (Tarone, Biometrics 46, 1990), so a flaky cell does not hide behind 23 without failures.
     fn p_value_of_failures(&self, more: bool) -> Option<f64> {
         let [old, new] = self.sides()?.map(|side| [side.failed(), side.speeds.len()]);
         let (group, other) = if more { (new, old) } else { (old, new) };
@@ -290,8 +283,7 @@ impl CellChange {
 }
 
 impl Change {
-    /// A verdict needs both: the test says that there is a change, in a table of many cells, and the interval that
-    /// it is larger than the floor.
+    /// A verdict needs both: a significant test, and an interval that is beyond the floor.
     fn judge(&self, floor: f64, less_is_better: bool) -> Verdict {
         let [below, above] =
             if less_is_better { [Verdict::Faster, Verdict::Slower] } else { [Verdict::Slower, Verdict::Faster] };
@@ -309,7 +301,6 @@ impl Change {
     }
 }
 
-/// The runs of each cell, with these figures.
 fn sides<'a>(figures: impl IntoIterator<Item = (&'a Sample, Option<f64>)>) -> BTreeMap<Cell, Side> {
     let mut sides: BTreeMap<Cell, Side> = BTreeMap::new();
     for (sample, speed) in figures {
@@ -347,7 +338,6 @@ fn all_runs(cell: &CellChange) -> Option<RankTest> {
     RankTest::between(&old.speeds, &new.speeds)
 }
 
-/// Corrects the p-values of the cells that have one.
 fn corrected(p_values: impl Iterator<Item = Option<f64>>, by: fn(&[f64]) -> Vec<f64>) -> Vec<Option<f64>> {
     let p_values: Vec<_> = p_values.collect();
     let mut corrected = by(&p_values.iter().copied().flatten().collect::<Vec<_>>()).into_iter();

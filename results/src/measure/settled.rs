@@ -6,16 +6,11 @@ use super::summary::{CellSummary, Summary};
 use crate::cell::Cell;
 use crate::sample::Sample;
 
-/// With fewer good runs no cell is settled, however narrow its interval is. A matrix that ends as soon as intervals are
-/// narrow takes those that are narrow by chance, and these hold the true median less often. The longer it does not look, the
-/// fewer there are: see `docs/method.md`.
+/// With fewer good runs no cell is settled: its interval may be narrow by chance. See `docs/method.md`.
 pub const FEWEST_ROUNDS: usize = 10;
 
-/// The cells that need no further run. A cell is settled if the interval of its median is within this share of it, or if it
-/// has failed in as many runs as a settled cell needs.
-///
-/// Cells with one workload under the same impairments are compared with each other by the runs of one round, so they are
-/// settled together.
+/// The cells whose interval is within this share of the median, or that failed in as many runs as a settled cell needs.
+/// Cells with one workload under the same impairments are compared within rounds, so they are settled together.
 pub fn settled(samples: &[Sample], within: f64) -> HashSet<Cell> {
     let rows = Summary::of(samples).cells;
     let is_beside = |one: &Cell, other: &Cell| {

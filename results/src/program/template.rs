@@ -1,11 +1,9 @@
-//! Text with placeholders: `{name}`, where a name has lower-case letters, digits and underscores. `{{name}}` is the text
-//! `{name}`. All other braces are text.
+//! Text with placeholders: `{name}`, of `a-z0-9_`. `{{name}}` is the text `{name}`. All other braces are text.
 
 /// A placeholder that has no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unknown(pub String);
 
-/// A part of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part<'a> {
     Text(&'a str),

@@ -62,8 +62,7 @@ pub struct Origin {
 static ORIGIN: OnceLock<Origin> = OnceLock::new();
 
 impl Origin {
-    /// Records the origin of this process. Only the first call has an effect. Without one, commit and tokio's version are
-    /// unknown.
+    /// Records the origin of this process. Only the first call has an effect.
     pub fn declare(self) {
         ORIGIN.get_or_init(|| self);
     }
@@ -124,8 +123,7 @@ impl Environment {
     }
 }
 
-/// The [`Environment::id`] of an environment by its fields in a file. Another version of this program may have
-/// written fields that this one does not know.
+/// The [`Environment::id`] of the fields in a file, of which another version may have written others.
 pub(super) fn id(fields: &Map<String, Value>) -> String {
     let mut hasher = FnvHasher::default();
     for (name, value) in fields {

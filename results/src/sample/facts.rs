@@ -19,8 +19,7 @@ pub struct RequestFacts {
     /// How many failed, by reason. A run in which any failed has failed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub errors: BTreeMap<String, u64>,
-    /// The time of each request of the window, from when it was due to the last byte of its response, even if the
-    /// response came after the window.
+    /// The time from when each request of the window was due to the last byte of its response.
     pub latency: Latency,
     /// The connects to a silent address beside them, if there were any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -115,8 +114,7 @@ pub struct DatagramFacts {
     pub reordered: u64,
     /// Datagrams, or responses, that arrived again.
     pub duplicated: u64,
-    /// The highest rate that a search found, in datagrams a second. There is none if the sender is slower than the
-    /// path: then it sent all that it could send.
+    /// The highest rate that a search found, in datagrams a second. None if the sender is slower than the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found_per_second: Option<u64>,
 }
@@ -133,8 +131,7 @@ impl DatagramFacts {
     }
 }
 
-/// The memory of connections, or of flows of datagrams: the resident set of the subject's process, in bytes. `None` where
-/// the system does not say.
+/// The memory of connections or flows: the resident set of the subject's process, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdleFacts {
     /// How many connections there were; of flows of datagrams, how many were answered.
@@ -167,8 +164,7 @@ impl IdleFacts {
         Some((released as f64 / self.taken()? as f64).min(1.0))
     }
 
-    /// Memory of all connections but the first. It is unknown if the resident set did not grow: they used memory that the
-    /// process had before.
+    /// Of all connections but the first. It is unknown if the resident set did not grow.
     fn taken(&self) -> Option<u64> {
         self.rss_idle_bytes?.checked_sub(self.rss_before_bytes?).filter(|taken| *taken > 0)
     }

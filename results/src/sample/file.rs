@@ -19,8 +19,7 @@ use crate::program::ProgramName;
 /// The longest file that is read, in bytes: hundreds of thousands of samples. All are kept in memory.
 const MAX_LEN: u64 = 1 << 30;
 
-/// The longest line, in bytes: a run with the most intervals takes 5 MB. An endless input, such as a device,
-/// fails here.
+/// The longest line, in bytes: a run with the most intervals takes 5 MB. An endless input fails here.
 const MAX_LINE_LEN: u64 = 16 << 20;
 
 /// Why a file of samples cannot be used. Each variant begins with the file's path.
@@ -86,8 +85,7 @@ impl SampleFile {
         }
     }
 
-    /// Its samples of one build. The build must be named if `matrix --against` made the file, which has two. `option` is
-    /// the option that names it.
+    /// Its samples of one build, which `option` must name if `matrix --against` made the file, with two.
     pub fn into_samples(mut self, build: Option<Build>, option: &str) -> Result<Vec<Sample>, FileError> {
         let first = |build: Build| self.samples.iter().find(|sample| build.made(sample));
         let build = match (build, first(Build::This), first(Build::Against)) {
@@ -107,8 +105,7 @@ impl SampleFile {
         if self.samples.is_empty() { Err(FileError::Empty(self.path)) } else { Ok(self.samples) }
     }
 
-    /// Its samples of two programs, the old and the new one, as samples of the same cells: those of the new program. For the
-    /// build see [`SampleFile::into_samples`].
+    /// Its samples of two programs, the old and the new one, as samples of the new one's cells.
     pub fn into_programs(
         self,
         programs: [ProgramName; 2],
@@ -158,7 +155,6 @@ impl SampleFile {
     }
 }
 
-/// A file of which a part has been read.
 struct Reader {
     file: SampleFile,
     /// The environments that have been described, by the ids that they have in the file.
@@ -227,8 +223,7 @@ impl Reader {
     }
 }
 
-/// Reads an input of at most `max_len` bytes to its end. An endless input without lines fails at the limit of its
-/// first line.
+/// Reads an input of at most `max_len` bytes. An endless one fails at the limit of its first line.
 fn read(path: &Path, from: impl Read, max_len: u64) -> Result<Vec<u8>, FileError> {
     let path = || path.to_owned();
     let mut from = BufReader::new(from);
@@ -260,8 +255,8 @@ pub struct Appender {
 }
 
 impl Appender {
-    /// Opens a file for the results of `heads`, one for each build, and returns what it already has. An incomplete last
-    /// line is cut off. No other process can open the file at the same time.
+    /// Opens a file for the results of `heads`, one for each build, for this process alone, and returns what it already has.
+    /// An incomplete last line is cut off. A file that is refused stays unchanged.
     pub fn open(path: &Path, heads: &[Head]) -> Result<(Self, SampleFile), FileError> {
         let foreign = |reason: String| FileError::Foreign(path.to_owned(), reason);
         let file = lock(path)?;
@@ -392,7 +387,6 @@ fn check(old: &[Head], new: &[Head]) -> Result<(), String> {
     })
 }
 
-/// The options of a run and their values.
 #[allow(clippy::ptr_arg, reason = "it maps the words of a plan")]
 fn options(words: &Vec<String>) -> BTreeMap<String, String> {
     let option = |word: &String| {

@@ -66,8 +66,7 @@ impl Latency {
         self.0.len()
     }
 
-    /// The time within which this share of the requests was answered, in microseconds; 1 is all. `None` without
-    /// requests.
+    /// The time within which this share of the requests was answered, in microseconds; `None` without requests.
     pub fn quantile_us(&self, share: f64) -> Option<f64> {
         (self.count() > 0).then(|| self.0.value_at_quantile(share).min(self.0.max()) as f64 / 1000.0)
     }
@@ -118,9 +117,8 @@ impl<'de> Deserialize<'de> for Latency {
 /// Most bytes of a histogram's counts before compression.
 const MAX_COUNTS: u32 = 1 << 20;
 
-/// Whether a histogram is no larger than ours can be. The crate believes its head, and takes gigabytes of memory for a small
-/// file. In a compressed V2 histogram (`V2DeflateSerializer`), a cookie and a length come before the deflated
-/// bytes, and these begin with a cookie, the length of the counts, an offset, and the number of digits.
+/// Whether a histogram is no larger than ours: the crate believes its head, and takes gigabytes for a small file. Before
+/// the deflated bytes are a cookie and a length; they begin with a cookie, the length of the counts, an offset, the digits.
 fn is_bounded(bytes: &[u8]) -> bool {
     let mut head = [0; 16];
     let is_whole = bytes.get(8..).is_some_and(|deflated| ZlibDecoder::new(deflated).read_exact(&mut head).is_ok());

@@ -9,22 +9,17 @@ use super::{Environment, Measurements, Sample, Score, environment};
 use crate::cell::Cell;
 use crate::program::Profile;
 
-/// The version of the objects' shape. It grows when a field changes its meaning or is removed, not when a field is
-/// added.
+/// The version of the objects' shape. It grows when a field changes its meaning or is removed.
 pub const SCHEMA: u32 = 3;
 
-/// The kind of a [`Sample`]'s line.
 const SAMPLE: &str = "sample";
-/// The kind of a [`Head`]'s line.
 const ENVIRONMENT: &str = "environment";
-/// The kind of a [`Score`]'s line.
 const SCORE: &str = "score";
 
 /// The fields of a [`Head`]'s line that are not its environment.
 const NO_ENVIRONMENT: [&str; 7] = ["schema", "kind", "id", "arguments", "seed", "plan", "profiles"];
 
-/// The first line of a file: the machine and the program of the samples after it, and the plan. The second line
-/// of a file of `matrix --against` is the same for the other build, without the plan.
+/// The first line of a file: the machine, the program and the plan. A second one, without a plan, is of the other build.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Head {
     /// [`Environment::id`].
@@ -43,7 +38,6 @@ pub struct Head {
     pub profiles: Vec<Profile>,
 }
 
-/// A line that was read.
 pub(super) enum Line {
     Head(Box<Head>),
     Score(Box<Score>),
@@ -147,7 +141,6 @@ pub fn parse_line(text: &str) -> Result<Sample, String> {
     }
 }
 
-/// Reads a line. The error says what is wrong with it.
 pub(super) fn parse(text: &str) -> Result<Line, String> {
     let value: Value = serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))?;
     let Value::Object(object) = value else { return Err("not a JSON object".to_owned()) };

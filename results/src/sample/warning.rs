@@ -8,8 +8,7 @@ use crate::cell::{Cell, Forwarder, MAX_QUEUE, Protocol};
 use crate::plural;
 use crate::program::is_baseline;
 
-/// Something about a sample, or about all samples of a cell, that its figure does not show. Each is a line
-/// of advice.
+/// Something about a sample or a cell that its figure does not show: a line of advice.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Warning {
     /// The program was built without optimisation.
@@ -57,8 +56,7 @@ pub enum Warning {
     /// The stack has a smaller window than was asked for: requested and actual, in bytes.
     #[error("the stack has a window of at most {1} bytes instead of {0}")]
     SmallerWindow(usize, usize),
-    /// Super-packets could cross the link, but the packets with the payload are no larger than its MTU: their mean
-    /// size in bytes.
+    /// Super-packets could cross the link, but the packets with the payload have this mean size, in bytes.
     #[error("offload is on, but packets of {0:.0} bytes are no super-packets; offload has no effect here")]
     NoSuperPackets(f64),
     /// A program took this share of a processor without a load, more than 20 %.
@@ -98,8 +96,7 @@ pub enum Warning {
         if *.0 == 1 { "one run lies".to_owned() } else { format!("{} runs lie", .0) }
     )]
     Outliers(usize),
-    /// A warning of several runs, the number of these runs, and the number of all. Its amount, if it has one, is the
-    /// median of theirs.
+    /// A warning of several runs with their median amount, the number of these runs, and of all.
     #[error("in {1} of {2} runs: {0}")]
     InRuns(Box<Self>, usize, usize),
 }
@@ -113,8 +110,7 @@ const MOST_STOPPED: f64 = 0.05;
 /// A timed window below this is mostly noise.
 pub const SHORTEST_WINDOW: Duration = Duration::from_secs(1);
 
-/// With fewer runs no interval holds the true median in 95 % of all cases: 5 runs all lie on one side of it in one
-/// case of 16.
+/// With fewer runs no interval holds the true median in 95 % of all cases.
 pub const FEWEST_RUNS: usize = 6;
 
 /// An interval that reaches further from its median, as a share of it, says so in every table.
@@ -260,7 +256,6 @@ fn dropped(sample: &Sample, count: u64) -> Warning {
     }
 }
 
-/// The warnings about a program.
 fn of_program(facts: &ProgramFacts) -> impl Iterator<Item = Warning> {
     let files = facts.afterwards.open_files.zip(facts.at_rest.open_files);
     let at_rest = [facts.rest_cpu_share, facts.far_rest_cpu_share].into_iter().flatten().reduce(f64::max);
@@ -275,7 +270,6 @@ fn of_program(facts: &ProgramFacts) -> impl Iterator<Item = Warning> {
     .flatten()
 }
 
-/// A warning if the window of the stack is smaller than was asked for.
 fn smaller_window(sample: &Sample) -> Option<Warning> {
     let asked = usize::try_from(sample.cell.window?).ok()?;
     let effective = sample.measured.effective.as_ref()?;

@@ -26,7 +26,6 @@ pub(super) fn mark(cell: &Cell) -> Mark {
     }
 }
 
-/// The mark of a stack.
 pub(super) fn mark_of((stack, workarounds): Stack) -> Mark {
     let sign = match stack {
         StackKind::Lwip => Sign::Circle,
@@ -82,7 +81,6 @@ pub(super) fn named_mark(row: &CellSummary) -> (Mark, String) {
     (mark(cell), kind)
 }
 
-/// The meaning of the marks of some rows.
 pub(super) fn legend(rows: &[&CellSummary]) -> Vec<(Mark, String)> {
     format::unique(rows.iter().map(|row| named_mark(row)))
 }

@@ -23,7 +23,6 @@ const FIGURES: [(&str, &str); 6] = [
     ("Reord.", "reordered"),
 ];
 
-/// The meaning of the figures.
 pub(super) const KEY: &str = "Median Gbps, and its 95 % interval where there are several runs; median \
     retransmissions and reordered packets; CPU in percent of one processor and memory in MB, 10⁶ bytes, both of the \
     forwarder: the median of the averages, and the most of any second.";
@@ -31,7 +30,6 @@ pub(super) const KEY: &str = "Median Gbps, and its 95 % interval where there are
 const YES: &str = "✅";
 const NO: &str = "❌";
 
-/// The rows of a series in the form of the published table.
 pub(super) fn table(one: &Series) -> Table {
     let mut table = Table::new(format!("Table of {}", one.label));
     names(&axis::cells(&one.summary.cells), &mut table);
@@ -74,7 +72,6 @@ pub(super) fn names(cells: &[&Cell], table: &mut Table) {
     }
 }
 
-/// The median of a row, and how its runs failed.
 fn rate(row: &CellSummary) -> String {
     let figure = format::median_or_failures(row);
     match format::failures(row) {
@@ -117,7 +114,6 @@ pub(super) fn name(forwarder: Forwarder) -> String {
     format!("{}{offload}{channel}", mode(forwarder))
 }
 
-/// The kinds of forwarders that have a mark of their own.
 pub(super) const fn kind(forwarder: Forwarder) -> &'static str {
     match (forwarder, forwarder.offload()) {
         (Forwarder::Go { .. }, _) => "Golang",

@@ -2,18 +2,15 @@
 
 use std::ops::Range;
 
-/// A chart with its words.
 pub(crate) struct Chart {
     /// Its text for screen readers.
     pub(crate) label: String,
-    /// Lines of text under it.
     pub(crate) captions: Vec<String>,
     /// The meaning of its marks.
     pub(crate) legend: Vec<(Mark, String)>,
     pub(crate) plot: Plot,
 }
 
-/// The kinds of charts.
 pub(crate) enum Plot {
     /// Horizontal bars, in panels under each other.
     Bars(Vec<Panel>),
@@ -29,11 +26,9 @@ pub(crate) struct Plane {
     pub(crate) strokes: Vec<Strokes>,
     /// Only of two logarithmic axes.
     pub(crate) guides: Vec<Guide>,
-    /// The height of a line.
     pub(crate) baseline: Option<f64>,
 }
 
-/// The size of a plane.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Size {
     /// One of many small ones.
@@ -44,9 +39,7 @@ pub(crate) enum Size {
     Tall,
 }
 
-/// Groups of bars over one axis.
 pub(crate) struct Panel {
-    /// The name of the axis.
     pub(crate) axis: &'static str,
     pub(crate) groups: Vec<Group>,
 }
@@ -65,7 +58,6 @@ pub(crate) struct Reference {
     pub(crate) value: f64,
 }
 
-/// A cell.
 pub(crate) struct Bar {
     pub(crate) label: String,
     pub(crate) mark: Mark,
@@ -83,7 +75,6 @@ pub(crate) struct Guide {
     pub(crate) name: String,
 }
 
-/// An axis.
 pub(crate) struct Axis {
     /// Empty for no name.
     pub(crate) name: &'static str,
@@ -110,7 +101,6 @@ pub(crate) struct Strokes {
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-/// How points are drawn.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// Each as a dot.
@@ -139,7 +129,6 @@ impl Mark {
     }
 }
 
-/// The shape of a mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sign {
     Circle,

@@ -75,7 +75,6 @@ impl Mark {
     }
 }
 
-/// Draws a mark around a point.
 pub(super) fn shape(area: &Area<'_>, (x, y): (i32, i32), mark: Mark) -> Result<(), Box<dyn Error>> {
     let ink = mark.ink().light;
     let corners = mark.sign.corners().as_chunks().0.iter();
@@ -89,7 +88,6 @@ pub(super) fn shape(area: &Area<'_>, (x, y): (i32, i32), mark: Mark) -> Result<(
     Ok(())
 }
 
-/// A picture of a mark alone, for a legend.
 pub(in crate::report) fn sign(mark: Mark) -> io::Result<Picture> {
     let middle = SIZE.cast_signed() / 2;
     Picture::draw(SIZE, SIZE, |area| shape(area, (middle, middle), mark))
