@@ -169,12 +169,9 @@ impl Profile {
     /// Reads the text of a user's profile.
     pub fn parse(text: &str) -> Result<Self, String> {
         let profile = Self::of_text(text)?;
-        if profile.role == Role::Route {
-            return Err(format!("role = \"route\" has no program; a profile has {ROLES}"));
-        }
-        if !profile.typed.is_empty() {
-            return Err("unknown field `typed`".to_owned());
-        }
+        let is_route = profile.role == Role::Route;
+        refuse(is_route, &format!("role = \"route\" has no program; a profile has {ROLES}"))?;
+        refuse(!profile.typed.is_empty(), "unknown field `typed`")?;
         profile.check()?;
         Ok(profile)
     }
@@ -194,7 +191,11 @@ impl Profile {
             Err(error) if error.as_bytes().len() as u64 <= MAX_PROFILE => Err(error.utf8_error().to_string()),
             _ => Err(format!("a profile has at most {MAX_PROFILE} bytes")),
         };
-        profile.map_err(|reason| if is_program { no_profile(path) } else { reason })
+        let no_profile = || {
+            let command = format!("--program '{} {{tun}} …'", path.display());
+            format!("it is a program, not a profile; write its command: {command}, see docs/your-program.md")
+        };
+        profile.map_err(|reason| if is_program { no_profile() } else { reason })
     }
 
     /// Refuses a user's profile with the name of a profile or a stack of this program.
@@ -301,19 +302,16 @@ impl Profile {
         let is_empty = |command: &Vec<String>| command.first().is_none_or(String::is_empty);
         let may_be_empty = self.role == Role::Route
             || (self.role == Role::Tunnel && self.far_command.is_none() && !self.setup.is_empty());
-        if (!may_be_empty && is_empty(&self.command)) || self.far_command.iter().chain(&self.setup).any(is_empty) {
-            return Err("the command is empty".to_owned());
-        }
-        if self.commands().flatten().chain(&self.version).any(|word| word.contains('\0')) {
-            return Err("a word of a command has a zero byte".to_owned());
-        }
+        let commands_are_empty =
+            (!may_be_empty && is_empty(&self.command)) || self.far_command.iter().chain(&self.setup).any(is_empty);
+        refuse(commands_are_empty, "the command is empty")?;
+        let has_zero = self.commands().flatten().chain(&self.version).any(|word| word.contains('\0'));
+        refuse(has_zero, "a word of a command has a zero byte")?;
         let is_of_tunnel = self.far_command.is_some() || self.far_config.is_some() || self.overhead.is_some();
-        if is_of_tunnel && self.role != Role::Tunnel {
-            return Err("far_command, far_config and overhead are for role = \"tunnel\"".to_owned());
-        }
-        if self.upstream.is_some() && matches!(self.role, Role::Tunnel | Role::Attach) {
-            return Err("upstream is for role = \"proxy\"".to_owned());
-        }
+        let reason = "far_command, far_config and overhead are for role = \"tunnel\"";
+        refuse(is_of_tunnel && self.role != Role::Tunnel, reason)?;
+        let has_no_upstream = matches!(self.role, Role::Tunnel | Role::Attach);
+        refuse(self.upstream.is_some() && has_no_upstream, "upstream is for role = \"proxy\"")?;
         let used_at = |is_far| {
             let templates = self.templates(is_far).chain(self.config_at(is_far));
             templates.flat_map(|template| placeholders(template)).collect::<Vec<_>>()
@@ -329,23 +327,23 @@ impl Profile {
         }
         let lacks_config =
             |is_far: bool| self.config_at(is_far).is_none() && ends[usize::from(is_far)].contains(&"config");
-        if lacks_config(false) || lacks_config(self.role == Role::Tunnel) {
-            return Err("{config} is used, and the profile has no config".to_owned());
-        }
+        let lacks_any = lacks_config(false) || lacks_config(self.role == Role::Tunnel);
+        refuse(lacks_any, "{config} is used, and the profile has no config")?;
         let other = |used: &&&str| role_of(used).is_some_and(|role| role != self.role);
         if let Some(other) = used.iter().find(other) {
             return Err(format!("{{{other}}} is not for this role; see programs show, and its placeholders"));
         }
-        if self.upstream == Some(Upstream::Direct) && used.iter().any(|used| used.starts_with("socks5")) {
-            return Err("it uses the SOCKS5 server; leave out upstream = \"direct\"".to_owned());
-        }
-        if self.role != Role::Route && ends.iter().any(|used| !used.contains(&"tun")) {
-            let reason = "the command and the config do not use {tun}, the name of the device; a program that opens no TUN \
-                          device, such as a SOCKS5 server alone, cannot be measured";
-            return Err(reason.to_owned());
-        }
-        Ok(())
+        let is_direct = self.upstream == Some(Upstream::Direct);
+        let reason = "it uses the SOCKS5 server; leave out upstream = \"direct\"";
+        refuse(is_direct && used.iter().any(|used| used.starts_with("socks5")), reason)?;
+        let reason = "the command and the config do not use {tun}, the name of the device; a program that opens no TUN \
+                      device, such as a SOCKS5 server alone, cannot be measured";
+        refuse(self.role != Role::Route && ends.iter().any(|used| !used.contains(&"tun")), reason)
     }
+}
+
+fn refuse(is_wrong: bool, reason: &str) -> Result<(), String> {
+    if is_wrong { Err(reason.to_owned()) } else { Ok(()) }
 }
 
 fn is_path(typed: &str) -> bool {
@@ -354,13 +352,6 @@ fn is_path(typed: &str) -> bool {
 
 const NO_FILE: &str = "there is no such file; write a name of `programs list`, the path of a profile, or a command with \
                        {tun} in quotation marks";
-
-fn no_profile(program: &Path) -> String {
-    format!(
-        "it is a program, not a profile; write its command: --program '{} {{tun}} …', see docs/your-program.md",
-        program.display()
-    )
-}
 
 /// Words that mean something else to a shell.
 const SHELL_WORDS: [&str; 9] = [">", ">>", "<", "|", "||", "&", "&&", ";", "2>&1"];

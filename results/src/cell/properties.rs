@@ -65,27 +65,14 @@ pub static PROPERTIES: &[Property] = &[
         .unnamed()
         .usual("path")
         .said("layer {}"),
-    property("netstack", "stack", |cell| cell.netstack.map(text))
-        .of(Cell::has_netstack, "only the layers stack and path have one")
-        .no_work()
-        .unnamed(),
-    property("program", "program", |cell| cell.program.as_ref().map(text)).no_work().unnamed(),
-    property("forwarder", "forwarder", |cell| cell.forwarder.map(text)).no_work().unnamed().said(""),
-    property("io", "io", |cell| cell.io.map(|io| Io::name(io).to_owned()))
-        .of(Cell::is_rust, NOT_GO)
-        .no_work()
-        .unnamed(),
-    property("hop", "hop", |cell| cell.hop.map(|hop| Handoff::name(hop).to_owned())).of_forwarder().no_work().unnamed(),
-    number("workers", "workers", |cell| cell.workers.map(text))
-        .of(Cell::is_rust, NOT_GO)
-        .no_work()
-        .unnamed()
-        .said("{} worker(s)"),
-    number("thread", "threads", |cell| cell.thread.map(text))
-        .of(Cell::is_rust, NOT_GO)
-        .no_work()
-        .unnamed()
-        .said("{} thread(s)"),
+    setting("netstack", "stack", |cell| cell.netstack.map(text))
+        .of(Cell::has_netstack, "only the layers stack and path have one"),
+    setting("program", "program", |cell| cell.program.as_ref().map(text)),
+    setting("forwarder", "forwarder", |cell| cell.forwarder.map(text)).said(""),
+    setting("io", "io", |cell| cell.io.map(|io| Io::name(io).to_owned())).of(Cell::is_rust, NOT_GO),
+    setting("hop", "hop", |cell| cell.hop.map(|hop| Handoff::name(hop).to_owned())).of_forwarder(),
+    count("workers", "workers", |cell| cell.workers.map(text)).of(Cell::is_rust, NOT_GO).said("{} worker(s)"),
+    count("thread", "threads", |cell| cell.thread.map(text)).of(Cell::is_rust, NOT_GO).said("{} thread(s)"),
     property("protocol", "protocol", |cell| Some(text(cell.protocol)))
         .of(|cell| cell.has_client() && cell.forwarder.is_none(), "the layer device and forwarders have no choice")
         .shown(str::to_uppercase)
@@ -350,6 +337,15 @@ const fn property(option: &'static str, title: &'static str, value: fn(&Cell) ->
 
 const fn number(option: &'static str, title: &'static str, value: fn(&Cell) -> Option<String>) -> Property {
     Property { is_number: true, ..property(option, title, value) }
+}
+
+/// A property of a program or a forwarder, which is in its name.
+const fn setting(option: &'static str, title: &'static str, value: fn(&Cell) -> Option<String>) -> Property {
+    Property { is_work: false, is_named: false, ..property(option, title, value) }
+}
+
+const fn count(option: &'static str, title: &'static str, value: fn(&Cell) -> Option<String>) -> Property {
+    Property { is_number: true, ..setting(option, title, value) }
 }
 
 const fn link(option: &'static str, title: &'static str, value: fn(&Cell) -> Option<String>) -> Property {

@@ -140,15 +140,16 @@ pub enum CompareError {
 impl Comparison {
     /// Compares every new run of a cell with every old one. `floor` is a fraction from 0 to below 1.
     pub fn of(old: &[Sample], new: &[Sample], floor: f64) -> Result<Self, CompareError> {
-        let sides = [old, new].map(|samples| sides(samples.iter().map(|sample| (sample, speed(sample)))));
-        Self::between(sides, floor, Method::AllRuns, all_runs)
+        Self::between([old, new].map(sides), floor, Method::AllRuns, |cell| {
+            let [old, new] = cell.sides()?;
+            RankTest::between(&old.speeds, &new.speeds)
+        })
     }
 
     /// Compares the two runs of each round: the machine's drift cancels out. Other rounds count only for the failures.
     pub fn within_rounds(old: &[Sample], new: &[Sample], floor: f64) -> Result<Self, CompareError> {
         let [old_rounds, new_rounds] = [old, new].map(rounds);
-        let sides = [old, new].map(|samples| sides(samples.iter().map(|sample| (sample, speed(sample)))));
-        Self::between(sides, floor, Method::WithinRounds, |cell| {
+        Self::between([old, new].map(sides), floor, Method::WithinRounds, |cell| {
             let (old, new) = (old_rounds.get(&cell.cell)?, new_rounds.get(&cell.cell)?);
             let pairs = old.iter().filter_map(|(round, speed)| Some((*speed, *new.get(round)?)));
             RankTest::within(&pairs.collect::<Vec<_>>())
@@ -301,12 +302,12 @@ impl Change {
     }
 }
 
-fn sides<'a>(figures: impl IntoIterator<Item = (&'a Sample, Option<f64>)>) -> BTreeMap<Cell, Side> {
+fn sides(samples: &[Sample]) -> BTreeMap<Cell, Side> {
     let mut sides: BTreeMap<Cell, Side> = BTreeMap::new();
-    for (sample, speed) in figures {
+    for sample in samples {
         let side = sides.entry(sample.cell.clone()).or_default();
         match sample.measured.status {
-            Status::Ok => side.speeds.extend(speed),
+            Status::Ok => side.speeds.extend(speed(sample)),
             Status::Unavailable => (),
             status => *side.failures.entry(status).or_default() += 1,
         }
@@ -331,11 +332,6 @@ fn rounds(samples: &[Sample]) -> BTreeMap<&Cell, BTreeMap<(String, u32), f64>> {
         }
     }
     rounds
-}
-
-fn all_runs(cell: &CellChange) -> Option<RankTest> {
-    let [old, new] = cell.sides()?;
-    RankTest::between(&old.speeds, &new.speeds)
 }
 
 fn corrected(p_values: impl Iterator<Item = Option<f64>>, by: fn(&[f64]) -> Vec<f64>) -> Vec<Option<f64>> {

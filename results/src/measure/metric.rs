@@ -90,9 +90,11 @@ pub static METRICS: [Metric; 56] = [
     P99,
     quantile("latency_p999_us", "p99.9", 0.999).about("the same for 99.9 %"),
     quantile("latency_max_us", "max", 1.0).about("the same for all of them").only_samples(),
-    median("failed_requests", "failed requests", "", Cell::has_requests, |_, run| failed_requests(run))
-        .about("requests that were not answered, and connections that broke")
-        .only_text("requests", "{} failed"),
+    median("failed_requests", "failed requests", "", Cell::has_requests, |_, run| {
+        Some(run.requests.as_ref()?.errors.values().sum::<u64>() as f64)
+    })
+    .about("requests that were not answered, and connections that broke")
+    .only_text("requests", "{} failed"),
     median("blackholes_open", "black holes", "", any, |_, run| count(Some(run.requests.as_ref()?.blackholes?.open)))
         .of(|cell| cell.blackholes > 0)
         .about("connects to a silent address that were open at the end of the timed window")
@@ -247,11 +249,13 @@ pub static METRICS: [Metric; 56] = [
         .of(|cell| cell.forwarder().is_some())
         .about("packets that the forwarder wrote after a later one of their flow")
         .text("packets", "{} reordered"),
-    median("passed_on_share", "passed on", "", any, |_, run| passed_on_share(run))
-        .of(|cell| cell.shards.get() > 1)
-        .about("share of the packets from the device that a shard passed on to another, whose flow they were of")
-        .written(Percent)
-        .text("packets", "{} passed on between shards"),
+    median("passed_on_share", "passed on", "", any, |_, run| {
+        Some(run.queue_facts?.passed_on as f64 / run.packets.rx as f64).filter(|_| run.packets.rx > 0)
+    })
+    .of(|cell| cell.shards.get() > 1)
+    .about("share of the packets from the device that a shard passed on to another, whose flow they were of")
+    .written(Percent)
+    .text("packets", "{} passed on between shards"),
     median("device_drops", "drops", "", has_queue, |_, run| count(run.device_drops))
         .about("packets that the device dropped")
         .text("packets", "{} dropped"),
@@ -339,15 +343,6 @@ fn is_other_mode(cell: &Cell, other: &Cell) -> bool {
 fn per_second(run: &Measurements, count: u64) -> Option<f64> {
     let seconds = run.elapsed.as_secs_f64();
     (seconds > 0.0).then(|| count as f64 / seconds)
-}
-
-fn passed_on_share(run: &Measurements) -> Option<f64> {
-    let (received, queues) = (run.packets.rx, run.queue_facts?);
-    (received > 0).then(|| queues.passed_on as f64 / received as f64)
-}
-
-fn failed_requests(run: &Measurements) -> Option<f64> {
-    Some(run.requests.as_ref()?.errors.values().sum::<u64>() as f64)
 }
 
 fn per_request(run: &Measurements, sum: f64) -> Option<f64> {

@@ -16,17 +16,14 @@ pub fn settled(samples: &[Sample], within: f64) -> HashSet<Cell> {
     let is_beside = |one: &Cell, other: &Cell| {
         one.workload() == other.workload() && one.impairments == other.impairments && one.parallel == other.parallel
     };
-    let open: Vec<_> = rows.iter().filter(|row| !row.is_settled(within)).map(|row| &row.cell).collect();
+    let is_settled = |row: &CellSummary| {
+        let has_failed = row.runs - row.speeds.len() >= FEWEST_ROUNDS;
+        let is_narrow = row.estimate.is_some_and(|estimate| estimate.half_width() <= within);
+        has_failed || row.speeds.len() >= FEWEST_ROUNDS && is_narrow
+    };
+    let open: Vec<_> = rows.iter().filter(|row| !is_settled(row)).map(|row| &row.cell).collect();
     let is_open = |cell: &Cell| open.iter().any(|other| is_beside(cell, other));
     rows.iter().map(|row| &row.cell).filter(|cell| !is_open(cell)).cloned().collect()
-}
-
-impl CellSummary {
-    fn is_settled(&self, within: f64) -> bool {
-        let has_failed = self.runs - self.speeds.len() >= FEWEST_ROUNDS;
-        let is_narrow = self.estimate.is_some_and(|estimate| estimate.half_width() <= within);
-        has_failed || self.speeds.len() >= FEWEST_ROUNDS && is_narrow
-    }
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ const INKS: [Ink; 4] = [GROUND, TEXT, FAINT, GRID];
 
 /// The rules that give each colour its value in the dark theme. They belong into a media query.
 pub(super) fn theme() -> String {
-    let inks = INKS.into_iter().chain(Sign::ALL.map(Sign::ink));
+    let inks = INKS.into_iter().chain(Sign::ALL.iter().map(|sign| sign.ink()));
     let rules = inks.map(|Ink { light: RGBColor(red, green, blue), dark }| {
         let light = format!("#{red:02X}{green:02X}{blue:02X}");
         format!("svg [fill=\"{light}\"]{{fill:{dark}}}svg [stroke=\"{light}\"]{{stroke:{dark}}}\n")

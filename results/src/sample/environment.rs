@@ -114,12 +114,8 @@ impl Environment {
     pub fn differences(&self, other: &Self) -> Vec<(String, String, String)> {
         let theirs = fields(other);
         let differing = fields(self).into_iter().filter(|(name, ours)| theirs.get(name) != Some(ours));
-        differing
-            .map(|(name, ours)| {
-                let theirs = field_text(theirs.get(&name));
-                (name, field_text(Some(&ours)), theirs)
-            })
-            .collect()
+        let texts = |(name, ours)| (field_text(Some(&ours)), field_text(theirs.get(&name)), name);
+        differing.map(texts).map(|(ours, theirs, name)| (name, ours, theirs)).collect()
     }
 }
 
