@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use netstacks::StackKind;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 pub(crate) use self::built_in::{is_baseline, role};
 pub use self::built_in::{names, text};
@@ -213,22 +214,10 @@ impl Profile {
         let name = Path::new(program).file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
         let uses_socks5 = command.iter().any(|word| word.contains("{socks5"));
         let role = command.iter().flat_map(|word| placeholders(word)).find_map(role_of).unwrap_or(Role::Proxy);
-        let profile = Self {
-            name: name.parse()?,
-            role,
-            command,
-            far_command: None,
-            setup: Vec::new(),
-            version: Vec::new(),
-            install: None,
-            upstream: (role == Role::Proxy && !uses_socks5).then_some(Upstream::Direct),
-            udp: true,
-            config: None,
-            far_config: None,
-            overhead: None,
-            environment: BTreeMap::new(),
-            typed: String::new(),
-        };
+        let name: ProgramName = name.parse()?;
+        let upstream = (role == Role::Proxy && !uses_socks5).then_some(Upstream::Direct);
+        let fields = json!({ "name": name, "role": role, "command": command, "upstream": upstream });
+        let profile = Self::deserialize(fields).map_err(|error| error.to_string())?;
         profile.check()?;
         Ok(profile)
     }

@@ -55,7 +55,7 @@ pub(crate) async fn prepare(
     set_up(scenario, (near, far), networks)?;
     carrier.begin();
     let drops = networks.drops(&[&near.name], &[&far.name]);
-    let meter = carrier.reporting_meter(carried(scenario.cell.workload().mode()), drops);
+    let meter = carrier.reporting_meter(carried(scenario.cell.mode), drops);
     let device = DeviceFacts {
         name: format!("{}, {}", near.name, far.name),
         mtu: scenario.cell.mtu.into(),

@@ -111,28 +111,18 @@ pub struct Comparison {
 
 /// Why samples cannot be compared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the text of each says it")]
 pub enum CompareError {
-    /// Old and new have different cells.
     #[error("the files have no cell in common: {0}; measure both with the same options")]
     NoCommonCell(String),
-    /// No change of any size could be significant.
     #[error(
         "too few runs for a verdict: {runs} a side, but a comparison of {} needs {needed}; measure both with --runs \
          {needed}",
         plural(.cells, "cell")
     )]
-    TooFewRuns {
-        /// Good runs, on the side with fewer, of the cell that has most.
-        runs: usize,
-        /// How many cells have a change.
-        cells: usize,
-        /// How many runs of each cell are needed on each side.
-        needed: usize,
-    },
-    /// No common cell could run on both sides.
+    TooFewRuns { runs: usize, cells: usize, needed: usize },
     #[error("no cell could run in both files; the lines above say what is missing")]
     NotRun,
-    /// There is no pair of good runs to compare.
     #[error("no cell has a good run in both files; the table shows the failures")]
     NoGoodRun,
 }

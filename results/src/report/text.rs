@@ -123,7 +123,7 @@ fn client(sample: &Sample) -> Option<String> {
     const OPTIONS: &str = "mode generator parallel pin protocol datagram bitrate background think blackholes ipv6";
     let is_of_load = |property: &&Property| OPTIONS.split(' ').any(|option| option == property.option);
     let load = axis::phrase(&sample.cell, PROPERTIES.iter().filter(is_of_load));
-    let is_udp = sample.cell.workload().protocol() == Some(Protocol::Udp);
+    let is_udp = sample.cell.protocol == Protocol::Udp;
     match sample.cell.layer {
         Layer::Device => None,
         Layer::Stack => Some(format!("{load}, scripted")),

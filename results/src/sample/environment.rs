@@ -114,8 +114,7 @@ impl Environment {
     pub fn differences(&self, other: &Self) -> Vec<(String, String, String)> {
         let theirs = fields(other);
         let differing = fields(self).into_iter().filter(|(name, ours)| theirs.get(name) != Some(ours));
-        let texts = |(name, ours)| (field_text(Some(&ours)), field_text(theirs.get(&name)), name);
-        differing.map(texts).map(|(ours, theirs, name)| (name, ours, theirs)).collect()
+        differing.map(|(name, ours)| (name.clone(), field_text(Some(&ours)), field_text(theirs.get(&name)))).collect()
     }
 }
 

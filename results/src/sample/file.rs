@@ -24,29 +24,23 @@ const MAX_LINE_LEN: u64 = 16 << 20;
 
 /// Why a file of samples cannot be used. Each variant begins with the file's path.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the text of each says it")]
 pub enum FileError {
-    /// It cannot be read.
     #[error("read {}: {}", .0.display(), .1)]
     Read(PathBuf, #[source] io::Error),
-    /// It cannot be created, or opened for writing.
     #[error("open {} for the samples: {}; choose another file", .0.display(), .1)]
     Open(PathBuf, #[source] io::Error),
-    /// It cannot be written. All earlier lines are intact.
     #[error(
         "write {}: {}; what was measured before is intact, and the same command goes on with it",
         .0.display(), .1
     )]
     Write(PathBuf, #[source] io::Error),
-    /// The line with this number, from 1, is wrong, for this reason.
     #[error("{}, line {}: {}", .0.display(), .1, .2)]
     Line(PathBuf, usize, String),
-    /// It is longer than any file of samples.
     #[error("read {}: longer than {} MiB; give files of one matrix each", .0.display(), MAX_LEN >> 20)]
     TooLong(PathBuf),
-    /// It has no sample.
     #[error("{}: contains no samples", .0.display())]
     Empty(PathBuf),
-    /// Its samples do not belong with others, or it cannot be used by this process, for this reason.
     #[error("{}: {}", .0.display(), .1)]
     Foreign(PathBuf, String),
 }
