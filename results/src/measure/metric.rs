@@ -385,7 +385,7 @@ mod tests {
 
     #[test]
     fn the_speed_of_a_run_is_the_metric_of_its_cell() {
-        let mut latency = Latency::new();
+        let mut latency = Latency::default();
         (1..=100).for_each(|milliseconds| latency.record(Duration::from_millis(milliseconds)));
         for (words, name, expected) in [
             ("both", "gbps", 2.0),

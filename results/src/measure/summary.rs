@@ -153,7 +153,7 @@ impl CellSummary {
 
 /// The latencies of all requests of some runs.
 pub fn latency<'a>(runs: impl IntoIterator<Item = &'a Sample>) -> Latency {
-    let mut all = Latency::new();
+    let mut all = Latency::default();
     runs.into_iter().filter_map(|sample| sample.measured.requests.as_ref()).for_each(|made| all.add(&made.latency));
     all
 }

@@ -11,10 +11,8 @@ use serde_json::{Map, Value};
 /// The machine and the program, as far as they change a figure. `None` is what is not known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Environment {
-    /// The machine.
     #[serde(flatten)]
     pub machine: platform::Environment,
-    /// The program.
     #[serde(flatten)]
     pub program: Program,
 }
@@ -22,27 +20,19 @@ pub struct Environment {
 /// The program as it was built.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
-    /// The program's version.
     pub version: Option<String>,
     /// The commit that it was built from, with `-dirty.` and a hash of the changes if there were any.
     pub commit: Option<String>,
     /// `release` or `debug`.
     pub build: Option<String>,
-    /// Tokio's version.
     pub tokio: Option<String>,
-    /// lwIP's version, where it is compiled in.
     pub lwip: Option<String>,
-    /// ipstack's version, where it is compiled in.
     pub ipstack: Option<String>,
-    /// smoltcp's version, where it is compiled in.
     pub smoltcp: Option<String>,
-    /// `tcp_ip`'s version, where it is compiled in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp_ip: Option<String>,
-    /// netstack-smoltcp's version, where it is compiled in.
     #[serde(default, rename = "netstack-smoltcp", skip_serializing_if = "Option::is_none")]
     pub netstack_smoltcp: Option<String>,
-    /// The version of the crate lwip, where it is compiled in.
     #[serde(default, rename = "lwip-published", skip_serializing_if = "Option::is_none")]
     pub lwip_published: Option<String>,
     /// What the forwarder in Go was built with, where it is run: the versions of Go and of its modules.
@@ -55,7 +45,6 @@ pub struct Program {
 pub struct Origin {
     /// The commit of the working tree; `None` without git.
     pub commit: Option<&'static str>,
-    /// Tokio's version; `None` without `Cargo.lock`.
     pub tokio: Option<&'static str>,
 }
 

@@ -24,7 +24,6 @@ const MAX_LINE_LEN: u64 = 16 << 20;
 
 /// Why a file of samples cannot be used. Each variant begins with the file's path.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the text of each says it")]
 pub enum FileError {
     #[error("read {}: {}", .0.display(), .1)]
     Read(PathBuf, #[source] io::Error),
@@ -55,13 +54,10 @@ impl FileError {
 /// The samples of a file.
 #[derive(Clone, Debug)]
 pub struct SampleFile {
-    /// Its path.
     pub path: PathBuf,
     /// Its head lines: one for each environment, none if every sample describes its own.
     pub heads: Vec<Head>,
-    /// Its samples, in the order in which they came.
     pub samples: Vec<Sample>,
-    /// Its results of conformance cases.
     pub scores: Vec<Score>,
 }
 

@@ -35,14 +35,6 @@ pub(super) struct Fields {
 }
 
 impl Latency {
-    /// Latencies of no requests.
-    pub fn new() -> Self {
-        let [low, high] = BOUNDS;
-        // The bounds and the digits are in the crate's range.
-        let histogram = Histogram::new_with_bounds(low, high, DIGITS).or_else(|_| Histogram::new(DIGITS));
-        Self(histogram.unwrap_or_else(|_| unreachable!("three digits are within the range of the crate")))
-    }
-
     /// Adds a request.
     #[inline]
     pub fn record(&mut self, latency: Duration) {
@@ -74,7 +66,10 @@ impl Latency {
 
 impl Default for Latency {
     fn default() -> Self {
-        Self::new()
+        let [low, high] = BOUNDS;
+        // The bounds and the digits are in the crate's range.
+        let histogram = Histogram::new_with_bounds(low, high, DIGITS).or_else(|_| Histogram::new(DIGITS));
+        Self(histogram.unwrap_or_else(|_| unreachable!("three digits are within the range of the crate")))
     }
 }
 
@@ -138,8 +133,8 @@ mod tests {
     #[test]
     fn a_small_file_with_a_large_histogram_is_refused() {
         let histogram = Histogram::<u64>::new_with_bounds(1, u64::MAX / 2, 5).unwrap();
-        let mut fields = serde_json::to_value(Latency::new()).unwrap();
-        for (histogram, is_read) in [(&histogram, false), (&Latency::new().0, true)] {
+        let mut fields = serde_json::to_value(Latency::default()).unwrap();
+        for (histogram, is_read) in [(&histogram, false), (&Latency::default().0, true)] {
             let mut bytes = Vec::new();
             Encoder::new().serialize(histogram, &mut bytes).unwrap();
             fields["histogram"] = STANDARD.encode(bytes).into();
@@ -151,7 +146,7 @@ mod tests {
 
     #[test]
     fn quantiles_are_right_to_a_thousandth_and_survive_a_file() {
-        let mut latency = Latency::new();
+        let mut latency = Latency::default();
         assert_eq!(latency.quantile_us(0.5), None);
         for microseconds in 1..=1000 {
             latency.record(Duration::from_micros(microseconds));
@@ -169,7 +164,7 @@ mod tests {
 
     #[test]
     fn runs_are_merged_request_by_request() {
-        let [mut one, mut other] = [Latency::new(), Latency::new()];
+        let [mut one, mut other] = [Latency::default(), Latency::default()];
         (0..99).for_each(|_| one.record(Duration::from_micros(10)));
         other.record(Duration::from_secs(200));
         one.add(&other);

@@ -24,10 +24,8 @@ const NO_ENVIRONMENT: [&str; 7] = ["schema", "kind", "id", "arguments", "seed", 
 pub struct Head {
     /// [`Environment::id`].
     pub id: String,
-    /// The machine and the program.
     #[serde(flatten)]
     pub environment: Environment,
-    /// The program's arguments.
     pub arguments: Vec<String>,
     /// Seed of the order of the cells.
     pub seed: u64,

@@ -7,9 +7,7 @@ use super::Measurements;
 /// A quantity that changes within a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
-    /// Its mean over the timed window.
     pub average: f64,
-    /// Its largest value.
     pub maximum: f64,
 }
 

@@ -19,35 +19,23 @@ const fn is_usual<const USUAL: u16>(number: &u16) -> bool {
 /// The result of a case on a stack, with what was expected of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Score {
-    /// The stack.
     pub netstack: StackKind,
-    /// Where the case was run.
     pub layer: Layer,
-    /// Instances of the stack; 1 if it is left out.
     #[serde(default = "usual::<1>", skip_serializing_if = "is_usual::<1>")]
     pub shards: u16,
     /// Whether the link took super-packets and partial checksums.
     pub offload: bool,
-    /// The link's MTU, in bytes; 1500 if it is left out.
     #[serde(default = "usual::<MTU>", skip_serializing_if = "is_usual::<MTU>")]
     pub mtu: u16,
-    /// What the adapter did in the stack's place.
     #[serde(default, skip_serializing_if = "is_default")]
     pub workarounds: Workarounds,
-    /// The case's name.
     pub case: String,
-    /// What it is about.
     pub subject: String,
-    /// The situation.
     pub title: String,
-    /// The RFC and its section.
     pub rfc: String,
-    /// What a stack is expected to do.
     pub expects: String,
-    /// The result.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// Why the case is known to fail, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub known: Option<String>,
     /// The workarounds that mend a known failure.

@@ -10,7 +10,6 @@ use crate::program::is_baseline;
 
 /// Something about a sample or a cell that its figure does not show: a line of advice.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[allow(missing_docs, reason = "the text of each says it")]
 pub enum Warning {
     #[error("this is a debug build; build with --release")]
     DebugBuild,

@@ -175,7 +175,7 @@ mod tests {
 
     /// A run of two seconds that answered a request in each number of microseconds up to `answered`.
     fn answering(mut run: Sample, answered: u64) -> Sample {
-        let mut latency = Latency::new();
+        let mut latency = Latency::default();
         (1..=answered).for_each(|microseconds| latency.record(Duration::from_micros(microseconds)));
         run.measured.requests = Some(RequestFacts { answered, latency, ..RequestFacts::default() });
         run

@@ -25,7 +25,9 @@ pub(in crate::report) fn document(files: &[SampleFile]) -> Document {
         let about = about(&scores, file.heads.first());
         let blocks = vec![Block::Table(totals(&scores)), Block::Table(harms(&scores)), Block::Text(about)];
         sections.push(section("overview", "Overview", blocks));
-        sections.push(section("cells", "Cases", vec![Block::Table(expected(&scores))]));
+        let mut cases = cases(&scores);
+        cases.push(Column::new("expected", false), of_cases(&scores, |score| &score.expects));
+        sections.push(section("cells", "Cases", vec![Block::Table(cases)]));
         for stack in kinds(&scores) {
             let table = failures(&scores, stack);
             if !table.rows.is_empty() {
@@ -200,12 +202,6 @@ fn cases(scores: &[&Score]) -> Table {
     }
     table.push(Column::new("situation", false).if_room(Need::Wanted), of_cases(scores, |score| &score.title));
     table.push(Column::new("RFC", false).if_room(Need::Extra), of_cases(scores, |score| &score.rfc));
-    table
-}
-
-fn expected(scores: &[&Score]) -> Table {
-    let mut table = cases(scores);
-    table.push(Column::new("expected", false), of_cases(scores, |score| &score.expects));
     table
 }
 
