@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     fn carry() -> Task {
-        let config = crate::cell::Cell::parse("--forwarder rust").unwrap().forwarder().and_then(|one| one.config());
+        let config = crate::cell::Cell::parse("--forwarder rust").unwrap().forwarder().map(|one| one.config);
         let [near, far] = ["a", "b"].map(ToOwned::to_owned);
         Task::Carry(Carry { config: config.unwrap(), near, far, far_namespace: "/proc/1/ns/net".into(), profile: None })
     }

@@ -168,7 +168,7 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
         cell.mtu = u16::try_from(device.mtu).unwrap_or(cell.mtu);
     }
     let warmup_bytes = if has_own_load { scenario.warmup_bytes } else { 0 };
-    let is_both = scenario.cell.workload().mode() == Some(Mode::Both);
+    let is_both = scenario.cell.mode == Some(Mode::Both);
     let measured = Measurements {
         bytes_back: is_both.then(|| measured.bytes_back.unwrap_or_default().min(measured.bytes)),
         congestion,

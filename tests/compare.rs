@@ -258,7 +258,7 @@ fn requests_at_a_rate_are_compared_by_their_p99() {
     // The fixture's bytes are the microseconds that each request takes.
     let runs = |cell: &Cell, usual_us: f64| -> Vec<Sample> {
         let runs = ten(cell, usual_us * 8e-9).into_iter().map(|mut run| {
-            let mut latency = Latency::new();
+            let mut latency = Latency::default();
             (0..1000).for_each(|_| latency.record(Duration::from_micros(run.measured.bytes)));
             run.measured.requests = Some(RequestFacts { answered: 1000, latency, ..RequestFacts::default() });
             run

@@ -70,7 +70,7 @@ fn a_run_that_fails_once_is_tried_again() {
     let tried = std::cell::RefCell::new(Vec::new());
     let text = diagnosis(&[], |scenario| {
         assert!(scenario.verify == Verify::Full && scenario.isolated && scenario.warmup_bytes == 0);
-        assert!(scenario.timeout <= Duration::from_secs(15) && scenario.cell.workload().mode() == Some(Mode::Both));
+        assert!(scenario.timeout <= Duration::from_secs(15) && scenario.cell.mode == Some(Mode::Both));
         let cell = scenario.planned();
         if tried.borrow().contains(&cell) {
             return Ok(());

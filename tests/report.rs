@@ -249,7 +249,7 @@ fn a_matrix_with_its_layers() {
 fn a_matrix_goes_on_after_a_failure() {
     let two = "--netstack smoltcp --runtime current-thread --offload off --runs 3";
     insta::assert_snapshot!(matrix(two, |scenario, call| {
-        let reader = scenario.cell.workload().mode() == Some(Mode::Reader);
+        let reader = scenario.cell.mode == Some(Mode::Reader);
         Ok((reader && call % 2 == 1).then_some(Status::DeviceLost))
     }));
 }

@@ -1,8 +1,4 @@
-//! The properties of a run that make it comparable: a row of a table.
-//!
-//! A [`Cell`] is what a run is parsed to, the identity of a [sample](crate::sample::Sample), and the JSON of both. The doc
-//! comment of a field is the help of its option. [`properties`] has a line for each: the column, the phrase, and the cells
-//! that take it. [`Cell::checked`] refuses a cell that cannot be run, whether it was typed or read from a file.
+//! The properties of a run that make it comparable: a row of a table. The doc comment of a field is the help of its option.
 
 mod check;
 mod forwarder;
@@ -227,7 +223,6 @@ struct Words {
     cell: Cell,
 }
 
-/// The defaults of the options.
 impl Default for Cell {
     fn default() -> Self {
         #[allow(clippy::expect_used, reason = "no option is required, and each default is a value of its option")]
@@ -238,28 +233,16 @@ impl Default for Cell {
 
 impl Cell {
     /// The cell of a line of words. It is not [checked](Self::checked).
-    ///
-    /// # Errors
-    ///
-    /// The parser's.
     pub fn parse(line: &str) -> Result<Self, clap::Error> {
         Words::try_parse_from(line.split_whitespace()).map(|words| words.cell)
     }
 
     /// The same of words that may have blanks.
-    ///
-    /// # Errors
-    ///
-    /// The parser's.
     pub fn of_words(words: &[String]) -> Result<Self, clap::Error> {
         Words::try_parse_from(words).map(|words| words.cell)
     }
 
     /// The cell of the fields of a JSON object, which may have others.
-    ///
-    /// # Errors
-    ///
-    /// A value is of another type, the cell does not take it, or it cannot be run.
     pub fn of_fields(fields: &Map<String, Value>) -> Result<Self, String> {
         let cell = Self::deserialize(fields).map_err(|error| error.to_string())?;
         cell.checked().map_err(|wrong| wrong.to_string())
@@ -297,7 +280,6 @@ impl Cell {
         Self { layer, netstack, program, forwarder, io, hop, workers, thread, ..settings }
     }
 
-    /// Whether another cell has the same settings of its stack.
     pub(crate) fn has_stack_settings_of(&self, other: &Self) -> bool {
         let of = |cell: &Self| {
             (cell.runtime, cell.worker_threads, cell.shards, cell.queues, cell.workarounds, cell.stack_congestion)
@@ -305,8 +287,7 @@ impl Cell {
         of(self) == of(other)
     }
 
-    /// Whether `other` does the same work: only the stack and its settings, the runtime, the program or the forwarder may differ.
-    /// A foreign program does the work of our proxy, and has a device and buffers of its own.
+    /// Whether `other` does the same work: only the stack and its settings, the program or the forwarder may differ.
     pub fn same_work(&self, other: &Self) -> bool {
         let is_alike = mem::discriminant(&self.subject()) == mem::discriminant(&other.subject());
         let mut own = self.with_subject_of(other);

@@ -1,7 +1,4 @@
-//! Programs that carry traffic as they are, and their profiles.
-//!
-//! A [`Profile`] is a TOML file of a few lines: how a program is started on a TUN device, and what it needs. The profiles in
-//! `program/profiles/` are part of this program; docs/your-program.md explains one line by line.
+//! Programs that carry traffic as they are, and their profiles: see docs/your-program.md.
 
 mod built_in;
 mod name;
@@ -17,6 +14,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 use netstacks::StackKind;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 pub(crate) use self::built_in::{is_baseline, role};
 pub use self::built_in::{names, text};
@@ -67,11 +65,9 @@ const TUNNEL_OVERHEAD: u16 = 80;
 /// The name of this program in a command: it is this executable, wherever it is.
 pub const THIS: &str = "rust-tun-perf";
 
-/// Longest profile, in bytes.
 const MAX_PROFILE: u64 = 64 << 10;
 
-/// The first bytes of a file that is a program: an executable of Linux (ELF), or a script. A profile may begin like a
-/// script, because `#` begins a comment in TOML.
+/// The start of an executable (ELF) and of a script. A profile may begin like a script: `#` begins a comment in TOML.
 const PROGRAM_STARTS: [&[u8]; 2] = [b"\x7fELF", b"#!"];
 
 /// The start of a program, and the things that it needs.
@@ -88,8 +84,7 @@ pub struct Profile {
     /// The same for the far end of a tunnel, if it differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub far_command: Option<Vec<String>>,
-    /// Commands with placeholders that set the program up when it runs, at each end of a tunnel. A command is tried again
-    /// until it succeeds.
+    /// Commands that set the program up when it runs, at each end of a tunnel. Each is tried again until it succeeds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub setup: Vec<Vec<String>>,
     /// The command that prints its version: the first line with a digit.
@@ -135,8 +130,7 @@ pub enum Role {
     Tunnel,
     /// It runs in the servers' network, and makes a TUN or TAP device in the clients' network, as for a container.
     Attach,
-    /// There is no program: the kernel routes to the servers, or the client itself asks the SOCKS5 server for connections.
-    /// Only profiles of this program have it.
+    /// No program: the kernel routes, or the client itself speaks SOCKS5. Only profiles of this program have it.
     Route,
 }
 
@@ -153,10 +147,6 @@ pub enum Upstream {
 
 impl Profile {
     /// The profile that a user names: one of this program's by its name, a file by its path, or a command by its words.
-    ///
-    /// # Errors
-    ///
-    /// The reason why it is refused, without the words that were typed: for a file, with line and column.
     pub fn named(typed: &str) -> Result<Self, String> {
         // A command has at least the placeholder of its device. One without says so, rather than that no file has its name.
         let is_command = typed.contains(char::is_whitespace) && (typed.contains('{') || !Path::new(typed).exists());
@@ -178,23 +168,15 @@ impl Profile {
     }
 
     /// Reads the text of a user's profile.
-    ///
-    /// # Errors
-    ///
-    /// Says what is wrong, with line and column.
     pub fn parse(text: &str) -> Result<Self, String> {
         let profile = Self::of_text(text)?;
-        if profile.role == Role::Route {
-            return Err(format!("role = \"route\" has no program; a profile has {ROLES}"));
-        }
-        if !profile.typed.is_empty() {
-            return Err("unknown field `typed`".to_owned());
-        }
+        let is_route = profile.role == Role::Route;
+        refuse(is_route, &format!("role = \"route\" has no program; a profile has {ROLES}"))?;
+        refuse(!profile.typed.is_empty(), "unknown field `typed`")?;
         profile.check()?;
         Ok(profile)
     }
 
-    /// Reads the text of a profile, which may be one of this program's.
     fn of_text(text: &str) -> Result<Self, String> {
         toml::from_str(text).map_err(|error| at(text, &error))
     }
@@ -210,7 +192,11 @@ impl Profile {
             Err(error) if error.as_bytes().len() as u64 <= MAX_PROFILE => Err(error.utf8_error().to_string()),
             _ => Err(format!("a profile has at most {MAX_PROFILE} bytes")),
         };
-        profile.map_err(|reason| if is_program { no_profile(path) } else { reason })
+        let no_profile = || {
+            let command = format!("--program '{} {{tun}} …'", path.display());
+            format!("it is a program, not a profile; write its command: {command}, see docs/your-program.md")
+        };
+        profile.map_err(|reason| if is_program { no_profile() } else { reason })
     }
 
     /// Refuses a user's profile with the name of a profile or a stack of this program.
@@ -221,35 +207,21 @@ impl Profile {
         Ok(self)
     }
 
-    /// A command: its placeholders tell its role. It uses the SOCKS5 server if it names it, and else opens its connections
-    /// itself.
+    /// A command: its placeholders tell its role. If it does not name the SOCKS5 server, it opens its connections itself.
     fn of_command(typed: &str) -> Result<Self, String> {
         let command = shlex::split(typed).ok_or("a quote is not closed")?;
         let program = command.first().map(String::as_str).unwrap_or_default();
         let name = Path::new(program).file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
         let uses_socks5 = command.iter().any(|word| word.contains("{socks5"));
         let role = command.iter().flat_map(|word| placeholders(word)).find_map(role_of).unwrap_or(Role::Proxy);
-        let profile = Self {
-            name: name.parse()?,
-            role,
-            command,
-            far_command: None,
-            setup: Vec::new(),
-            version: Vec::new(),
-            install: None,
-            upstream: (role == Role::Proxy && !uses_socks5).then_some(Upstream::Direct),
-            udp: true,
-            config: None,
-            far_config: None,
-            overhead: None,
-            environment: BTreeMap::new(),
-            typed: String::new(),
-        };
+        let name: ProgramName = name.parse()?;
+        let upstream = (role == Role::Proxy && !uses_socks5).then_some(Upstream::Direct);
+        let fields = json!({ "name": name, "role": role, "command": command, "upstream": upstream });
+        let profile = Self::deserialize(fields).map_err(|error| error.to_string())?;
         profile.check()?;
         Ok(profile)
     }
 
-    /// Whether it was a command that was typed.
     fn is_of_command(&self) -> bool {
         shlex::split(&self.typed).as_ref() == Some(&self.command)
     }
@@ -286,7 +258,6 @@ impl Profile {
         }
     }
 
-    /// The bytes that it adds to each packet.
     pub(crate) fn overhead(&self) -> u16 {
         self.overhead.unwrap_or(if self.role == Role::Tunnel { TUNNEL_OVERHEAD } else { 0 })
     }
@@ -301,7 +272,6 @@ impl Profile {
         self.role == Role::Tunnel && self.command.is_empty()
     }
 
-    /// All commands that a run starts.
     fn commands(&self) -> impl Iterator<Item = &Vec<String>> {
         iter::once(&self.command).chain(&self.far_command).chain(&self.setup)
     }
@@ -317,24 +287,20 @@ impl Profile {
         self.far_config.as_ref().filter(|_| is_far).or(self.config.as_ref())
     }
 
-    /// Refuses a profile that no run could use.
     fn check(&self) -> Result<(), String> {
         let is_empty = |command: &Vec<String>| command.first().is_none_or(String::is_empty);
         let may_be_empty = self.role == Role::Route
             || (self.role == Role::Tunnel && self.far_command.is_none() && !self.setup.is_empty());
-        if (!may_be_empty && is_empty(&self.command)) || self.far_command.iter().chain(&self.setup).any(is_empty) {
-            return Err("the command is empty".to_owned());
-        }
-        if self.commands().flatten().chain(&self.version).any(|word| word.contains('\0')) {
-            return Err("a word of a command has a zero byte".to_owned());
-        }
+        let commands_are_empty =
+            (!may_be_empty && is_empty(&self.command)) || self.far_command.iter().chain(&self.setup).any(is_empty);
+        refuse(commands_are_empty, "the command is empty")?;
+        let has_zero = self.commands().flatten().chain(&self.version).any(|word| word.contains('\0'));
+        refuse(has_zero, "a word of a command has a zero byte")?;
         let is_of_tunnel = self.far_command.is_some() || self.far_config.is_some() || self.overhead.is_some();
-        if is_of_tunnel && self.role != Role::Tunnel {
-            return Err("far_command, far_config and overhead are for role = \"tunnel\"".to_owned());
-        }
-        if self.upstream.is_some() && matches!(self.role, Role::Tunnel | Role::Attach) {
-            return Err("upstream is for role = \"proxy\"".to_owned());
-        }
+        let reason = "far_command, far_config and overhead are for role = \"tunnel\"";
+        refuse(is_of_tunnel && self.role != Role::Tunnel, reason)?;
+        let has_no_upstream = matches!(self.role, Role::Tunnel | Role::Attach);
+        refuse(self.upstream.is_some() && has_no_upstream, "upstream is for role = \"proxy\"")?;
         let used_at = |is_far| {
             let templates = self.templates(is_far).chain(self.config_at(is_far));
             templates.flat_map(|template| placeholders(template)).collect::<Vec<_>>()
@@ -350,41 +316,31 @@ impl Profile {
         }
         let lacks_config =
             |is_far: bool| self.config_at(is_far).is_none() && ends[usize::from(is_far)].contains(&"config");
-        if lacks_config(false) || lacks_config(self.role == Role::Tunnel) {
-            return Err("{config} is used, and the profile has no config".to_owned());
-        }
+        let lacks_any = lacks_config(false) || lacks_config(self.role == Role::Tunnel);
+        refuse(lacks_any, "{config} is used, and the profile has no config")?;
         let other = |used: &&&str| role_of(used).is_some_and(|role| role != self.role);
         if let Some(other) = used.iter().find(other) {
             return Err(format!("{{{other}}} is not for this role; see programs show, and its placeholders"));
         }
-        if self.upstream == Some(Upstream::Direct) && used.iter().any(|used| used.starts_with("socks5")) {
-            return Err("it uses the SOCKS5 server; leave out upstream = \"direct\"".to_owned());
-        }
-        if self.role != Role::Route && ends.iter().any(|used| !used.contains(&"tun")) {
-            let reason = "the command and the config do not use {tun}, the name of the device; a program that opens no TUN \
-                          device, such as a SOCKS5 server alone, cannot be measured";
-            return Err(reason.to_owned());
-        }
-        Ok(())
+        let is_direct = self.upstream == Some(Upstream::Direct);
+        let reason = "it uses the SOCKS5 server; leave out upstream = \"direct\"";
+        refuse(is_direct && used.iter().any(|used| used.starts_with("socks5")), reason)?;
+        let reason = "the command and the config do not use {tun}, the name of the device; a program that opens no TUN \
+                      device, such as a SOCKS5 server alone, cannot be measured";
+        refuse(self.role != Role::Route && ends.iter().any(|used| !used.contains(&"tun")), reason)
     }
 }
 
-/// Whether a word names a file, and not a profile of this program.
+fn refuse(is_wrong: bool, reason: &str) -> Result<(), String> {
+    if is_wrong { Err(reason.to_owned()) } else { Ok(()) }
+}
+
 fn is_path(typed: &str) -> bool {
     typed.contains('/') || Path::new(typed).extension().is_some_and(|end| end == "toml")
 }
 
-/// What to write in place of a profile that is not there.
 const NO_FILE: &str = "there is no such file; write a name of `programs list`, the path of a profile, or a command with \
                        {tun} in quotation marks";
-
-/// What to do with a program that was named in place of a profile.
-fn no_profile(program: &Path) -> String {
-    format!(
-        "it is a program, not a profile; write its command: --program '{} {{tun}} …', see docs/your-program.md",
-        program.display()
-    )
-}
 
 /// Words that mean something else to a shell.
 const SHELL_WORDS: [&str; 9] = [">", ">>", "<", "|", "||", "&", "&&", ";", "2>&1"];
@@ -402,7 +358,6 @@ pub fn no_shell(words: &[String]) -> Option<String> {
     Some(format!("there is no shell, so {} is passed as it is", word.replace(char::is_control, " ")))
 }
 
-/// The role that a placeholder is for, if it is only one.
 fn role_of(placeholder: &str) -> Option<Role> {
     PLACEHOLDERS.iter().find(|known| known.name == placeholder)?.role
 }
@@ -418,7 +373,6 @@ fn beginning(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The roles of a user's profile.
 const ROLES: &str = "\"proxy\", \"tunnel\" or \"attach\"";
 
 /// Parts of serde's errors in the words of a profile: two names are internal, and each list is one of words.
@@ -428,7 +382,6 @@ const WORDING: [(&str, &str); 3] = [
     ("expected a sequence", r#"expected a list of words, such as ["./mytun", "{tun}"]"#),
 ];
 
-/// An error in a profile, with its line and column, both from 1.
 fn at(text: &str, error: &toml::de::Error) -> String {
     // It names what it found, which may be anything.
     let message = error.message().replace(char::is_control, " ");

@@ -1,7 +1,4 @@
-//! Samples and figures as text. `content` makes the parts of a report, of the types of `model`. A format writes them,
-//! and knows no figure by name.
-//!
-//! Functions that write return the errors of their writer.
+//! Samples and figures as text. `content` makes the parts of a report, of the types of `model`, and a format writes them.
 
 mod axis;
 mod compare;
@@ -86,9 +83,7 @@ pub fn rows(columns: Option<u16>, out: &mut impl Write) -> io::Result<()> {
     terminal::terminal(vec![Block::Table(content::published::list())], columns, out)
 }
 
-/// Writes the result of a matrix for a terminal with this many `columns`; `None` is no limit. It is a table of the
-/// cells, or for forwarders the published table as Markdown. Samples of each environment and program have a table of
-/// their own.
+/// Writes the cells of a matrix for a terminal with this many `columns`, or the published table of forwarders as Markdown.
 pub fn outcome(samples: &[Sample], columns: Option<u16>, out: &mut impl Write) -> io::Result<()> {
     let all = Series::split("", samples, &[]);
     for (index, one) in all.iter().enumerate() {

@@ -1,7 +1,6 @@
-//! The measurements of one run, and the lines of the files that hold them.
-//!
-//! A [`Sample`] holds the [`Cell`] that was run, how the run ended and what it cost. It is a JSON object on a
-//! line ([`line()`]), the same from `--json` and in every file ([`SampleFile`]).
+//! The measurements of one run, and the files that hold them as lines of JSON.
+
+#![allow(missing_docs, reason = "docs/json.md explains each field, and a test compares it with samples")]
 
 mod environment;
 mod facts;
@@ -42,11 +41,8 @@ use crate::units::nanoseconds;
 /// One run. A value that the system does not report is `None`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    /// What was run.
     pub cell: Cell,
-    /// The result.
     pub measured: Measurements,
-    /// The machine and the program.
     pub environment: Arc<Environment>,
 }
 
@@ -69,56 +65,44 @@ impl Build {
 /// How a run ended, and what it cost.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measurements {
-    /// How it ended.
     pub status: Status,
     /// Where and why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// The client's congestion control.
     pub congestion: Option<String>,
     /// Payload bytes delivered before the timed window.
     pub warmup_bytes: u64,
-    /// Payload bytes that arrived in the timed window.
     pub bytes: u64,
     /// The part of them that clients read, where others wrote at the same time ([`Mode::Both`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_back: Option<u64>,
-    /// The timed window: from the client's go to the last byte's arrival (reader), or to the
-    /// acknowledgement of the last byte by the server application (writer).
+    /// The timed window: from the client's go to the last byte's arrival, or its acknowledgement by the server (writer).
     #[serde(rename = "elapsed_ns", with = "nanoseconds")]
     pub elapsed: Duration,
     /// How much of the payload was really checked.
     pub verified: Verify,
-    /// CPU time in the timed window.
     pub cpu: CpuTime,
-    /// Context switches in the timed window.
     #[serde(default)]
     pub switches: SwitchFacts,
-    /// The share of all processors' time that the host of this virtual machine took in the timed window (steal):
-    /// 0 to 1.
+    /// The share of all processors' time that the host of this virtual machine took (steal): 0 to 1.
     pub stolen_share: Option<f64>,
     /// For how long this process was stopped or not scheduled at all in the timed window, in seconds.
     pub stopped_seconds: Option<f64>,
     /// The largest resident set of the process of the subject, in bytes.
     pub peak_rss_bytes: Option<u64>,
-    /// Segments that the kernel retransmitted in the timed window.
     pub retransmits: Option<u64>,
     /// Packets that a forwarder wrote in the timed window after a later one of their flow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reordered: Option<u64>,
     /// Packets that the device dropped in the timed window, both ways.
     pub device_drops: Option<u64>,
-    /// What the link did to packets in the timed window, if it has conditions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link: Option<FaultCounts>,
-    /// The queues of the device, if the stack has several shards.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_facts: Option<QueueFacts>,
-    /// Packets that crossed the device in the timed window.
     pub packets: Packets,
-    /// The client's connection at the end of the timed window; with several streams the first.
+    /// Of the client's first connection, at the end of the timed window.
     pub tcp: Option<TcpFacts>,
-    /// What arrived in each part of the timed window, where that was asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub intervals: Vec<Interval>,
     /// Payload bytes that arrived in each third of the timed window, if it was long enough.
@@ -127,28 +111,21 @@ pub struct Measurements {
     /// From the end of the outage until something arrived again, in seconds; `None` if nothing did, or without an outage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery_seconds: Option<f64>,
-    /// The requests of the timed window, if the load was of requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<RequestFacts>,
     /// Payload bytes of the stream beside the requests, both ways, in the timed window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub background_bytes: Option<u64>,
-    /// The datagrams of the timed window, if the load was over UDP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub datagrams: Option<DatagramFacts>,
-    /// The memory of the connections, if they were only held open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle: Option<IdleFacts>,
-    /// The program, if the run was of one as it is.
     #[serde(rename = "program_facts", default, skip_serializing_if = "Option::is_none")]
     pub program: Option<Box<ProgramFacts>>,
     /// When the run began, in milliseconds since 1970 (UTC).
     pub started_unix_ms: Option<u64>,
-    /// The device, once it was open.
     pub device: Option<DeviceFacts>,
-    /// What the stack really used.
     pub effective: Option<Effective>,
-    /// The round of a matrix, from 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round: Option<u32>,
     /// Whether the other build of `matrix --against` made the run.
@@ -161,8 +138,7 @@ pub struct Measurements {
 pub struct CpuTime {
     /// Of the load: the client's threads; with a forwarder or a proxy, clients and servers.
     pub client_seconds: Option<f64>,
-    /// Of the subject, and of the kernel's work on its behalf: all other threads of the process, or the process of
-    /// the forwarder or proxy.
+    /// Of the subject and the kernel on its behalf: all other threads, or the process of the forwarder or proxy.
     pub subject_seconds: Option<f64>,
 }
 
@@ -175,8 +151,7 @@ pub struct SwitchFacts {
     pub subject: Option<Switches>,
 }
 
-/// Packets that crossed the link; a super-packet counts as one. With a forwarder they are the packets in the
-/// payload's direction, or with [`Mode::Both`] all.
+/// Packets that crossed the link; a super-packet counts as one. With a forwarder those in the payload's direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Packets {
     /// From the device to the stack, or those that the forwarder read.
@@ -216,11 +191,9 @@ impl QueueFacts {
 /// The kernel's statistics of the client's connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TcpFacts {
-    /// Smoothed round-trip time, in microseconds.
     pub rtt_us: Option<u64>,
     /// Smallest round-trip time so far, in microseconds.
     pub min_rtt_us: Option<u64>,
-    /// Congestion window, in bytes.
     pub congestion_window_bytes: Option<u64>,
     /// Window that the stack advertises, in bytes.
     pub send_window_bytes: Option<u64>,
@@ -234,12 +207,10 @@ pub struct Interval {
     /// Its end, from the beginning of the timed window.
     #[serde(rename = "end_ns", with = "nanoseconds")]
     pub end: Duration,
-    /// Payload bytes that arrived in it.
     pub bytes: u64,
     /// CPU time in it of the forwarder or proxy, user and system, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_seconds: Option<f64>,
-    /// Its resident set at the end, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rss_bytes: Option<u64>,
 }
@@ -247,13 +218,9 @@ pub struct Interval {
 /// The device of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceFacts {
-    /// The interface's name.
     pub name: String,
-    /// Its MTU, in bytes.
     pub mtu: usize,
-    /// Whether super-packets and partial checksums cross it.
     pub offload: bool,
-    /// How many packets may wait for the stack, where the system has such a queue.
     pub tx_queue_len: Option<u32>,
 }
 
@@ -332,8 +299,7 @@ impl Sample {
         self.measured.idle?.bytes_per_connection().map(|bytes| 1e6 / bytes)
     }
 
-    /// Mean size of the packets in the direction of the payload, or in both if it has both, in bytes, with IP headers: it
-    /// shows at once whether super-packets crossed the device. `None` without packets.
+    /// Mean size of the packets in the direction of the payload, in bytes, with IP headers; `None` without packets.
     pub fn bytes_per_packet(&self) -> Option<f64> {
         let Packets { rx, tx, rx_bytes, tx_bytes } = self.measured.packets;
         let (bytes, count) = match (self.cell.subject(), self.cell.mode?) {

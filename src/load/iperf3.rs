@@ -122,7 +122,7 @@ impl Iperf3 {
         Ok(Self {
             _server: serve(far, network).await?,
             client: client(scenario, (near, far), congestion.as_deref()),
-            mode: scenario.cell.workload().mode(),
+            mode: scenario.cell.mode,
             reported: Arc::default(),
             congestion,
         })
@@ -169,7 +169,7 @@ fn client(scenario: &Scenario, (near, far): (IpAddr, IpAddr), congestion: Option
     if let Some(congestion) = congestion {
         command.arg("--congestion").arg(congestion);
     }
-    match scenario.cell.workload().mode() {
+    match scenario.cell.mode {
         Some(Mode::Reader) => drop(command.arg("--reverse")),
         Some(Mode::Both) => drop(command.arg("--bidir")),
         _ => {}

@@ -300,8 +300,7 @@ impl Kind for Streams {
 impl Sides for Streams {
     fn of(scenario: &Scenario) -> Option<Self> {
         // The device alone has no client.
-        let mode =
-            scenario.cell.workload().is_stream().then(|| scenario.cell.workload().mode().unwrap_or(Mode::Writer))?;
+        let mode = scenario.cell.workload().is_stream().then(|| scenario.cell.mode.unwrap_or(Mode::Writer))?;
         let each = Self::split(scenario, mode, scenario.cell.parallel.get().into());
         let processors = platform::parallelism().unwrap_or(1);
         Some(Self { threads: threads(scenario, processors, each.len()), each })

@@ -9,7 +9,7 @@ use netstacks::StackKind;
 use super::PlanError;
 use super::devices;
 use super::scenario::{Amount, DEFAULT_RELEASE, Devices, Scenario, Tun};
-use crate::cell::{Cell, Generator, Layer, Mode, Outage, Runtime, Subject, Verify};
+use crate::cell::{Cell, Generator, Layer, Mode, Outage, Protocol, Runtime, Subject, Verify};
 use crate::cli::{Netns, Run, Settings};
 use crate::program::Upstream;
 
@@ -218,8 +218,8 @@ fn check_amounts(cell: &Cell, settings: &Settings) -> Result<(), PlanError> {
         let reason = "only the mode idle reads the memory again after its connections have closed";
         return Err(PlanError::new("--release", reason));
     }
-    let has_tcp =
-        !matches!(cell.layer, Layer::Stack | Layer::Device) && (workload.is_tcp() || cell.background.is_some());
+    let has_tcp = !matches!(cell.layer, Layer::Stack | Layer::Device)
+        && (cell.protocol == Protocol::Tcp || cell.background.is_some());
     if settings.congestion.is_some() && !has_tcp {
         return Err(PlanError::new("--congestion", "there are no TCP sockets of the kernel"));
     }

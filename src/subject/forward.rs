@@ -21,7 +21,7 @@ use platform::{Interface, Interrupts, Program};
 use super::carrier::{Carrier, CarrierProgram};
 use super::networks::Networks;
 use super::{Parts, Prepared, go};
-use crate::cell::{Forwarder, Mode};
+use crate::cell::{Forwarder, ForwarderName, Mode};
 use crate::error::RunError;
 use crate::plan::scenario::{End, Scenario};
 use crate::profile::FoldedStacks;
@@ -34,9 +34,9 @@ const DEFAULT_QUEUE: u32 = 500;
 /// The program that forwards. The one in Go is built if it is not in the cache. Must be called before the thread leaves
 /// the host's network, because go may fetch modules.
 pub(crate) fn executable(scenario: &Scenario, forwarder: Forwarder) -> Result<PathBuf, RunError> {
-    match forwarder {
-        Forwarder::Rust(_) => Ok(platform::this_program()),
-        Forwarder::Go { .. } => Ok(go::program(scenario)?),
+    match forwarder.program {
+        ForwarderName::Rust => Ok(platform::this_program()),
+        ForwarderName::Go => Ok(go::program(scenario)?),
     }
 }
 
@@ -54,11 +54,11 @@ pub(crate) async fn prepare(
     set_up(scenario, (near, far), networks)?;
     carrier.begin();
     let drops = networks.drops(&[&near.name], &[&far.name]);
-    let meter = carrier.reporting_meter(carried(scenario.cell.workload().mode()), drops);
+    let meter = carrier.reporting_meter(carried(scenario.cell.mode), drops);
     let device = DeviceFacts {
         name: format!("{}, {}", near.name, far.name),
         mtu: scenario.cell.mtu.into(),
-        offload: forwarder.offload() != Offload::Off,
+        offload: forwarder.config.offload != Offload::Off,
         tx_queue_len: Some(queue_packets(scenario)),
     };
     let driver = carrier.ended();
@@ -75,7 +75,8 @@ fn program(
 ) -> Result<CarrierProgram, RunError> {
     let far_namespace = networks.far().path();
     let title = scenario.planned().to_string();
-    if let Forwarder::Rust(config) = forwarder {
+    let config = forwarder.config;
+    if forwarder.program == ForwarderName::Rust {
         let profile = scenario.profile.clone().map(|graph| (graph, title));
         let (near, far) = (near.name.clone(), far.name.clone());
         return Ok(CarrierProgram::this("forwarder", Carry { config, near, far, far_namespace, profile }));
@@ -84,8 +85,8 @@ fn program(
     let mut arguments = Vec::new();
     let mut option = |name: &str, value: &str| arguments.push(format!("-{name}={value}"));
     option("mtu", &scenario.cell.mtu.to_string());
-    option("offload", forwarder.offload().name());
-    option("hop", forwarder.handoff().name());
+    option("offload", forwarder.config.offload.name());
+    option("hop", forwarder.config.hop.name());
     option("near", &near.name);
     option("far", &far.name);
     option("far-namespace", &far_namespace.to_string_lossy());

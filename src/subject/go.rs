@@ -19,7 +19,7 @@ use fnv::FnvHasher;
 use platform::{Class, End, Error, ProcessEnd, output, printed};
 use tempfile::TempDir;
 
-use crate::cell::{Forwarder, Subject};
+use crate::cell::ForwarderName;
 use crate::plan::scenario::Scenario;
 use crate::remedy::{SystemError, WithRemedy};
 
@@ -121,8 +121,7 @@ pub(crate) fn program(scenario: &Scenario) -> Result<PathBuf, SystemError> {
 /// Go, or if the program does not say.
 pub(crate) fn version<'a>(scenarios: impl IntoIterator<Item = &'a Scenario>) -> Option<String> {
     let mut scenarios = scenarios.into_iter();
-    let scenario =
-        scenarios.find(|scenario| matches!(scenario.cell.subject(), Subject::Forward(Forwarder::Go { .. })))?;
+    let scenario = scenarios.find(|scenario| scenario.cell.forwarder == Some(ForwarderName::Go))?;
     version_of(&program(scenario).ok()?)
 }
 

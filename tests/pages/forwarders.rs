@@ -92,7 +92,7 @@ fn measured(forwarder: Forwarder, typical: (f64, u64, f64, f64, u64), random: &m
     });
     let intervals: Vec<_> = intervals.collect();
     let peak = intervals.iter().filter_map(|interval| interval.rss_bytes).max();
-    let size = if forwarder.offload() == Offload::Off { 1_500 } else { 61_000 };
+    let size = if forwarder.config.offload == Offload::Off { 1_500 } else { 61_000 };
     let (rx, tx) = (bytes / size, bytes / size);
     Measurements {
         status: Status::Ok,
@@ -113,7 +113,7 @@ fn measured(forwarder: Forwarder, typical: (f64, u64, f64, f64, u64), random: &m
         device: Some(DeviceFacts {
             name: "tun11, tun22".to_owned(),
             mtu: 1500,
-            offload: forwarder.offload() != Offload::Off,
+            offload: forwarder.config.offload != Offload::Off,
             tx_queue_len: Some(500),
         }),
         ..Measurements::failed(Status::Ok, "")

@@ -23,13 +23,11 @@ const MAX_FLOWS: u16 = 256;
 /// Most memory for the buffers of all streams on one side.
 const MAX_BUFFERS: u64 = 1 << 30;
 
-/// The default size of a read or write, and the least, in bytes. The buffers of all streams together have a quarter of the
-/// most memory by default.
+/// Of a read or write, in bytes. By default the buffers of all streams have a quarter of the most memory.
 const DEFAULT_BUFFER: u64 = 1_000_000;
 const LEAST_BUFFER: u64 = 4 << 10;
 
-/// The size of a read or write over a forwarder, as iperf3 has it, and the most that iperf3 takes (`iperf_api.h`,
-/// `MAX_BLOCKSIZE`).
+/// The size of a read or write of iperf3, and the most that it takes (`iperf_api.h`, `MAX_BLOCKSIZE`).
 const FORWARD_BUFFER: u64 = 128 << 10;
 const IPERF3_BUFFER: u64 = 1 << 20;
 
@@ -39,7 +37,6 @@ const FORWARD_QUEUE: u32 = 500;
 /// Most streams over a forwarder: iperf3's limit.
 const FORWARD_STREAMS: u16 = 128;
 
-/// The least default window of many streams, in bytes.
 const LEAST_WINDOW: u64 = 64 << 10;
 
 /// An option that is wrong, and the reason.
@@ -57,12 +54,12 @@ impl Wrong {
     }
 }
 
+fn refuse(is_wrong: bool, option: &'static str, reason: impl Into<String>) -> Result<(), Wrong> {
+    if is_wrong { Err(Wrong::new(option, reason)) } else { Ok(()) }
+}
+
 impl Cell {
     /// The same cell with the defaults that depend on other properties, if it can be run on some machine.
-    ///
-    /// # Errors
-    ///
-    /// The first option that is wrong.
     pub fn checked(mut self) -> Result<Self, Wrong> {
         self.check_subject()?;
         self.check_properties()?;
@@ -95,108 +92,79 @@ impl Cell {
         Ok(())
     }
 
-    /// Refuses a cell without a stack, a program or a mode.
     fn check_subject(&mut self) -> Result<(), Wrong> {
         if self.program.is_none() && self.forwarder.is_none() && self.netstack.is_none() {
-            match self.layer {
-                Layer::Path => return Err(Wrong::new("--netstack", "a run needs it, or --program in its place")),
-                Layer::Stack => return Err(Wrong::new("--netstack", "the layer stack needs it")),
-                Layer::Loopback | Layer::Device => {}
-            }
+            let reason = "a run needs it, or --program in its place";
+            refuse(self.layer == Layer::Path, "--netstack", reason)?;
+            refuse(self.layer == Layer::Stack, "--netstack", "the layer stack needs it")?;
         }
-        let is_alone = self.layer != Layer::Path;
-        if let Some(stack) =
-            self.netstack.filter(|stack| is_alone && (stack.is_process() || *stack == StackKind::Kernel))
-        {
-            return Err(Wrong::new("--netstack", format!("{stack} has the layer path alone")));
+        if let Some(stack) = self.netstack.filter(|_| self.layer != Layer::Path) {
+            let is_wrong = stack.is_process() || stack == StackKind::Kernel;
+            refuse(is_wrong, "--netstack", format!("{stack} has the layer path alone"))?;
         }
         if let Some(forwarder) = self.forwarder() {
             forwarder.check()?;
             self.mode.get_or_insert(Mode::Writer);
         }
-        match self.mode {
-            None if self.has_client() => {
-                Err(Wrong::new("--mode", "a run needs it: reader, writer, both, rr, crr or idle"))
-            }
-            Some(mode) if self.forwarder.is_some() && !mode.is_bulk() => {
-                Err(Wrong::new("--mode", "a forwarder has reader, writer and both"))
-            }
-            _ => Ok(()),
-        }
+        let reason = "a run needs it: reader, writer, both, rr, crr or idle";
+        refuse(self.mode.is_none() && self.has_client(), "--mode", reason)?;
+        let is_bulk = self.mode.is_none_or(Mode::is_bulk);
+        refuse(self.forwarder.is_some() && !is_bulk, "--mode", "a forwarder has reader, writer and both")
     }
 
     fn check_impairments(&mut self) -> Result<(), Wrong> {
         let link = &self.impairments;
-        if link.path_mtu.is_some_and(|path| path.get() >= self.mtu) {
-            return Err(Wrong::new("--path-mtu", format!("must be less than the device's MTU, {}", self.mtu)));
-        }
+        let reason = format!("must be less than the device's MTU, {}", self.mtu);
+        refuse(link.path_mtu.is_some_and(|path| path.get() >= self.mtu), "--path-mtu", reason)?;
         link.path_mtu.map_or(Ok(()), |path| self.check_mtu("--path-mtu", path.get()))?;
-        if link.no_icmp && link.path_mtu.is_none() {
-            return Err(Wrong::new("--no-icmp", "there is nothing to tell without --path-mtu"));
-        }
-        if link.jitter > link.delay {
-            return Err(Wrong::new("--jitter", "must not be more than --delay"));
-        }
+        let reason = "there is nothing to tell without --path-mtu";
+        refuse(link.no_icmp && link.path_mtu.is_none(), "--no-icmp", reason)?;
+        refuse(link.jitter > link.delay, "--jitter", "must not be more than --delay")?;
         if link.corrupt_ppm > 0 {
-            if self.offload == Offload::On {
-                let reason = "needs --offload off: nobody verifies the checksum of a super-packet";
-                return Err(Wrong::new("--corrupt", reason));
-            }
+            let reason = "needs --offload off: nobody verifies the checksum of a super-packet";
+            refuse(self.offload == Offload::On, "--corrupt", reason)?;
             self.offload = if self.has_offload() { Offload::Off } else { self.offload };
         }
         Ok(())
     }
 
     fn check_mtu(&self, option: &'static str, mtu: u16) -> Result<(), Wrong> {
-        if self.ipv6 && mtu < MIN_MTU_V6 {
-            return Err(Wrong::new(option, format!("{mtu} bytes; IPv6 needs at least {MIN_MTU_V6}")));
-        }
-        Ok(())
+        let reason = format!("{mtu} bytes; IPv6 needs at least {MIN_MTU_V6}");
+        refuse(self.ipv6 && mtu < MIN_MTU_V6, option, reason)
     }
 
     fn check_load(&self) -> Result<(), Wrong> {
-        match self.background {
-            Some(mode) if !mode.is_bulk() => {
-                return Err(Wrong::new("--background", format!("{mode} is no stream; use reader, writer or both")));
-            }
-            _ => {}
+        if let Some(mode) = self.background {
+            let reason = format!("{mode} is no stream; use reader, writer or both");
+            refuse(!mode.is_bulk(), "--background", reason)?;
         }
-        if !self.think.is_zero() && self.rate.is_some() {
-            return Err(Wrong::new("--think", "a rate has its own schedule; leave out --rate"));
-        }
-        if self.has_datagrams() && self.bitrate.is_none() && self.impairments.loses() {
-            let reason =
-                "must be set: on a link that loses datagrams, the search for a rate with almost no loss finds none";
-            return Err(Wrong::new("--bitrate", reason));
-        }
-        match self.parallel.get() {
-            count if count > MAX_FLOWS && self.has_datagrams() => {
-                Err(Wrong::new("--parallel", format!("at most {MAX_FLOWS} flows of datagrams")))
-            }
-            count if count > FORWARD_STREAMS && self.forwarder.is_some() => {
-                Err(Wrong::new("--parallel", format!("at most {FORWARD_STREAMS} streams over a forwarder")))
-            }
-            1 if self.is_idle() => {
-                let reason = "idle compares the memory of many connections with the memory of one; at least 2";
-                Err(Wrong::new("--parallel", reason))
-            }
-            _ => self.check_threads(),
-        }
+        let has_two = !self.think.is_zero() && self.rate.is_some();
+        refuse(has_two, "--think", "a rate has its own schedule; leave out --rate")?;
+        let searches = self.has_datagrams() && self.bitrate.is_none();
+        let reason =
+            "must be set: on a link that loses datagrams, the search for a rate with almost no loss finds none";
+        refuse(searches && self.impairments.loses(), "--bitrate", reason)?;
+        let count = self.parallel.get();
+        let reason = format!("at most {MAX_FLOWS} flows of datagrams");
+        refuse(count > MAX_FLOWS && self.has_datagrams(), "--parallel", reason)?;
+        let reason = format!("at most {FORWARD_STREAMS} streams over a forwarder");
+        refuse(count > FORWARD_STREAMS && self.forwarder.is_some(), "--parallel", reason)?;
+        let reason = "idle compares the memory of many connections with the memory of one; at least 2";
+        refuse(count == 1 && self.is_idle(), "--parallel", reason)?;
+        self.check_threads()
     }
 
     fn check_threads(&self) -> Result<(), Wrong> {
         let both = if self.mode == Some(Mode::Both) { 2 } else { 1 };
         let sockets = both * self.parallel.get();
-        if let Some(threads) = self.client_threads.filter(|threads| threads.get() > sockets) {
-            return Err(Wrong::new("--client-threads", format!("{threads} threads for {}", plural(sockets, "socket"))));
+        if let Some(threads) = self.client_threads {
+            let reason = format!("{threads} threads for {}", plural(sockets, "socket"));
+            refuse(threads.get() > sockets, "--client-threads", reason)?;
         }
-        match self.queues {
-            Some(queues) if queues.get() > 1 && queues != self.shards => {
-                let shards = plural(self.shards, "shard");
-                Err(Wrong::new("--queues", format!("{queues} queues for {shards}; there is one for each, or 1")))
-            }
-            _ => Ok(()),
-        }
+        let Some(queues) = self.queues else { return Ok(()) };
+        let shards = plural(self.shards, "shard");
+        let reason = format!("{queues} queues for {shards}; there is one for each, or 1");
+        refuse(queues.get() > 1 && queues != self.shards, "--queues", reason)
     }
 
     /// Fills in the defaults that depend on other properties, and checks the sizes.
@@ -210,18 +178,14 @@ impl Cell {
         let room = u64::from(device_mtu.saturating_sub(if self.ipv6 { 40 + 8 } else { 20 + 8 }));
         if self.has_datagrams() {
             let len = *self.datagram.get_or_insert(room);
-            if !(SHORTEST_DATAGRAM..=room).contains(&len) {
-                let reason = format!(
-                    "must be {SHORTEST_DATAGRAM} bytes or more, to hold its number, and at most {room}, to fit in a packet"
-                );
-                return Err(Wrong::new("--datagram", reason));
-            }
+            let reason = format!(
+                "must be {SHORTEST_DATAGRAM} bytes or more, to hold its number, and at most {room}, to fit in a packet"
+            );
+            refuse(!(SHORTEST_DATAGRAM..=room).contains(&len), "--datagram", reason)?;
         }
         if self.has_requests() && self.protocol == Protocol::Udp {
             for (option, len) in [("--request", self.request), ("--response", self.response)] {
-                if len > room {
-                    return Err(Wrong::new(option, format!("over UDP it is one packet, of {room} bytes at most")));
-                }
+                refuse(len > room, option, format!("over UDP it is one packet, of {room} bytes at most"))?;
             }
         }
         let streams = if self.workload().is_stream() { u64::from(self.parallel.get()) } else { 1 };
@@ -239,14 +203,10 @@ impl Cell {
         let usual = if self.forwarder.is_some() { FORWARD_BUFFER } else { DEFAULT_BUFFER };
         let share = (MAX_BUFFERS / 4 / streams).max(LEAST_BUFFER);
         let bytes = *self.buffer.get_or_insert(usual.min(share));
-        if bytes.saturating_mul(streams) > MAX_BUFFERS {
-            let reason = format!("{bytes} bytes for each of {streams} streams are more than 1 GiB");
-            return Err(Wrong::new("--buffer", reason));
-        }
-        if self.generator == Generator::Iperf3 && bytes > IPERF3_BUFFER {
-            return Err(Wrong::new("--buffer", format!("iperf3 takes at most {IPERF3_BUFFER} bytes")));
-        }
-        Ok(())
+        let reason = format!("{bytes} bytes for each of {streams} streams are more than 1 GiB");
+        refuse(bytes.saturating_mul(streams) > MAX_BUFFERS, "--buffer", reason)?;
+        let is_too_long = self.generator == Generator::Iperf3 && bytes > IPERF3_BUFFER;
+        refuse(is_too_long, "--buffer", format!("iperf3 takes at most {IPERF3_BUFFER} bytes"))
     }
 
     fn fill_forwarder(&mut self) {
@@ -273,39 +233,29 @@ impl Cell {
     /// Refuses the options that a stack in a process of its own cannot support.
     fn check_process(&self) -> Result<(), Wrong> {
         let Some(stack) = self.netstack.filter(|stack| stack.is_process()) else { return Ok(()) };
-        let refuse =
-            |option, reason: &str| Err(Wrong::new(option, format!("{stack} is a process of its own; {reason}")));
+        let of_process = |is_wrong, option, reason: &str| {
+            refuse(is_wrong, option, format!("{stack} is a process of its own; {reason}"))
+        };
         let is_bulk_udp = self.has_datagrams();
-        if self.workload() == Workload::HalfClosed {
-            return refuse("--half-closed", "its server closes a connection when the client has");
-        }
-        if self.bitrate.is_some() && !is_bulk_udp {
-            return refuse("--bitrate", "its streams are as fast as they can be");
-        }
-        if is_bulk_udp && (self.parallel.get() > 1 || self.mode == Some(Mode::Both)) {
-            return refuse("--parallel", "it has one flow of datagrams, one way");
-        }
-        Ok(())
+        let is_half_closed = self.workload() == Workload::HalfClosed;
+        of_process(is_half_closed, "--half-closed", "its server closes a connection when the client has")?;
+        let has_rate = self.bitrate.is_some() && !is_bulk_udp;
+        of_process(has_rate, "--bitrate", "its streams are as fast as they can be")?;
+        let has_flows = is_bulk_udp && (self.parallel.get() > 1 || self.mode == Some(Mode::Both));
+        of_process(has_flows, "--parallel", "it has one flow of datagrams, one way")
     }
 
     /// Refuses what the program of a profile cannot do. A cell of a file has no profile.
     fn check_program(&self) -> Result<(), Wrong> {
-        let Some(profile) = self.program.as_ref().and_then(|program| program.profile()) else {
-            return Ok(());
-        };
-        let name = profile.name;
-        if !profile.udp && self.protocol == Protocol::Udp {
-            return Err(Wrong::new("--protocol", format!("{name} carries TCP alone")));
-        }
-        if profile.role == Role::Attach && self.impairments.has_link() {
-            let reason = format!("{name} runs in the servers' network: there is no link that could have impairments");
-            return Err(Wrong::new("--program", reason));
-        }
-        Ok(())
+        let Some(profile) = self.program.as_ref().and_then(|program| program.profile()) else { return Ok(()) };
+        let has_other = !profile.udp && self.protocol == Protocol::Udp;
+        refuse(has_other, "--protocol", format!("{} carries TCP alone", profile.name))?;
+        let reason =
+            format!("{} runs in the servers' network: there is no link that could have impairments", profile.name);
+        refuse(profile.role == Role::Attach && self.impairments.has_link(), "--program", reason)
     }
 }
 
-/// The MTU of a program's device over a link with this one.
 fn device_mtu(profile: Option<&Profile>, mtu: u16, ipv6: bool) -> Result<u16, Wrong> {
     let Some(profile) = profile else { return Ok(mtu) };
     let (device, overhead) = (profile.device_mtu(mtu), profile.overhead());

@@ -10,22 +10,16 @@ use forwarders::{ForwardConfig, Handoff, Io};
 use super::{Cell, ForwarderName, Offload, Wrong};
 use crate::plural;
 
-/// The program that carries packets from one TUN device to the other.
+/// The program that carries packets from one TUN device to the other, and its choices. The one in Go has fewer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Forwarder {
-    /// This program's own, on tun-rs.
-    Rust(ForwardConfig),
-    /// The one in Go, on wireguard-go's `tun` package.
-    Go {
-        /// What becomes of super-packets. It has no [`forwarders::Offload::Whole`].
-        offload: forwarders::Offload,
-        /// How packets get from reader to writer.
-        hop: Handoff,
-    },
+pub struct Forwarder {
+    /// Whose it is.
+    pub program: ForwarderName,
+    /// Its choices.
+    pub config: ForwardConfig,
 }
 
-/// The rows of the published table, each as the words of its cell, in order and numbered from 1. This program adds the last
-/// row, which passes super-packets through.
+/// The rows of the published table, as words and numbered from 1. The last, which passes super-packets through, is new.
 pub const ROWS: [&str; 18] = [
     "--forwarder rust --io async --offload off --hop direct",
     "--forwarder rust --io async --offload off --hop channel",
@@ -55,17 +49,14 @@ impl Cell {
             Offload::Auto | Offload::On => forwarders::Offload::On,
             Offload::Whole => forwarders::Offload::Whole,
         };
-        let hop = self.hop.unwrap_or(Handoff::Direct);
-        Some(match self.forwarder? {
-            ForwarderName::Go => Forwarder::Go { offload, hop },
-            ForwarderName::Rust => Forwarder::Rust(ForwardConfig {
-                io: self.io.unwrap_or(Io::Sync),
-                offload,
-                hop,
-                workers: self.workers.unwrap_or(NonZeroU16::MIN),
-                threads: self.thread,
-            }),
-        })
+        let config = ForwardConfig {
+            io: self.io.unwrap_or(Io::Sync),
+            offload,
+            hop: self.hop.unwrap_or(Handoff::Direct),
+            workers: self.workers.unwrap_or(NonZeroU16::MIN),
+            threads: self.thread,
+        };
+        Some(Forwarder { program: self.forwarder?, config })
     }
 }
 
@@ -84,65 +75,32 @@ impl Forwarder {
         Self::rows().iter().position(|row| *row == self).map(|index| index + 1)
     }
 
-    /// What becomes of super-packets.
-    pub const fn offload(self) -> forwarders::Offload {
-        match self {
-            Self::Rust(config) => config.offload,
-            Self::Go { offload, .. } => offload,
-        }
-    }
-
-    /// How packets get from reader to writer.
-    pub const fn handoff(self) -> Handoff {
-        match self {
-            Self::Rust(config) => config.hop,
-            Self::Go { hop, .. } => hop,
-        }
-    }
-
     /// How devices are read and written; `None` for the one in Go: its runtime decides.
-    pub const fn io(self) -> Option<Io> {
-        match self {
-            Self::Rust(config) => Some(config.io),
-            Self::Go { .. } => None,
-        }
+    pub fn io(self) -> Option<Io> {
+        (self.program == ForwarderName::Rust).then_some(self.config.io)
     }
 
-    /// Its configuration, if it is this program's own.
-    pub const fn config(self) -> Option<ForwardConfig> {
-        match self {
-            Self::Rust(config) => Some(config),
-            Self::Go { .. } => None,
-        }
-    }
-
-    /// Whether it counts packets as they cross the devices, a super-packet as one. tun-rs's stream and
-    /// wireguard-go's package only show the segments.
+    /// Whether it counts a super-packet as one: tun-rs's stream and wireguard-go's package only show the segments.
     pub fn counts_whole(self) -> bool {
         matches!(self.io(), Some(Io::Sync | Io::Async))
     }
 
-    /// Refuses a combination of settings that does not exist.
     pub(super) fn check(self) -> Result<(), Wrong> {
-        match self {
-            Self::Go { offload: forwarders::Offload::Whole, .. } => {
-                let reason =
-                    "the forwarder in Go splits and coalesces super-packets, as wireguard-go's tun package does";
-                Err(Wrong::new("--offload", reason))
-            }
-            Self::Go { .. } => Ok(()),
-            Self::Rust(config) => config.check().map_err(|illegal| Wrong::new(illegal.option, illegal.reason)),
+        if self.program == ForwarderName::Rust {
+            return self.config.check().map_err(|illegal| Wrong::new(illegal.option, illegal.reason));
         }
+        if self.config.offload == forwarders::Offload::Whole {
+            let reason = "the forwarder in Go splits and coalesces super-packets, as wireguard-go's tun package does";
+            return Err(Wrong::new("--offload", reason));
+        }
+        Ok(())
     }
 }
 
 /// First the rows of the table in its order, then the others by their settings.
 impl Ord for Forwarder {
     fn cmp(&self, other: &Self) -> Ordering {
-        let key = |forwarder: Self| {
-            let row = forwarder.row().unwrap_or(usize::MAX);
-            (row, forwarder.config().is_none(), forwarder.config(), forwarder.offload(), forwarder.handoff())
-        };
+        let key = |one: Self| (one.row().unwrap_or(usize::MAX), one.program, one.config);
         key(*self).cmp(&key(*other))
     }
 }
@@ -156,13 +114,11 @@ impl PartialOrd for Forwarder {
 /// By the names of its options: `sync, offload on, direct`.
 impl fmt::Display for Forwarder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut words = vec![self.io().map_or("go", Io::name).to_owned()];
-        words.push(format!("offload {}", self.offload().name()));
-        words.push(self.handoff().name().to_owned());
-        if let Self::Rust(config) = self {
-            words.extend((config.workers.get() > 1).then(|| format!("{} workers", config.workers)));
-            words.extend(config.threads.map(|threads| plural(threads, "thread")));
-        }
+        let ForwardConfig { offload, hop, workers, threads, .. } = self.config;
+        let io = self.io().map_or("go", Io::name);
+        let mut words = vec![io.to_owned(), format!("offload {}", offload.name()), hop.name().to_owned()];
+        words.extend((workers.get() > 1).then(|| format!("{workers} workers")));
+        words.extend(threads.map(|threads| plural(threads, "thread")));
         f.pad(&words.join(", "))
     }
 }

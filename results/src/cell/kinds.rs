@@ -98,20 +98,15 @@ names! {
     }
 
     /// How much of the payload is compared with the pattern.
+    #[derive(Default)]
     Verify {
         /// Every byte of the warm-up, then only the count
         Sample,
         /// Every byte
         Full,
         /// Only the count
+        #[default]
         Off,
-    }
-}
-
-impl Default for Verify {
-    /// Nothing was checked.
-    fn default() -> Self {
-        Self::Off
     }
 }
 

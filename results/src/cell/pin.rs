@@ -5,8 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Processors, each once, by their numbers: `0,2-3`. Client threads take them from the front in turn, and the workers of
-/// the runtime from the back in turn.
+/// Processors, each once: `0,2-3`. Client threads take them from the front in turn, and workers from the back.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Processors(Vec<u16>);

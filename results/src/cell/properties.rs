@@ -30,9 +30,7 @@ pub struct Property {
     pub is_impairment: bool,
     /// Whether the name of a cell has its phrase.
     pub(super) is_named: bool,
-    /// The numbers that it may be.
     range: RangeInclusive<u64>,
-    /// Whether a cell has it.
     has: fn(&Cell) -> bool,
     /// Why other cells do not.
     pub others: &'static str,
@@ -53,6 +51,15 @@ const NO_CLIENT: &str = "the layer device has packets without connections";
 const FOREIGN: &str = "a program or a forwarder has its own";
 const SHARDS: &str = "only the path and our proxy have several instances of a stack; lwip has one instance a process, and gvisor \
                       and external are processes of their own";
+const NO_HALVES: &str = "only the TCP connections of idle can be half-closed";
+const NO_WORKERS: &str = "the current-thread runtime has none, and a program its own";
+const NO_OFFLOAD: &str = "a program opens its own device and decides this itself; the layer loopback has no device";
+const NO_THREADS: &str = "idle connections have one thread, and the layer device has no client";
+const NO_PINS: &str = "its threads are another program's; use taskset";
+const NO_BYTES: &str = "there are no bulk bytes; requests have --rate";
+const NO_DEPTH: &str = "only rr over TCP has several requests under way on a connection; raise --parallel";
+const NO_PAUSES: &str = "only the connections of rr wait between requests";
+const NO_QUEUE: &str = "only the path, the kernel behind a device, programs and forwarders have a device with it";
 const NO_REQUESTS: &str = "only rr and crr have requests";
 const NO_STACK: &str = "only a stack with an adapter of this program has it";
 const NO_LINK: &str = "only the path, the kernel behind a device, and programs have a link with impairments";
@@ -67,45 +74,26 @@ pub static PROPERTIES: &[Property] = &[
         .unnamed()
         .usual("path")
         .said("layer {}"),
-    property("netstack", "stack", |cell| cell.netstack.map(text))
-        .of(Cell::has_netstack, "only the layers stack and path have one")
-        .no_work()
-        .unnamed(),
-    property("program", "program", |cell| cell.program.as_ref().map(text)).no_work().unnamed(),
-    property("forwarder", "forwarder", |cell| cell.forwarder.map(text)).no_work().unnamed().said(""),
-    property("io", "io", |cell| cell.io.map(|io| Io::name(io).to_owned()))
-        .of(Cell::is_rust, NOT_GO)
-        .no_work()
-        .unnamed(),
-    property("hop", "hop", |cell| cell.hop.map(|hop| Handoff::name(hop).to_owned())).of_forwarder().no_work().unnamed(),
-    number("workers", "workers", |cell| cell.workers.map(text))
-        .of(Cell::is_rust, NOT_GO)
-        .no_work()
-        .unnamed()
-        .said("{} worker(s)"),
-    number("thread", "threads", |cell| cell.thread.map(text))
-        .of(Cell::is_rust, NOT_GO)
-        .no_work()
-        .unnamed()
-        .said("{} thread(s)"),
+    setting("netstack", "stack", |cell| cell.netstack.map(text))
+        .of(Cell::has_netstack, "only the layers stack and path have one"),
+    setting("program", "program", |cell| cell.program.as_ref().map(text)),
+    setting("forwarder", "forwarder", |cell| cell.forwarder.map(text)).said(""),
+    setting("io", "io", |cell| cell.io.map(|io| Io::name(io).to_owned())).of(Cell::is_rust, NOT_GO),
+    setting("hop", "hop", |cell| cell.hop.map(|hop| Handoff::name(hop).to_owned())).of_forwarder(),
+    count("workers", "workers", |cell| cell.workers.map(text)).of(Cell::is_rust, NOT_GO).said("{} worker(s)"),
+    count("thread", "threads", |cell| cell.thread.map(text)).of(Cell::is_rust, NOT_GO).said("{} thread(s)"),
     property("protocol", "protocol", |cell| Some(text(cell.protocol)))
         .of(|cell| cell.has_client() && cell.forwarder.is_none(), "the layer device and forwarders have no choice")
         .shown(str::to_uppercase)
         .usual("TCP"),
     property("mode", "mode", |cell| cell.mode.map(text)).of(Cell::has_client, NO_CLIENT),
-    property("half_closed", "half-closed", |cell| Some(switch(cell.half_closed)))
-        .of(
-            |cell| cell.is_idle() && cell.protocol == Protocol::Tcp,
-            "only the TCP connections of idle can be half-closed",
-        )
+    property("half_closed", "half-closed", |cell| Some(if cell.half_closed { "yes" } else { "no" }.to_owned()))
+        .of(|cell| cell.is_idle() && cell.protocol == Protocol::Tcp, NO_HALVES)
         // The noun of its connections says it.
         .said(""),
     property("runtime", "runtime", |cell| Some(text(cell.runtime))).of(Cell::has_runtime, FOREIGN).no_work(),
     number("worker_threads", "workers", |cell| cell.worker_threads.map(text))
-        .of(
-            |cell| cell.has_runtime() && cell.program.is_none() && cell.runtime == Runtime::MultiThread,
-            "the current-thread runtime has none, and a program its own",
-        )
+        .of(|cell| cell.has_runtime() && cell.program.is_none() && cell.runtime == Runtime::MultiThread, NO_WORKERS)
         .within(1..=1024)
         .no_work()
         .said("{} worker(s)"),
@@ -121,10 +109,7 @@ pub static PROPERTIES: &[Property] = &[
         .no_work()
         .said("{} queue(s)"),
     property("offload", "offload", |cell| (cell.offload != Offload::Auto).then(|| text(cell.offload)))
-        .of(
-            Cell::has_offload,
-            "a program opens its own device and decides this itself; the layer loopback has no device",
-        )
+        .of(Cell::has_offload, NO_OFFLOAD)
         .said("offload {}"),
     number("mtu", "MTU", |cell| Some(text(cell.mtu)))
         // Over loopback it is the room of a datagram.
@@ -137,17 +122,11 @@ pub static PROPERTIES: &[Property] = &[
         .within(1..=10_000)
         .said("{} {noun}(s)"),
     number("client_threads", "client threads", |cell| cell.client_threads.map(text))
-        .of(
-            |cell| cell.has_client() && !cell.is_idle() && cell.forwarder.is_none(),
-            "idle connections have one thread, and the layer device has no client",
-        )
+        .of(|cell| cell.has_client() && !cell.is_idle() && cell.forwarder.is_none(), NO_THREADS)
         .within(1..=64)
         .said("{} client thread(s)"),
     property("pin", "pinned to", |cell| cell.pin.as_ref().map(text))
-        .of(
-            |cell| !cell.subject().is_carrier() && !cell.subject().has_process(),
-            "its threads are another program's; use taskset",
-        )
+        .of(|cell| !cell.subject().is_carrier() && !cell.subject().has_process(), NO_PINS)
         .said("pinned to {}"),
     property("ipv6", "IP", |cell| Some(cell.ipv6.to_string()))
         .shown(|value| if value == "true" { "IPv6" } else { "IPv4" }.to_owned())
@@ -159,7 +138,7 @@ pub static PROPERTIES: &[Property] = &[
     number("bitrate", "bit/s", |cell| cell.bitrate.map(text))
         .of(
             |cell| cell.forwarder.is_none() && (cell.has_streams() || cell.has_datagrams()) && cell.has_client(),
-            "there are no bulk bytes; requests have --rate",
+            NO_BYTES,
         )
         .shown(prefixed)
         .said("at {}bit/s"),
@@ -179,10 +158,7 @@ pub static PROPERTIES: &[Property] = &[
         .usual("1")
         .said("response of {} byte(s)"),
     number("depth", "depth", |cell| Some(text(cell.depth)))
-        .of(
-            |cell| cell.mode == Some(Mode::Rr) && cell.protocol == Protocol::Tcp && cell.has_requests(),
-            "only rr over TCP has several requests under way on a connection; raise --parallel",
-        )
+        .of(|cell| cell.mode == Some(Mode::Rr) && cell.protocol == Protocol::Tcp && cell.has_requests(), NO_DEPTH)
         .within(1..=1024)
         .usual("1")
         .said("depth {}"),
@@ -192,10 +168,7 @@ pub static PROPERTIES: &[Property] = &[
         .said("at {} request(s) a second"),
     number("think", "think ms", |cell| Some(text(cell.think.as_nanos())))
         .called("think_ns")
-        .of(
-            |cell| cell.has_requests() && cell.mode == Some(Mode::Rr),
-            "only the connections of rr wait between requests",
-        )
+        .of(|cell| cell.has_requests() && cell.mode == Some(Mode::Rr), NO_PAUSES)
         .shown(milliseconds)
         .usual("0")
         .said("{} ms between a response and the next request"),
@@ -220,10 +193,7 @@ pub static PROPERTIES: &[Property] = &[
         .said("buffer {}"),
     number("queue", "queue", |cell| cell.queue.map(text))
         .called("queue_packets")
-        .of(
-            |cell| cell.subject().has_link() || cell.forwarder.is_some(),
-            "only the path, the kernel behind a device, programs and forwarders have a device with it",
-        )
+        .of(|cell| cell.subject().has_link() || cell.forwarder.is_some(), NO_QUEUE)
         .within(1..=MAX_QUEUE as u64)
         .said("queue of {} packet(s)"),
     property("workarounds", "workarounds", |cell| Some(text(cell.workarounds)))
@@ -354,6 +324,15 @@ const fn number(option: &'static str, title: &'static str, value: fn(&Cell) -> O
     Property { is_number: true, ..property(option, title, value) }
 }
 
+/// A property of a program or a forwarder, which is in its name.
+const fn setting(option: &'static str, title: &'static str, value: fn(&Cell) -> Option<String>) -> Property {
+    Property { is_work: false, is_named: false, ..property(option, title, value) }
+}
+
+const fn count(option: &'static str, title: &'static str, value: fn(&Cell) -> Option<String>) -> Property {
+    Property { is_number: true, ..setting(option, title, value) }
+}
+
 const fn link(option: &'static str, title: &'static str, value: fn(&Cell) -> Option<String>) -> Property {
     let property = number(option, title, value).of(|cell| cell.subject().has_link(), NO_LINK);
     Property { is_impairment: true, ..property }
@@ -419,7 +398,6 @@ impl Property {
         self.is_work && !(self.option == "offload" && cell.forwarder.is_some())
     }
 
-    /// Whether a number is one that it may be.
     pub(super) fn holds(&self, number: u64) -> bool {
         self.range.contains(&number)
     }
@@ -458,10 +436,6 @@ impl Property {
 #[allow(clippy::needless_pass_by_value, reason = "it maps options")]
 fn text(value: impl ToString) -> String {
     value.to_string()
-}
-
-fn switch(is_on: bool) -> String {
-    if is_on { "yes" } else { "no" }.to_owned()
 }
 
 /// Nanoseconds as milliseconds.

@@ -31,38 +31,11 @@ pub enum Workload {
 }
 
 impl Workload {
-    /// Its protocol; `None` if it has none.
-    pub const fn protocol(self) -> Option<Protocol> {
-        match self {
-            Self::Stream(_) | Self::Rr(_) | Self::Crr(_) | Self::Idle | Self::HalfClosed => Some(Protocol::Tcp),
-            Self::Datagrams(_) | Self::UdpRr(_) | Self::UdpCrr(_) | Self::UdpIdle => Some(Protocol::Udp),
-            Self::Packets => None,
-        }
-    }
-
-    /// Whether it is over TCP.
-    pub const fn is_tcp(self) -> bool {
-        matches!(self.protocol(), Some(Protocol::Tcp))
-    }
-
-    /// The mode of its client; `None` if it has no client.
-    pub const fn mode(self) -> Option<Mode> {
-        match self {
-            Self::Stream(mode) | Self::Datagrams(Datagrams { mode, .. }) => Some(mode),
-            Self::Rr(_) | Self::UdpRr(_) => Some(Mode::Rr),
-            Self::Crr(_) | Self::UdpCrr(_) => Some(Mode::Crr),
-            Self::Idle | Self::HalfClosed | Self::UdpIdle => Some(Mode::Idle),
-            Self::Packets => None,
-        }
-    }
-
     /// The requests that it consists of.
     pub const fn requests(self) -> Option<Requests> {
         match self {
             Self::Rr(requests) | Self::UdpRr(requests) | Self::Crr(requests) | Self::UdpCrr(requests) => Some(requests),
-            Self::Stream(_) | Self::Datagrams(_) | Self::Idle | Self::HalfClosed | Self::UdpIdle | Self::Packets => {
-                None
-            }
+            _ => None,
         }
     }
 
@@ -109,8 +82,7 @@ pub struct Datagrams {
     pub len: NonZeroU16,
 }
 
-/// The requests of a [`Workload`]. The next request of a connection follows the response, unless there is a rate or a
-/// time to think.
+/// The requests of a [`Workload`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Requests {
     /// Length of a request, in bytes.

@@ -44,8 +44,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// The number of runs of each cell on each side with which a change of one of this many cells can be significant,
-    /// however the others changed. It is never below the number with which every other warning of few runs ends.
+    /// The number of runs on each side with which a change of one of this many cells can be significant.
     pub fn runs_needed(self, cells: usize) -> usize {
         let count = |runs| match self {
             Self::AllRuns => Count::between(runs, runs),
@@ -74,8 +73,7 @@ pub struct Side {
 /// The change of a cell's speed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
-    /// New by old: 0.95 is 5 % less. It is the median of the ratios of the compared runs (the estimate of Hodges
-    /// and Lehmann), so it is not always the ratio of the medians. The interval is at 95 % for this cell alone.
+    /// New by old: the median of the ratios of the compared runs (Hodges and Lehmann). The interval is for this cell alone.
     pub ratio: Estimate,
     /// The p-value of any change: two-sided, by a rank test, with Holm's correction for all cells that have a change.
     pub p_value: f64,
@@ -113,54 +111,35 @@ pub struct Comparison {
 
 /// Why samples cannot be compared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the text of each says it")]
 pub enum CompareError {
-    /// Old and new have different cells.
     #[error("the files have no cell in common: {0}; measure both with the same options")]
     NoCommonCell(String),
-    /// No change of any size could be significant.
     #[error(
         "too few runs for a verdict: {runs} a side, but a comparison of {} needs {needed}; measure both with --runs \
          {needed}",
         plural(.cells, "cell")
     )]
-    TooFewRuns {
-        /// Good runs, on the side with fewer, of the cell that has most.
-        runs: usize,
-        /// How many cells have a change.
-        cells: usize,
-        /// How many runs of each cell are needed on each side.
-        needed: usize,
-    },
-    /// No common cell could run on both sides.
+    TooFewRuns { runs: usize, cells: usize, needed: usize },
     #[error("no cell could run in both files; the lines above say what is missing")]
     NotRun,
-    /// There is no pair of good runs to compare.
     #[error("no cell has a good run in both files; the table shows the failures")]
     NoGoodRun,
 }
 
 impl Comparison {
     /// Compares every new run of a cell with every old one. `floor` is a fraction from 0 to below 1.
-    ///
-    /// # Errors
-    ///
-    /// [`CompareError::NoCommonCell`].
     pub fn of(old: &[Sample], new: &[Sample], floor: f64) -> Result<Self, CompareError> {
-        let sides = [old, new].map(|samples| sides(samples.iter().map(|sample| (sample, speed(sample)))));
-        Self::between(sides, floor, Method::AllRuns, all_runs)
+        Self::between([old, new].map(sides), floor, Method::AllRuns, |cell| {
+            let [old, new] = cell.sides()?;
+            RankTest::between(&old.speeds, &new.speeds)
+        })
     }
 
-    /// Compares the old and the new run of each round, for programs that ran in the same rounds of one matrix: the
-    /// machine's drift from round to round cancels out. A round without a good run on both sides counts only for
-    /// the failures.
-    ///
-    /// # Errors
-    ///
-    /// [`CompareError::NoCommonCell`].
+    /// Compares the two runs of each round: the machine's drift cancels out. Other rounds count only for the failures.
     pub fn within_rounds(old: &[Sample], new: &[Sample], floor: f64) -> Result<Self, CompareError> {
         let [old_rounds, new_rounds] = [old, new].map(rounds);
-        let sides = [old, new].map(|samples| sides(samples.iter().map(|sample| (sample, speed(sample)))));
-        Self::between(sides, floor, Method::WithinRounds, |cell| {
+        Self::between([old, new].map(sides), floor, Method::WithinRounds, |cell| {
             let (old, new) = (old_rounds.get(&cell.cell)?, new_rounds.get(&cell.cell)?);
             let pairs = old.iter().filter_map(|(round, speed)| Some((*speed, *new.get(round)?)));
             RankTest::within(&pairs.collect::<Vec<_>>())
@@ -214,10 +193,6 @@ impl Comparison {
     }
 
     /// Checks that a verdict was possible for some cell. Otherwise the comparison is no proof that nothing changed.
-    ///
-    /// # Errors
-    ///
-    /// [`CompareError::NotRun`], [`CompareError::NoGoodRun`] and [`CompareError::TooFewRuns`].
     pub fn answers(&self) -> Result<(), CompareError> {
         let answers = [Verdict::Slower, Verdict::Broken, Verdict::Faster, Verdict::Recovered, Verdict::Inconclusive];
         if answers.into_iter().any(|verdict| self.count(verdict) > 0) {
@@ -258,15 +233,12 @@ impl Side {
 }
 
 impl CellChange {
-    /// Its old and its new runs, if it has both.
     fn sides(&self) -> Option<[&Side; 2]> {
         Some([self.old.as_ref()?, self.new.as_ref()?])
     }
 
-    /// Tests whether its runs fail more often than before, or else less often.
-    ///
-    /// `None` if it has so few failures that no distribution of them over both sides is significant (Tarone, Biometrics
-    /// 46, 1990). So a flaky cell does not hide behind 23 cells without failures.
+    /// Tests whether its runs fail more often than before, or else less often. `None` if so few failures could never be
+    /// significant (Tarone, Biometrics 46, 1990), so a flaky cell does not hide behind 23 without failures.
     fn p_value_of_failures(&self, more: bool) -> Option<f64> {
         let [old, new] = self.sides()?.map(|side| [side.failed(), side.speeds.len()]);
         let (group, other) = if more { (new, old) } else { (old, new) };
@@ -302,8 +274,7 @@ impl CellChange {
 }
 
 impl Change {
-    /// A verdict needs both: the test says that there is a change, in a table of many cells, and the interval that
-    /// it is larger than the floor.
+    /// A verdict needs both: a significant test, and an interval that is beyond the floor.
     fn judge(&self, floor: f64, less_is_better: bool) -> Verdict {
         let [below, above] =
             if less_is_better { [Verdict::Faster, Verdict::Slower] } else { [Verdict::Slower, Verdict::Faster] };
@@ -321,13 +292,12 @@ impl Change {
     }
 }
 
-/// The runs of each cell, with these figures.
-fn sides<'a>(figures: impl IntoIterator<Item = (&'a Sample, Option<f64>)>) -> BTreeMap<Cell, Side> {
+fn sides(samples: &[Sample]) -> BTreeMap<Cell, Side> {
     let mut sides: BTreeMap<Cell, Side> = BTreeMap::new();
-    for (sample, speed) in figures {
+    for sample in samples {
         let side = sides.entry(sample.cell.clone()).or_default();
         match sample.measured.status {
-            Status::Ok => side.speeds.extend(speed),
+            Status::Ok => side.speeds.extend(speed(sample)),
             Status::Unavailable => (),
             status => *side.failures.entry(status).or_default() += 1,
         }
@@ -354,12 +324,6 @@ fn rounds(samples: &[Sample]) -> BTreeMap<&Cell, BTreeMap<(String, u32), f64>> {
     rounds
 }
 
-fn all_runs(cell: &CellChange) -> Option<RankTest> {
-    let [old, new] = cell.sides()?;
-    RankTest::between(&old.speeds, &new.speeds)
-}
-
-/// Corrects the p-values of the cells that have one.
 fn corrected(p_values: impl Iterator<Item = Option<f64>>, by: fn(&[f64]) -> Vec<f64>) -> Vec<Option<f64>> {
     let p_values: Vec<_> = p_values.collect();
     let mut corrected = by(&p_values.iter().copied().flatten().collect::<Vec<_>>()).into_iter();

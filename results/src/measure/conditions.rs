@@ -16,8 +16,7 @@ pub struct Differences {
     pub machine: Vec<Difference>,
     /// Of the programs: `commit`, `smoltcp` and so on. They may be the reason for the comparison.
     pub program: Vec<Difference>,
-    /// Of the settings of the common cells: `congestion`, `verified`, `warmup_bytes`, and for runs of a fixed time
-    /// `elapsed_seconds`, their median length in tenths of a second.
+    /// Of the settings of the common cells, and the median length of runs of a fixed time.
     pub settings: Vec<Difference>,
 }
 
@@ -93,7 +92,6 @@ fn between(sides: &[Vec<&Sample>; 2], fields: impl Fn(&Sample) -> BTreeMap<Strin
     differing.map(difference).collect()
 }
 
-/// The fields of a structure, as text, by their names in the file.
 fn fields(structure: &impl Serialize) -> BTreeMap<String, String> {
     let fields = sample::fields(structure).into_iter();
     fields.map(|(name, value)| (name, sample::field_text(Some(&value)))).collect()

@@ -56,7 +56,7 @@ pub(crate) fn program(name: &str, role: Option<Role>, gbps: f64) -> Sample {
 
 /// A run in which every request took this long.
 pub(crate) fn answering(cell: &Cell, latency_us: f64) -> Sample {
-    let mut latency = Latency::new();
+    let mut latency = Latency::default();
     (0..1000).for_each(|_| latency.record(Duration::from_secs_f64(latency_us / 1e6)));
     let mut run = sample(cell, 0.0);
     run.measured.requests = Some(RequestFacts { answered: 1000, latency, ..RequestFacts::default() });

@@ -8,20 +8,15 @@ use super::{Estimate, statistics};
 /// The probability of a false verdict anywhere in a table in which nothing changed.
 pub const SIGNIFICANCE: f64 = 0.05;
 
-/// From this many runs on a side, the normal distribution replaces the exact one, as in R. They differ by less
-/// than 0.002.
+/// From this many runs on a side, the normal distribution replaces the exact one, as in R.
 pub(super) const MANY: usize = 50;
 
-/// A cell with more runs than this on a side is tested with an even selection of them: the test looks at every
-/// pair of runs.
+/// Of more runs on a side an even selection is tested, because the test looks at every pair.
 const MOST_RUNS: usize = 1000;
 
-/// A rank test of the change from the old runs to the new ones, and the interval that belongs to it.
-///
-/// Both count how many `changes` lie above a hypothetical one, and compare the count with its distribution under
-/// this hypothesis: the test does so for "no change", and the interval holds what is not excluded at 95 %. So
-/// before the p-value is corrected for the number of cells, both agree on "no change". Equal values count against
-/// a verdict.
+/// A rank test of the change from the old runs to the new ones, and the interval that belongs to it. The test counts how
+/// many changes are above "no change", and the interval holds what is not excluded at 95 %, so they agree before the
+/// p-value is corrected. Equal values count against a verdict.
 pub(super) struct RankTest {
     /// Logarithms of new/old, in ascending order.
     changes: Vec<f64>,
@@ -45,8 +40,8 @@ impl RankTest {
         Self::of(changes, Count::between(old.len(), new.len()))
     }
 
-    /// Compares the old and the new run of each round: Wilcoxon's signed-rank test (Biometrics Bulletin 1, 1945),
-    /// on logarithms. Its changes are the means of all pairs of rounds (Walsh averages). `None` without rounds.
+    /// Wilcoxon's signed-rank test (Biometrics Bulletin 1, 1945) of the runs of each round, on logarithms: its changes are the
+    /// means of all pairs of rounds (Walsh averages). `None` without rounds.
     pub(super) fn within(rounds: &[(f64, f64)]) -> Option<Self> {
         let rounds: Vec<_> = selection(rounds).map(|(old, new)| logarithm(*new) - logarithm(*old)).collect();
         let pairs = rounds.iter().enumerate().flat_map(|(index, one)| rounds[index..].iter().map(move |two| one + two));
@@ -58,9 +53,8 @@ impl RankTest {
         (!changes.is_empty()).then_some(Self { changes, count })
     }
 
-    /// New by old: the median of the changes, with its 95 % interval (Hodges and Lehmann, Annals of Mathematical
-    /// Statistics 34, 1963). With so few runs that no count is significant, the interval is the range of the
-    /// changes.
+    /// New by old: the median of the changes, with its 95 % interval (Hodges and Lehmann, Annals of Mathematical Statistics
+    /// 34, 1963); with too few runs for any significance, their range.
     pub(super) fn ratio(&self) -> Estimate {
         let significant = |count: &usize| self.count.at_most(*count) <= SIGNIFICANCE / 2.0;
         let outside = (0..self.changes.len()).take_while(significant).count().saturating_sub(1);
@@ -69,7 +63,6 @@ impl RankTest {
         Estimate { median: median.exp(), low, high }
     }
 
-    /// The two-sided p-value of any change.
     pub(super) fn p_value(&self) -> f64 {
         let not_slower = self.changes.iter().filter(|change| **change >= 0.0).count();
         let not_faster = self.changes.iter().filter(|change| **change <= 0.0).count();
@@ -78,10 +71,7 @@ impl RankTest {
 }
 
 impl Count {
-    /// Of Mann and Whitney's U, for groups of these sizes.
-    ///
-    /// statrs has this test, but its exact method (0.19.1) returns the wrong tail if the first group is not the
-    /// longer, and tries all orders one by one.
+    /// Of Mann and Whitney's U. The exact method of statrs (0.19.1) returns the wrong tail if the first group is not the longer.
     pub(super) fn between(left: usize, right: usize) -> Self {
         if left.max(right) >= MANY {
             let pairs = (left * right) as f64;
@@ -125,7 +115,6 @@ impl Count {
         Self::exact(&signs)
     }
 
-    /// The distribution with these numbers of equally likely cases.
     fn exact(cases: &[f64]) -> Self {
         let all: f64 = cases.iter().sum();
         let mut so_far = 0.0;
@@ -136,7 +125,6 @@ impl Count {
         Self::Exact(at_most.collect())
     }
 
-    /// The probability of at most this many.
     fn at_most(&self, count: usize) -> f64 {
         match self {
             Self::Exact(at_most) => at_most.get(count).copied().unwrap_or(1.0),
@@ -144,7 +132,6 @@ impl Count {
         }
     }
 
-    /// The smallest two-sided p-value that any change could have.
     pub(super) fn smallest_p_value(&self) -> f64 {
         (2.0 * self.at_most(0)).min(1.0)
     }
@@ -162,35 +149,27 @@ fn logarithm(value: f64) -> f64 {
 /// How many runs of a cell failed, and how many did not.
 pub(super) type Outcomes = [usize; 2];
 
-/// The one-sided p-value of Fisher's exact test (The Design of Experiments, 1935, 2): the probability that of all
-/// failures at least this many are in the first group, if both groups fail equally often.
+/// Fisher's exact test (The Design of Experiments, 1935, 2), one-sided: at least this many failures in the first group.
 pub(super) fn p_value_of_failures(group: Outcomes, other: Outcomes) -> f64 {
     let table = [group[0], group[1], other[0], other[1]].map(|count| count as u64);
     // statrs returns an error only for counts that no table can have.
     fishers_exact(&table, Alternative::Greater).unwrap_or(1.0)
 }
 
-/// The smallest [`p_value_of_failures`] with the same number of failures in all: as many as possible in the first
-/// group.
+/// The smallest [`p_value_of_failures`] with the same number of failures in all.
 pub(super) fn smallest_p_value_of_failures(group: Outcomes, other: Outcomes) -> f64 {
     let moved = other[0].min(group[1]);
     p_value_of_failures([group[0] + moved, group[1] - moved], [other[0] - moved, other[1] + moved])
 }
 
-/// Corrects the p-values of several tests by Holm's method (Scandinavian Journal of Statistics 6, 1979): if nothing
-/// changed, none is below 5 % in 95 % of all cases, however the tests depend on each other.
-///
-/// A single false "slower" stops a change, so the gate must bound their number. Benjamini and Hochberg bound their
-/// share: there each cell that is really faster makes a false "slower" more likely. Bonferroni bounds the number
-/// too, but finds less.
+/// Corrects by Holm's method (Scandinavian Journal of Statistics 6, 1979): if nothing changed, no p-value is below 5 % in
+/// 95 % of all cases. The gate must bound the number of false "slower", and not their share (Benjamini and Hochberg).
 pub(super) fn holm(p_values: &[f64]) -> Vec<f64> {
     accumulated(multiplied(p_values).into_iter(), 0.0, f64::max)
 }
 
-/// Corrects by Hochberg's method (Biometrika 75, 1988), which bounds the same probability for independent tests.
-///
-/// Failures need it because their p-values have few steps: with five runs a side no p-value is below 1/252, so
-/// Holm's method could not find that all of 24 cells broke. This one can.
+/// Corrects by Hochberg's method (Biometrika 75, 1988), for failures: with five runs a side no p-value is below 1/252, so
+/// Holm's method could not find that all of 24 cells broke.
 pub(super) fn hochberg(p_values: &[f64]) -> Vec<f64> {
     accumulated(multiplied(p_values).into_iter().rev(), 1.0, f64::min)
 }

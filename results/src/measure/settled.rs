@@ -6,32 +6,24 @@ use super::summary::{CellSummary, Summary};
 use crate::cell::Cell;
 use crate::sample::Sample;
 
-/// With fewer good runs no cell is settled, however narrow its interval is. A matrix that ends as soon as intervals are
-/// narrow takes those that are narrow by chance, and these hold the true median less often. The longer it does not look, the
-/// fewer there are: see `docs/method.md`.
+/// With fewer good runs no cell is settled: its interval may be narrow by chance. See `docs/method.md`.
 pub const FEWEST_ROUNDS: usize = 10;
 
-/// The cells that need no further run. A cell is settled if the interval of its median is within this share of it, or if it
-/// has failed in as many runs as a settled cell needs.
-///
-/// Cells with one workload under the same impairments are compared with each other by the runs of one round, so they are
-/// settled together.
+/// The cells whose interval is within this share of the median, or that failed in as many runs as a settled cell needs.
+/// Cells with one workload under the same impairments are compared within rounds, so they are settled together.
 pub fn settled(samples: &[Sample], within: f64) -> HashSet<Cell> {
     let rows = Summary::of(samples).cells;
     let is_beside = |one: &Cell, other: &Cell| {
         one.workload() == other.workload() && one.impairments == other.impairments && one.parallel == other.parallel
     };
-    let open: Vec<_> = rows.iter().filter(|row| !row.is_settled(within)).map(|row| &row.cell).collect();
+    let is_settled = |row: &CellSummary| {
+        let has_failed = row.runs - row.speeds.len() >= FEWEST_ROUNDS;
+        let is_narrow = row.estimate.is_some_and(|estimate| estimate.half_width() <= within);
+        has_failed || row.speeds.len() >= FEWEST_ROUNDS && is_narrow
+    };
+    let open: Vec<_> = rows.iter().filter(|row| !is_settled(row)).map(|row| &row.cell).collect();
     let is_open = |cell: &Cell| open.iter().any(|other| is_beside(cell, other));
     rows.iter().map(|row| &row.cell).filter(|cell| !is_open(cell)).cloned().collect()
-}
-
-impl CellSummary {
-    fn is_settled(&self, within: f64) -> bool {
-        let has_failed = self.runs - self.speeds.len() >= FEWEST_ROUNDS;
-        let is_narrow = self.estimate.is_some_and(|estimate| estimate.half_width() <= within);
-        has_failed || self.speeds.len() >= FEWEST_ROUNDS && is_narrow
-    }
 }
 
 #[cfg(test)]

@@ -7,19 +7,16 @@ use statrs::statistics::{Data, OrderStatistics, Statistics};
 
 use super::Estimate;
 
-/// Draws of the bootstrap. Efron and Tibshirani recommend this number for percentiles (An Introduction to the
-/// Bootstrap, 1993, 19.3).
+/// Draws of the bootstrap, as Efron and Tibshirani recommend (An Introduction to the Bootstrap, 1993, 19.3).
 const RESAMPLES: usize = 2000;
 
 /// A fixed seed, so a file always has the same interval.
 const SEED: u64 = 1979;
 
-/// With fewer runs nothing is an outlier: one of 5 runs that is far off moves the fences, too. From 7 runs on, a quiet
-/// machine has a run outside of the outer fences in at most two of a hundred cells.
+/// With fewer runs nothing is an outlier: one of 5 runs that is far off moves the fences, too.
 const FEWEST_FOR_OUTLIERS: usize = 7;
 
-/// The distance of the outer fences from the nearer quartile, in interquartile ranges (Tukey, Exploratory Data
-/// Analysis, 1977, 2C). The inner fences, at 1.5, have a run outside in every sixth cell of 10 quiet runs.
+/// The distance of the outer fences from the quartiles, in interquartile ranges (Tukey, Exploratory Data Analysis, 1977, 2C).
 const OUTER_FENCE: f64 = 3.0;
 
 /// The median; for an even number, the mean of the two in the middle. `None` without values.
@@ -27,8 +24,7 @@ pub(crate) fn median(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| Data::new(values.to_vec()).median())
 }
 
-/// The median of figures of which none can be below 0, and its 95 % interval; `None` without values. One value is its own
-/// interval.
+/// The median and its 95 % interval of figures from 0 up. One value is its own interval.
 pub(crate) fn estimate(values: &[f64]) -> Option<Estimate> {
     let median = median(values)?;
     if values.len() == 1 {
@@ -38,13 +34,8 @@ pub(crate) fn estimate(values: &[f64]) -> Option<Estimate> {
     Some(Estimate { median, low: medians.quantile(0.025).max(0.0), high: medians.quantile(0.975) })
 }
 
-/// The medians of draws with replacement. Each drawn value is moved at random within a kernel of this standard
-/// deviation.
-///
-/// The bootstrap without the kernel (Efron, Annals of Statistics 7, 1979) returns only the few values that there are:
-/// with 7 runs its interval contains the true median in 87 of 100 cases, not in 95. With the kernel (Silverman and
-/// Young, Biometrika 74, 1987) it does so in 94 to 98 cases, for 5 to 20 quiet runs. The test
-/// `figures_of_the_documents` prints the figures in these comments.
+/// The medians of draws with replacement, each value moved at random within a kernel (Silverman and Young, Biometrika 74,
+/// 1987). Without it (Efron, Annals of Statistics 7, 1979) the interval of 7 runs holds the true median in 87 of 100 cases.
 pub(super) fn resampled_medians(values: &[f64], bandwidth: f64) -> Vec<f64> {
     let mut random = ChaCha8Rng::seed_from_u64(SEED);
     // The standard deviation of a uniform distribution is its half width divided by the root of 3.
@@ -68,7 +59,6 @@ fn bandwidth(values: &[f64]) -> f64 {
     0.9 * spread * (values.len() as f64).powf(-0.2)
 }
 
-/// The indices of the values outside Tukey's outer fences.
 pub(super) fn outliers(values: &[f64]) -> Vec<usize> {
     if values.len() < FEWEST_FOR_OUTLIERS { Vec::new() } else { outside(values, OUTER_FENCE) }
 }

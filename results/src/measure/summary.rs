@@ -9,11 +9,7 @@ use crate::cell::Cell;
 use crate::program::{self, Role};
 use crate::sample::{Latency, Sample, Status, Warning};
 
-/// A median with an interval that should hold the true value in 95 of 100 cases.
-///
-/// With 5 to 20 quiet runs it does so in 94 to 98 cases, with 3 runs in 87. With one run it says nothing. With 5 runs
-/// the interval reaches from about the slowest to about the fastest, with 10 from about the third to the eighth. It
-/// covers the noise from run to run, but not a change of the machine from one hour to the next.
+/// A median with an interval that should hold the true value in 95 of 100 cases: see `docs/method.md`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// The median.
@@ -25,8 +21,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// How far its interval reaches from the median, as a share of the median, on the side on which it reaches further: 0.1 is
-    /// ±10 %.
+    /// How far its interval reaches from the median on the longer side, as a share of the median: 0.1 is ±10 %.
     pub fn half_width(&self) -> f64 {
         let reach = (self.high - self.median).max(self.median - self.low);
         if reach > 0.0 { reach / self.median } else { 0.0 }
@@ -48,8 +43,7 @@ pub struct CellSummary {
     rounds: Vec<Option<u32>>,
     /// Their median and its interval; `None` if there are none.
     pub estimate: Option<Estimate>,
-    /// The indices of outliers in `speeds`: more than three interquartile ranges off the quartiles. They are marked, but
-    /// every figure includes them. Fewer than 7 runs have none.
+    /// The indices of outliers in `speeds`. They are marked, but every figure includes them.
     pub outliers: Vec<usize>,
     /// The other figures that are known, by the names of their metrics.
     figures: BTreeMap<&'static str, f64>,
@@ -64,16 +58,14 @@ pub struct CellSummary {
 /// A table of cells.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
-    /// Its rows, in the order of the cells: by layer, then stack, mode, runtime and so on. The forwarders come last, in
-    /// the order of the published table.
+    /// Its rows, in the order of the cells. Forwarders are last, in the order of the published table.
     pub cells: Vec<CellSummary>,
     /// The warnings about the machine and its settings, for all cells.
     pub warnings: Vec<Warning>,
 }
 
 impl CellSummary {
-    /// Whether its figure is not told apart from another one's: the interval of the change between the runs of one round
-    /// includes no change. If runs are missing, there are no such pairs, and the intervals of both figures decide.
+    /// Whether the change between the runs of one round may be none; if runs are missing, whether the intervals overlap.
     pub fn ties_with(&self, other: &Self) -> bool {
         let overlap = |one: Estimate, other: Estimate| one.high >= other.low && other.high >= one.low;
         match self.within_rounds(other) {
@@ -82,16 +74,14 @@ impl CellSummary {
         }
     }
 
-    /// How many times another figure its own is: the median over the pairs of runs of one round or, if runs are missing, of the
-    /// medians. `None` if one of them is unknown or 0.
+    /// How many times another figure its own is; `None` if one of them is unknown or 0.
     pub fn times(&self, other: &Self) -> Option<f64> {
         let of_medians = || Some(self.estimate?.median / other.estimate?.median);
         let times = self.within_rounds(other).map(|change| change.median).or_else(of_medians)?;
         (times.is_finite() && times > 0.0).then_some(times)
     }
 
-    /// The change from another figure to its own between the runs of one round; `None` if runs are missing. One of them may have
-    /// more rounds, if the other was settled before.
+    /// The change from another figure to its own between the runs of one round; `None` if runs are missing.
     fn within_rounds(&self, other: &Self) -> Option<Estimate> {
         let has_all = |row: &Self| row.speeds.len() == row.runs;
         let by_round = |row: &Self| -> BTreeMap<u32, f64> {
@@ -163,12 +153,11 @@ impl CellSummary {
 
 /// The latencies of all requests of some runs.
 pub fn latency<'a>(runs: impl IntoIterator<Item = &'a Sample>) -> Latency {
-    let mut all = Latency::new();
+    let mut all = Latency::default();
     runs.into_iter().filter_map(|sample| sample.measured.requests.as_ref()).for_each(|made| all.add(&made.latency));
     all
 }
 
-/// The figures that are taken from runs.
 fn figures(cell: &Cell, runs: &[&Sample]) -> BTreeMap<&'static str, f64> {
     let latency = latency(runs.iter().copied());
     let known = METRICS.iter().filter(|metric| (metric.exists)(cell)).filter_map(|metric| {

@@ -4,7 +4,6 @@ use crate::sample::{FEWEST_RUNS, Sample, WIDEST_REACH, Warning};
 
 use super::Estimate;
 
-/// The warnings about the machine or its settings, each once for all samples.
 pub(super) fn of_environment<'a>(samples: impl ExactSizeIterator<Item = &'a Sample>) -> Vec<Warning> {
     merged(samples, Warning::is_of_environment)
 }

@@ -25,7 +25,6 @@ static BUILT_IN: [(&str, &str, &str); 14] = [
 const SING_BOX: &str = include_str!("profiles/sing-box.toml");
 const SING_BOX_DIRECT: &str = include_str!("profiles/sing-box-direct.toml");
 
-/// The profile of our proxy on a stack.
 const OWN: &str = include_str!("profiles/own.toml");
 
 /// All profiles of this program: those of stacks that this build has are our proxy.
@@ -37,7 +36,6 @@ fn built_in() -> impl Iterator<Item = (&'static str, &'static str, &'static str)
 /// The profiles without a program, with which the others are compared.
 const BASELINES: [&str; 2] = ["kernel", "socks5"];
 
-/// Whether a profile without a program has this name.
 pub(crate) fn is_baseline(name: ProgramName) -> bool {
     BASELINES.contains(&name.as_str())
 }

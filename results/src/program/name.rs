@@ -91,7 +91,6 @@ impl fmt::Display for Program {
     }
 }
 
-/// Longest name, in bytes.
 const MAX_NAME: usize = 32;
 
 /// The name of a program in tables and files: up to 32 letters, digits, dots, hyphens and underscores of ASCII.

@@ -1,11 +1,9 @@
-//! Text with placeholders: `{name}`, where a name has lower-case letters, digits and underscores. `{{name}}` is the text
-//! `{name}`. All other braces are text.
+//! Text with placeholders: `{name}`, of `a-z0-9_`. `{{name}}` is the text `{name}`. All other braces are text.
 
 /// A placeholder that has no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unknown(pub String);
 
-/// A part of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part<'a> {
     Text(&'a str),
@@ -58,10 +56,6 @@ pub fn placeholders(template: &str) -> impl Iterator<Item = &str> {
 }
 
 /// The template with its values.
-///
-/// # Errors
-///
-/// Names a placeholder without a value.
 pub fn fill(template: &str, value: impl Fn(&str) -> Option<String>) -> Result<String, Unknown> {
     let text = |part| match part {
         Part::Text(text) => Ok(text.to_owned()),

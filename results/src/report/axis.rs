@@ -16,7 +16,6 @@ fn is_alike(property: &Property, cells: &[&Cell]) -> bool {
     first.is_none() || !tells_apart && values.all(|value| Some(value) == first)
 }
 
-/// The properties in which the cells differ.
 pub(super) fn differing(cells: &[&Cell]) -> Vec<&'static Property> {
     PROPERTIES.iter().filter(|property| !is_alike(property, cells)).collect()
 }
@@ -56,7 +55,6 @@ impl Shared {
         if is_by_all { &mut self.by_all } else { &mut self.by_some }.extend(words);
     }
 
-    /// A sentence, or two.
     pub(super) fn sentences(&self) -> String {
         let parts = [("In every run", &self.by_all), ("In every run that has it", &self.by_some)];
         let parts = parts.into_iter().filter(|(_, words)| !words.is_empty());
@@ -64,12 +62,10 @@ impl Shared {
     }
 }
 
-/// Some properties of a cell, as one phrase.
 pub(super) fn phrase<'a>(cell: &Cell, properties: impl IntoIterator<Item = &'a Property>) -> String {
     properties.into_iter().filter_map(|property| property.phrase(cell)).collect::<Vec<_>>().join(", ")
 }
 
-/// The cells of some rows.
 pub(super) fn cells<'a>(rows: impl IntoIterator<Item = &'a CellSummary>) -> Vec<&'a Cell> {
     rows.into_iter().map(|row| &row.cell).collect()
 }

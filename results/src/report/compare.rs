@@ -12,7 +12,6 @@ use crate::measure::metric::speed_of;
 use crate::measure::{CellChange, Change, Comparison, Difference, Differences, Method, SIGNIFICANCE, Side, Verdict};
 use crate::plural;
 
-/// Stands for a missing figure.
 const NONE: &str = "-";
 
 /// Writes what differs between the samples, a row for each cell, and the verdicts in a sentence.
@@ -131,7 +130,6 @@ fn verdict(cell: &CellChange) -> String {
     }
 }
 
-/// On which side a cell could not run.
 fn missing(cell: &CellChange) -> &'static str {
     let [old, new] = [&cell.old, &cell.new].map(|side| side.as_ref().is_some_and(|side| side.runs() > 0));
     match (old, new) {
@@ -186,7 +184,6 @@ fn number(percent: f64) -> f64 {
     (percent * 1e6).round() / 1e6
 }
 
-/// Says why cells are broken, and what to do if runs are missing.
 fn advice(comparison: &Comparison, out: &mut impl Write) -> io::Result<()> {
     let mut reason = |title, cell: &CellChange, side: Option<&Side>| match side.and_then(|side| side.detail.as_ref()) {
         Some(detail) => {

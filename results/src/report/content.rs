@@ -23,7 +23,6 @@ use super::model::{Block, Column, Document, Section, Table};
 use super::series::Series;
 use crate::sample;
 
-/// The report of some series.
 pub(super) fn document(all: &[Series]) -> Document {
     let mut picture = charts::bars(all);
     picture.captions.extend(overview::shared(all));
@@ -59,17 +58,14 @@ pub(super) fn document(all: &[Series]) -> Document {
     Document { title: title(all), picture, sections, records: cells::records(all), benchmarks: cells::benchmarks(all) }
 }
 
-/// The published table of a series of forwarders with its notes.
 pub(super) fn published(one: &Series) -> Vec<Block> {
     overview::blocks(one).into_iter().chain(cells::notes(one)).collect()
 }
 
-/// The name of a series, if there are several.
 fn label(one: &Series, all: &[Series]) -> Option<String> {
     (all.len() > 1).then(|| one.label.clone())
 }
 
-/// A section, if it has blocks.
 fn section(kind: &'static str, title: &'static str, of: Option<String>, blocks: Vec<Block>) -> Option<Section> {
     (!blocks.is_empty()).then_some(Section { kind, title, of, blocks })
 }
@@ -88,7 +84,6 @@ fn title(all: &[Series]) -> &'static str {
 /// The first fields of the environment. The others follow, sorted by name.
 const FIELDS: [&str; 4] = ["cpu", "cpus", "system", "kernel"];
 
-/// The environments of the series: a row for each field.
 fn environment(all: &[Series]) -> Table {
     let fields: Vec<_> = all.iter().map(|one| sample::fields(&*one.environment)).collect();
     let mut names: Vec<&String> = fields.iter().flat_map(|fields| fields.keys()).collect();

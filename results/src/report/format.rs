@@ -10,18 +10,15 @@ use crate::measure::metric::{Metric, speed_of};
 use crate::measure::{CellSummary, Summary, grouped};
 use crate::sample::Warning;
 
-/// Stands for a value that is not known.
 pub(super) const UNKNOWN: &str = "–";
 
 /// The longest reason for a failure that a table has room for, in characters.
 const DETAIL_CHARACTERS: usize = 200;
 
-/// A speed of a cell, without its unit.
 pub(super) fn speed(row: &CellSummary, speed: f64) -> String {
     speed_of(&row.cell).write(speed)
 }
 
-/// The value of a metric of a cell.
 pub(super) fn figure(row: &CellSummary, metric: &Metric) -> Option<String> {
     row.figure(metric.name).map(|value| metric.write(value))
 }
@@ -46,7 +43,6 @@ pub(super) fn failures(row: &CellSummary) -> String {
     kinds.join(", ")
 }
 
-/// Stands for the figure of a cell that has none.
 pub(super) fn no_figure(row: &CellSummary) -> String {
     if row.failures.is_empty() { UNKNOWN.to_owned() } else { failures(row) }
 }
@@ -62,7 +58,6 @@ pub(super) fn median_or_failures(row: &CellSummary) -> String {
     interval(row).map_or_else(|| median.clone(), |interval| format!("{median} ({interval})"))
 }
 
-/// The head of a metric's column in a table of these cells.
 pub(super) fn head(metric: &Metric, cells: &[&Cell]) -> String {
     with_sides(&format!("{} {}", metric.title, metric.unit), cells).trim().to_owned()
 }
@@ -93,10 +88,8 @@ pub(super) fn sides(cells: &[&Cell]) -> [&'static str; 2] {
     [client, if let [name] = names.as_slice() { name } else { "subject" }]
 }
 
-/// A stack with some of its workarounds.
 pub(super) type Stack = (StackKind, Workarounds);
 
-/// The name of its row or column.
 pub(super) fn name_of((stack, workarounds): Stack) -> String {
     match workarounds {
         Workarounds::ALL => stack.to_string(),

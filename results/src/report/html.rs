@@ -18,7 +18,6 @@ struct Page<'a> {
     parts: Vec<Part<'a>>,
 }
 
-/// A section with what the contents say of it.
 struct Part<'a> {
     /// The name by which links find it.
     anchor: String,
@@ -33,7 +32,6 @@ struct Blocks<'a> {
     blocks: &'a [Block],
 }
 
-/// Writes the page.
 pub(super) fn html(document: &Document, out: &mut impl Write) -> io::Result<()> {
     Page { document, parts: parts(&document.sections) }.write_into(out).map_err(io::Error::other)
 }

@@ -16,12 +16,7 @@ use crate::sample::{Environment, Score};
 /// How many packets of a longer trace are shown: the first ones, and the last ones.
 const SHOWN: [usize; 2] = [40, 80];
 
-/// Writes the report of a failed case and its packets, `STACK-CASE.md` and `STACK-CASE.pcap`, to a directory. They
-/// replace those of an earlier run. `command` is the command of the external stack.
-///
-/// # Errors
-///
-/// A file cannot be written.
+/// Writes a failed case and its packets, `STACK-CASE.md` and `.pcap`. `command` is that of the external stack.
 pub fn issue(
     folder: &Path,
     score: &Score,
@@ -88,7 +83,6 @@ fn place(score: &Score) -> String {
     )
 }
 
-/// A word to the reader if the stack is not at fault.
 fn fault(score: &Score) -> Option<String> {
     let text = "The fault is in the adapter of rust-tun-perf, not in the stack. Do not file it with the stack.";
     score.of_adapter.then(|| text.to_owned())
@@ -115,7 +109,6 @@ fn why(score: &Score, ran: &Ran) -> Vec<Block> {
     content
 }
 
-/// The command that runs the case again in the same way.
 fn again(score: &Score, command: Option<&str>) -> String {
     let offload = if score.offload { "on" } else { "off" };
     let options = [
@@ -148,7 +141,6 @@ fn versions(stack: &str, score: &Score, environment: &Environment) -> Vec<String
     ]
 }
 
-/// The packets as text.
 fn packets(score: &Score, recording: &Recording, pcap: &str) -> Vec<Block> {
     let mut lines = recording.lines();
     let [first, last] = SHOWN;

@@ -18,7 +18,6 @@ pub(super) fn markdown(document: &Document, out: &mut impl Write) -> io::Result<
     Ok(())
 }
 
-/// Writes blocks without a heading.
 pub(super) fn blocks(blocks: &[Block], out: &mut impl Write) -> io::Result<()> {
     let mut before = "";
     for block in blocks {
@@ -109,8 +108,7 @@ pub(super) fn escaped(text: &str) -> String {
     escaped
 }
 
-/// Whether a character is the one that makes a link of `https://`, `www.` or an address, or a mention of `@name`. A
-/// backslash before it changes nothing: GitHub looks for links once the markup is gone.
+/// Whether GitHub would make a link of `https://`, `www.` or an address here, or a mention of `@name`.
 fn begins_link(before: &str, character: char, after: &str) -> bool {
     match character {
         ':' => after.starts_with("//"),

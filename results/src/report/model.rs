@@ -9,10 +9,8 @@ pub(super) use self::chart::{
 };
 use super::format::UNKNOWN;
 
-/// A report.
 pub(super) struct Document {
     pub(super) title: &'static str,
-    /// The main chart.
     pub(super) picture: Chart,
     pub(super) sections: Vec<Section>,
     /// A row for each cell of each series, with all figures unrounded, for other programs.
@@ -27,7 +25,6 @@ pub(super) struct Benchmark {
     pub(super) measures: Vec<Measure>,
 }
 
-/// One of them, unrounded.
 pub(super) struct Measure {
     /// With its unit at the end.
     pub(super) name: &'static str,
@@ -35,7 +32,6 @@ pub(super) struct Measure {
     pub(super) interval: Option<[f64; 2]>,
 }
 
-/// A part of a report, with a heading.
 pub(super) struct Section {
     /// Its kind, for a style sheet.
     pub(super) kind: &'static str,
@@ -61,14 +57,12 @@ pub(super) enum Block {
     Details(String, Vec<Block>),
 }
 
-/// A table.
 pub(super) struct Table {
     pub(super) name: String,
     pub(super) columns: Vec<Column>,
     pub(super) rows: Vec<Vec<String>>,
 }
 
-/// A column's head.
 pub(super) struct Column {
     pub(super) title: String,
     /// Whether it holds numbers, which are aligned to the right.
@@ -101,7 +95,6 @@ impl Column {
 }
 
 impl Table {
-    /// A table without rows.
     pub(super) fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), columns: Vec::new(), rows: Vec::new() }
     }

@@ -1,7 +1,4 @@
-//! Draws charts, as SVG without scripts, fonts or other resources to load.
-//!
-//! Charts are drawn in the colours of the light theme. No two colours have the same value, so a style sheet can select
-//! elements by colour and make the dark theme; see [`theme`].
+//! Draws charts as SVG. No two colours have the same value, so a style sheet makes the dark theme; see [`theme`].
 
 mod bars;
 mod plane;
@@ -36,7 +33,7 @@ const INKS: [Ink; 4] = [GROUND, TEXT, FAINT, GRID];
 
 /// The rules that give each colour its value in the dark theme. They belong into a media query.
 pub(super) fn theme() -> String {
-    let inks = INKS.into_iter().chain(Sign::ALL.map(Sign::ink));
+    let inks = INKS.into_iter().chain(Sign::ALL.iter().map(|sign| sign.ink()));
     let rules = inks.map(|Ink { light: RGBColor(red, green, blue), dark }| {
         let light = format!("#{red:02X}{green:02X}{blue:02X}");
         format!("svg [fill=\"{light}\"]{{fill:{dark}}}svg [stroke=\"{light}\"]{{stroke:{dark}}}\n")
@@ -44,13 +41,10 @@ pub(super) fn theme() -> String {
     rules.collect()
 }
 
-/// Height of the text in a picture, in pixels.
 const TEXT_PX: f64 = 12.0;
 
-/// The area on which a picture is drawn.
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// Draws a plot.
 pub(super) fn draw(plot: &Plot, width: Width) -> io::Result<Picture> {
     match plot {
         Plot::Bars(panels) => bars::bars(panels, width),
@@ -58,7 +52,6 @@ pub(super) fn draw(plot: &Plot, width: Width) -> io::Result<Picture> {
     }
 }
 
-/// The place for which a picture is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Width {
     /// The column of a page or a document.
@@ -76,7 +69,6 @@ impl Width {
     }
 }
 
-/// A drawing.
 pub(super) struct Picture {
     pub(super) width: u32,
     pub(super) height: u32,
@@ -85,7 +77,6 @@ pub(super) struct Picture {
 }
 
 impl Picture {
-    /// Draws with a closure on an area of that many pixels.
     fn draw(
         width: u32,
         height: u32,
@@ -108,8 +99,7 @@ fn text_style(ink: &Ink, horizontal: HPos, vertical: VPos) -> TextStyle<'static>
     ("sans-serif", TEXT_PX * 1.24).into_font().color(&ink.light).pos(Pos::new(horizontal, vertical))
 }
 
-/// The ticks of a logarithmic axis from `low` to `high`, of which there is room for `most`: powers of ten, each also times 2
-/// and 5 if they are few.
+/// At most `most` ticks of a logarithmic axis: powers of ten, each also times 2 and 5 if they are few.
 fn steps(low: f64, high: f64, most: usize) -> Vec<f64> {
     // Such an axis has billions of decades.
     if !(low > 0.0 && high.is_finite()) {

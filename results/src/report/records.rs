@@ -1,5 +1,4 @@
-//! The figures for other programs: comma-separated values, and the format of a program that tracks figures
-//! from commit to commit.
+//! The figures for other programs: CSV, and a format for figures from commit to commit.
 
 use std::io::{self, Write};
 
@@ -28,8 +27,7 @@ fn plain(text: &str) -> String {
     if line.starts_with(['=', '+', '-', '@']) { format!("'{line}") } else { line }
 }
 
-/// Writes Bencher Metric Format: for each benchmark its measures, each with a value and, if it is known, an
-/// interval. See <https://bencher.dev/docs/reference/bencher-metric-format/>.
+/// Writes the format of <https://bencher.dev/docs/reference/bencher-metric-format/>.
 pub(super) fn bmf(document: &Document, out: &mut impl Write) -> io::Result<()> {
     let benchmarks = document.benchmarks.iter().map(|benchmark| {
         let measures = benchmark.measures.iter().map(|measure| {

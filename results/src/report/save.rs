@@ -12,21 +12,12 @@ pub struct SaveError {
     source: io::Error,
 }
 
-/// Replaces a file in one step: it has the new content or, after an error, the old. A file of results is refused. A
-/// file that is not regular, like a pipe, is written to directly.
-///
-/// # Errors
-///
-/// The path cannot be written to, or the disk is full.
+/// Replaces a file in one step. A file of results is refused, and one that is not regular, like a pipe, is written to.
 pub fn save(path: &Path, content: &[u8]) -> Result<(), SaveError> {
     write(path, content).map_err(|source| SaveError { path: path.to_owned(), source })
 }
 
 /// Makes a directory with its parents, unless it is there.
-///
-/// # Errors
-///
-/// It cannot be made, or a file has its name.
 pub fn make_folder(path: &Path) -> Result<(), SaveError> {
     fs::create_dir_all(path).map_err(|source| SaveError { path: path.to_owned(), source })
 }
@@ -62,11 +53,9 @@ fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     })
 }
 
-/// How much of a file is looked at.
 const BEGIN: u64 = 1 << 20;
 
-/// Whether the first line of a file that is not blank is like one of [`crate::sample`]. Another program may have sorted its
-/// fields.
+/// Whether its first line is like one of [`crate::sample`]. Another program may have sorted the fields.
 fn has_results(path: &Path) -> io::Result<bool> {
     let mut begin = Vec::new();
     fs::File::open(path)?.take(BEGIN).read_to_end(&mut begin)?;

@@ -13,8 +13,7 @@ use crate::sample::{Environment, Head, Sample, SampleFile};
 /// The samples of one environment and one program in one file, of stacks or of forwarders, and their summary.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// The file's name without its extension, with the kind of its samples if the file has several kinds, and a number
-    /// if that is not unique.
+    /// The file's name without its extension, with the kind of its samples and a number where these tell it apart.
     pub label: String,
     /// The machine and the program.
     pub environment: Arc<Environment>,
@@ -27,8 +26,7 @@ pub struct Series {
 }
 
 impl Series {
-    /// The series of some files, in their order. A file with samples of several environments or programs, or of
-    /// stacks and of forwarders, makes several.
+    /// The series of some files: one for each environment, program and kind in a file.
     pub fn of(files: &[SampleFile]) -> Vec<Self> {
         let of_file = |file: &SampleFile| {
             let stem = file.path.file_stem().map_or_else(|| "samples".into(), |stem| stem.to_string_lossy());
@@ -69,7 +67,6 @@ impl Series {
         series.collect()
     }
 
-    /// The kind of its samples.
     pub(super) fn kind(&self) -> Kind {
         self.samples.first().map_or(Kind::Streams, |sample| Kind::of(&sample.cell))
     }
@@ -79,17 +76,14 @@ impl Series {
         self.kind() == Kind::Forwarders
     }
 
-    /// Whether its samples are of programs alone.
     pub(super) fn is_of_programs(&self) -> bool {
         self.samples.iter().all(|sample| sample.cell.program().is_some())
     }
 
-    /// The figure by which its cells are compared.
     pub(super) fn speed(&self) -> &'static Metric {
         self.samples.first().map_or(&GBPS, |sample| speed_of(&sample.cell))
     }
 
-    /// The unit of its speeds.
     pub(super) fn unit(&self) -> String {
         let Metric { title, unit, .. } = self.speed();
         format!("{title} {unit}").trim_start().replace(" /", "/")
@@ -182,7 +176,6 @@ impl Kind {
         }
     }
 
-    /// Its name beside other kinds.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Streams => "",

@@ -24,7 +24,6 @@ struct Standalone<'a> {
 const MARGIN: u32 = 16;
 const LINE: u32 = 18;
 
-/// Writes the picture with its title and captions.
 pub(super) fn svg(document: &Document, out: &mut impl Write) -> io::Result<()> {
     let picture = &plot::draw(&document.picture.plot, Width::Wide)?;
     let (top, width) = (44, picture.width + 24);

@@ -7,8 +7,7 @@ use comfy_table::presets;
 use super::format;
 use super::model::{Block, Need, Table};
 
-/// Writes blocks for a terminal with this many `columns`; `None` is no limit. If a table does not fit, columns at its
-/// right are left out, those that are wanted last, and a line under it names them. Charts are left out.
+/// Writes blocks for a terminal with this many `columns`; `None` is no limit. A line names the columns without room.
 pub(super) fn terminal(blocks: Vec<Block>, columns: Option<u16>, out: &mut impl Write) -> io::Result<()> {
     for block in blocks {
         match block {

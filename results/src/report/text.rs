@@ -14,10 +14,6 @@ use crate::plural;
 use crate::sample::{IdleFacts, Interval, MAX_LOST_SHARE, Sample, gbps};
 
 /// Writes the line to `out` if the run succeeded, and everything else to `err`.
-///
-/// # Errors
-///
-/// Errors of `out`. Errors of `err` are ignored.
 pub fn text(sample: &Sample, out: &mut impl Write, err: &mut impl Write) -> io::Result<()> {
     if sample.is_ok() {
         let cell = &sample.cell;
@@ -38,7 +34,6 @@ pub fn text(sample: &Sample, out: &mut impl Write, err: &mut impl Write) -> io::
     Ok(())
 }
 
-/// The main quantiles of its latencies.
 fn latencies(sample: &Sample) -> String {
     let is_main = |name| matches!(name, "latency_p50_us" | "latency_p99_us" | "latency_p999_us");
     let quantiles = METRICS.iter().filter(|metric| is_main(metric.name));
@@ -55,7 +50,6 @@ fn lost(sample: &Sample) -> String {
     share.map(|share| format!(", lost: {:.3} %{}", share * 100.0, more.unwrap_or_default())).unwrap_or_default()
 }
 
-/// The memory of connections, or of flows: of each one, and the share that was released after all had ended.
 fn memory(sample: &Sample, idle: &IdleFacts) -> String {
     let (unit, connections, after) = (sample.cell.workload().unit(), idle.connections, idle.release.as_secs_f64());
     let each = known(idle.bytes_per_connection(), |bytes| format!("{:.1} KiB", bytes / 1024.0));
@@ -63,12 +57,10 @@ fn memory(sample: &Sample, idle: &IdleFacts) -> String {
     format!("{unit}s: {connections}, memory: {each} each, released: {released} after {after} s")
 }
 
-/// A value as text, if it is known.
 fn known<T>(value: Option<T>, write: impl Fn(T) -> String) -> String {
     value.map_or_else(|| "unknown".to_owned(), write)
 }
 
-/// Writes a line for each part of the run.
 fn details(sample: &Sample, err: &mut impl Write) -> io::Result<()> {
     let mut lines: Vec<(&str, String)> = Vec::new();
     lines.extend(device(sample).map(|device| ("device", device)));
@@ -131,7 +123,7 @@ fn client(sample: &Sample) -> Option<String> {
     const OPTIONS: &str = "mode generator parallel pin protocol datagram bitrate background think blackholes ipv6";
     let is_of_load = |property: &&Property| OPTIONS.split(' ').any(|option| option == property.option);
     let load = axis::phrase(&sample.cell, PROPERTIES.iter().filter(is_of_load));
-    let is_udp = sample.cell.workload().protocol() == Some(Protocol::Udp);
+    let is_udp = sample.cell.protocol == Protocol::Udp;
     match sample.cell.layer {
         Layer::Device => None,
         Layer::Stack => Some(format!("{load}, scripted")),
@@ -143,7 +135,6 @@ fn client(sample: &Sample) -> Option<String> {
     }
 }
 
-/// The kernel's statistics of the client's connection.
 fn connection(sample: &Sample) -> Option<String> {
     let tcp = sample.measured.tcp?;
     let [rtt, least] = [tcp.rtt_us, tcp.min_rtt_us].map(|time| known(time, microseconds));
@@ -169,7 +160,6 @@ fn delivered(sample: &Sample) -> String {
     format!("{what} in {:.6} s{verified}", measured.elapsed.as_secs_f64())
 }
 
-/// The rate of each direction, if there were two.
 fn each_way(sample: &Sample) -> Option<String> {
     let measured = &sample.measured;
     let read = measured.bytes_back?;
@@ -191,7 +181,6 @@ fn figures(sample: &Sample) -> impl Iterator<Item = (&'static str, String)> {
     lines.into_iter().map(|(line, figures)| (line, figures.join(", ")))
 }
 
-/// The parts of the timed window, if it has bulk bytes.
 fn intervals(sample: &Sample) -> impl Iterator<Item = String> {
     let has_bytes = sample.cell.workload().is_bulk();
     sample.measured.parts().filter(move |_| has_bytes).map(|(begin, length, part)| {
@@ -201,7 +190,6 @@ fn intervals(sample: &Sample) -> impl Iterator<Item = String> {
     })
 }
 
-/// The load of a forwarder or proxy in an interval, as far as it is known.
 fn load(part: &Interval) -> String {
     let cpu = part.cpu_seconds.map(|seconds| format!(", {seconds:.3} s of CPU time"));
     let memory = part.rss_bytes.map(|bytes| format!(", {:.2} MB", bytes as f64 / 1e6));

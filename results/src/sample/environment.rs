@@ -11,10 +11,8 @@ use serde_json::{Map, Value};
 /// The machine and the program, as far as they change a figure. `None` is what is not known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Environment {
-    /// The machine.
     #[serde(flatten)]
     pub machine: platform::Environment,
-    /// The program.
     #[serde(flatten)]
     pub program: Program,
 }
@@ -22,27 +20,19 @@ pub struct Environment {
 /// The program as it was built.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
-    /// The program's version.
     pub version: Option<String>,
     /// The commit that it was built from, with `-dirty.` and a hash of the changes if there were any.
     pub commit: Option<String>,
     /// `release` or `debug`.
     pub build: Option<String>,
-    /// Tokio's version.
     pub tokio: Option<String>,
-    /// lwIP's version, where it is compiled in.
     pub lwip: Option<String>,
-    /// ipstack's version, where it is compiled in.
     pub ipstack: Option<String>,
-    /// smoltcp's version, where it is compiled in.
     pub smoltcp: Option<String>,
-    /// `tcp_ip`'s version, where it is compiled in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp_ip: Option<String>,
-    /// netstack-smoltcp's version, where it is compiled in.
     #[serde(default, rename = "netstack-smoltcp", skip_serializing_if = "Option::is_none")]
     pub netstack_smoltcp: Option<String>,
-    /// The version of the crate lwip, where it is compiled in.
     #[serde(default, rename = "lwip-published", skip_serializing_if = "Option::is_none")]
     pub lwip_published: Option<String>,
     /// What the forwarder in Go was built with, where it is run: the versions of Go and of its modules.
@@ -55,15 +45,13 @@ pub struct Program {
 pub struct Origin {
     /// The commit of the working tree; `None` without git.
     pub commit: Option<&'static str>,
-    /// Tokio's version; `None` without `Cargo.lock`.
     pub tokio: Option<&'static str>,
 }
 
 static ORIGIN: OnceLock<Origin> = OnceLock::new();
 
 impl Origin {
-    /// Records the origin of this process. Only the first call has an effect. Without one, commit and tokio's version are
-    /// unknown.
+    /// Records the origin of this process. Only the first call has an effect.
     pub fn declare(self) {
         ORIGIN.get_or_init(|| self);
     }
@@ -115,17 +103,11 @@ impl Environment {
     pub fn differences(&self, other: &Self) -> Vec<(String, String, String)> {
         let theirs = fields(other);
         let differing = fields(self).into_iter().filter(|(name, ours)| theirs.get(name) != Some(ours));
-        differing
-            .map(|(name, ours)| {
-                let theirs = field_text(theirs.get(&name));
-                (name, field_text(Some(&ours)), theirs)
-            })
-            .collect()
+        differing.map(|(name, ours)| (name.clone(), field_text(Some(&ours)), field_text(theirs.get(&name)))).collect()
     }
 }
 
-/// The [`Environment::id`] of an environment by its fields in a file. Another version of this program may have
-/// written fields that this one does not know.
+/// The [`Environment::id`] of the fields in a file, of which another version may have written others.
 pub(super) fn id(fields: &Map<String, Value>) -> String {
     let mut hasher = FnvHasher::default();
     for (name, value) in fields {

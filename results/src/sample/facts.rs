@@ -14,13 +14,11 @@ use crate::units::nanoseconds;
 /// The requests of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RequestFacts {
-    /// How many were answered in the timed window.
     pub answered: u64,
     /// How many failed, by reason. A run in which any failed has failed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub errors: BTreeMap<String, u64>,
-    /// The time of each request of the window, from when it was due to the last byte of its response, even if the
-    /// response came after the window.
+    /// From when each request of the window was due to the last byte of its response.
     pub latency: Latency,
     /// The connects to a silent address beside them, if there were any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -39,14 +37,11 @@ pub struct BlackHoleFacts {
 /// A program that was run as it is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProgramFacts {
-    /// What it does; unknown of older files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
-    /// What it says its version is.
     pub version: Option<String>,
     /// From its start to the first answer through it, in seconds.
     pub start_seconds: f64,
-    /// The device as the program made it; none if it made none.
     pub device: Option<AdoptedFacts>,
     /// Its processes when they were ready, without a load.
     pub at_rest: ProcessFacts,
@@ -69,35 +64,27 @@ pub struct ProgramFacts {
     pub far_rest_cpu_share: Option<f64>,
     /// Whether it had to be killed, because it did not end when it was asked to.
     pub was_killed: bool,
-    /// Processes that it left behind.
     pub left_behind: u64,
 }
 
 /// The device of a program as the program made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdoptedFacts {
-    /// Its MTU, in bytes.
     pub mtu: u32,
-    /// Whether its link was up.
     pub is_up: bool,
-    /// Its address, if it had one.
     pub address: Option<IpAddr>,
     /// Whether its packets have a virtio header, without which nothing can be offloaded.
     pub vnet_header: Option<bool>,
-    /// Its queues.
     pub queues: Option<u32>,
 }
 
 /// The processes of a program at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessFacts {
-    /// How many there are.
     pub processes: u64,
     /// Their memory; pages that processes share are divided among them (PSS).
     pub pss_bytes: Option<u64>,
-    /// Their threads.
     pub threads: u64,
-    /// Their open files.
     pub open_files: Option<u64>,
     /// The context switches of their threads since these started.
     #[serde(flatten)]
@@ -107,7 +94,6 @@ pub struct ProcessFacts {
 /// The datagrams of a run: those of the payload, or requests and their responses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DatagramFacts {
-    /// Datagrams, or requests, that were sent.
     pub sent: u64,
     /// How many of them arrived, or were answered in time; each counts once.
     pub arrived: u64,
@@ -115,8 +101,7 @@ pub struct DatagramFacts {
     pub reordered: u64,
     /// Datagrams, or responses, that arrived again.
     pub duplicated: u64,
-    /// The highest rate that a search found, in datagrams a second. There is none if the sender is slower than the
-    /// path: then it sent all that it could send.
+    /// The highest rate that a search found, in datagrams a second. None if the sender is slower than the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found_per_second: Option<u64>,
 }
@@ -133,8 +118,7 @@ impl DatagramFacts {
     }
 }
 
-/// The memory of connections, or of flows of datagrams: the resident set of the subject's process, in bytes. `None` where
-/// the system does not say.
+/// The memory of connections or flows: the resident set of the subject's process, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdleFacts {
     /// How many connections there were; of flows of datagrams, how many were answered.
@@ -167,8 +151,7 @@ impl IdleFacts {
         Some((released as f64 / self.taken()? as f64).min(1.0))
     }
 
-    /// Memory of all connections but the first. It is unknown if the resident set did not grow: they used memory that the
-    /// process had before.
+    /// Of all connections but the first. It is unknown if the resident set did not grow.
     fn taken(&self) -> Option<u64> {
         self.rss_idle_bytes?.checked_sub(self.rss_before_bytes?).filter(|taken| *taken > 0)
     }

@@ -19,35 +19,27 @@ use crate::program::ProgramName;
 /// The longest file that is read, in bytes: hundreds of thousands of samples. All are kept in memory.
 const MAX_LEN: u64 = 1 << 30;
 
-/// The longest line, in bytes: a run with the most intervals takes 5 MB. An endless input, such as a device,
-/// fails here.
+/// The longest line, in bytes: a run with the most intervals takes 5 MB. An endless input fails here.
 const MAX_LINE_LEN: u64 = 16 << 20;
 
 /// Why a file of samples cannot be used. Each variant begins with the file's path.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// It cannot be read.
     #[error("read {}: {}", .0.display(), .1)]
     Read(PathBuf, #[source] io::Error),
-    /// It cannot be created, or opened for writing.
     #[error("open {} for the samples: {}; choose another file", .0.display(), .1)]
     Open(PathBuf, #[source] io::Error),
-    /// It cannot be written. All earlier lines are intact.
     #[error(
         "write {}: {}; what was measured before is intact, and the same command goes on with it",
         .0.display(), .1
     )]
     Write(PathBuf, #[source] io::Error),
-    /// The line with this number, from 1, is wrong, for this reason.
     #[error("{}, line {}: {}", .0.display(), .1, .2)]
     Line(PathBuf, usize, String),
-    /// It is longer than any file of samples.
     #[error("read {}: longer than {} MiB; give files of one matrix each", .0.display(), MAX_LEN >> 20)]
     TooLong(PathBuf),
-    /// It has no sample.
     #[error("{}: contains no samples", .0.display())]
     Empty(PathBuf),
-    /// Its samples do not belong with others, or it cannot be used by this process, for this reason.
     #[error("{}: {}", .0.display(), .1)]
     Foreign(PathBuf, String),
 }
@@ -62,23 +54,15 @@ impl FileError {
 /// The samples of a file.
 #[derive(Clone, Debug)]
 pub struct SampleFile {
-    /// Its path.
     pub path: PathBuf,
     /// Its head lines: one for each environment, none if every sample describes its own.
     pub heads: Vec<Head>,
-    /// Its samples, in the order in which they came.
     pub samples: Vec<Sample>,
-    /// Its results of conformance cases.
     pub scores: Vec<Score>,
 }
 
 impl SampleFile {
     /// Reads a file of at least one sample or score.
-    ///
-    /// # Errors
-    ///
-    /// [`FileError::Read`], [`FileError::TooLong`], and [`FileError::Line`] for the first line that is
-    /// wrong.
     pub fn read(path: &Path) -> Result<Self, FileError> {
         let failed = |source| FileError::Read(path.to_owned(), source);
         let bytes = read(path, File::open(path).map_err(failed)?, MAX_LEN)?;
@@ -91,12 +75,7 @@ impl SampleFile {
         }
     }
 
-    /// Its samples of one build. The build must be named if `matrix --against` made the file, which has two. `option` is
-    /// the option that names it.
-    ///
-    /// # Errors
-    ///
-    /// [`FileError::Foreign`] for a file of two builds without a name, and [`FileError::Empty`] without samples.
+    /// Its samples of one build, which `option` must name if `matrix --against` made the file, with two.
     pub fn into_samples(mut self, build: Option<Build>, option: &str) -> Result<Vec<Sample>, FileError> {
         let first = |build: Build| self.samples.iter().find(|sample| build.made(sample));
         let build = match (build, first(Build::This), first(Build::Against)) {
@@ -116,12 +95,7 @@ impl SampleFile {
         if self.samples.is_empty() { Err(FileError::Empty(self.path)) } else { Ok(self.samples) }
     }
 
-    /// Its samples of two programs, the old and the new one, as samples of the same cells: those of the new program. For the
-    /// build see [`SampleFile::into_samples`].
-    ///
-    /// # Errors
-    ///
-    /// [`FileError::Foreign`] if it has no sample of one of them.
+    /// Its samples of two programs, the old and the new one, as samples of the new one's cells.
     pub fn into_programs(
         self,
         programs: [ProgramName; 2],
@@ -152,10 +126,6 @@ impl SampleFile {
     }
 
     /// Reads the text of a file, which may be empty. An incomplete last line is an error like any other.
-    ///
-    /// # Errors
-    ///
-    /// [`FileError::Line`] for the first line that is wrong.
     pub fn parse(path: &Path, text: &str) -> Result<Self, FileError> {
         let mut reader = Reader {
             file: Self { path: path.to_owned(), heads: Vec::new(), samples: Vec::new(), scores: Vec::new() },
@@ -179,7 +149,6 @@ impl SampleFile {
     }
 }
 
-/// A file of which a part has been read.
 struct Reader {
     file: SampleFile,
     /// The environments that have been described, by the ids that they have in the file.
@@ -248,8 +217,7 @@ impl Reader {
     }
 }
 
-/// Reads an input of at most `max_len` bytes to its end. An endless input without lines fails at the limit of its
-/// first line.
+/// Reads an input of at most `max_len` bytes. An endless one fails at the limit of its first line.
 fn read(path: &Path, from: impl Read, max_len: u64) -> Result<Vec<u8>, FileError> {
     let path = || path.to_owned();
     let mut from = BufReader::new(from);
@@ -281,13 +249,8 @@ pub struct Appender {
 }
 
 impl Appender {
-    /// Opens a file for the results of `heads`, one for each build, and returns what it already has. An incomplete last
-    /// line is cut off. No other process can open the file at the same time.
-    ///
-    /// # Errors
-    ///
-    /// [`FileError::Foreign`] if the file is of another kind, plan, build or environment, or still in use after a second;
-    /// [`FileError::TooLong`], [`FileError::Line`] and [`FileError::Write`]. A file that is refused stays unchanged.
+    /// Opens a file for the results of `heads`, one for each build, for this process alone, and returns what it already has.
+    /// An incomplete last line is cut off. A file that is refused stays unchanged.
     pub fn open(path: &Path, heads: &[Head]) -> Result<(Self, SampleFile), FileError> {
         let foreign = |reason: String| FileError::Foreign(path.to_owned(), reason);
         let file = lock(path)?;
@@ -318,10 +281,6 @@ impl Appender {
     }
 
     /// Appends a line. If that fails, the file is unchanged.
-    ///
-    /// # Errors
-    ///
-    /// [`FileError::Write`]: the disk is full, or is gone.
     pub fn append(&mut self, line: &str) -> Result<(), FileError> {
         let text = format!("{line}\n");
         self.write(text.as_bytes()).map_err(|source| {
@@ -422,7 +381,6 @@ fn check(old: &[Head], new: &[Head]) -> Result<(), String> {
     })
 }
 
-/// The options of a run and their values.
 #[allow(clippy::ptr_arg, reason = "it maps the words of a plan")]
 fn options(words: &Vec<String>) -> BTreeMap<String, String> {
     let option = |word: &String| {

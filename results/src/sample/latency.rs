@@ -35,14 +35,6 @@ pub(super) struct Fields {
 }
 
 impl Latency {
-    /// Latencies of no requests.
-    pub fn new() -> Self {
-        let [low, high] = BOUNDS;
-        // The bounds and the digits are in the crate's range.
-        let histogram = Histogram::new_with_bounds(low, high, DIGITS).or_else(|_| Histogram::new(DIGITS));
-        Self(histogram.unwrap_or_else(|_| unreachable!("three digits are within the range of the crate")))
-    }
-
     /// Adds a request.
     #[inline]
     pub fn record(&mut self, latency: Duration) {
@@ -66,8 +58,7 @@ impl Latency {
         self.0.len()
     }
 
-    /// The time within which this share of the requests was answered, in microseconds; 1 is all. `None` without
-    /// requests.
+    /// The time within which this share of the requests was answered, in microseconds; `None` without requests.
     pub fn quantile_us(&self, share: f64) -> Option<f64> {
         (self.count() > 0).then(|| self.0.value_at_quantile(share).min(self.0.max()) as f64 / 1000.0)
     }
@@ -75,7 +66,10 @@ impl Latency {
 
 impl Default for Latency {
     fn default() -> Self {
-        Self::new()
+        let [low, high] = BOUNDS;
+        // The bounds and the digits are in the crate's range.
+        let histogram = Histogram::new_with_bounds(low, high, DIGITS).or_else(|_| Histogram::new(DIGITS));
+        Self(histogram.unwrap_or_else(|_| unreachable!("three digits are within the range of the crate")))
     }
 }
 
@@ -118,9 +112,8 @@ impl<'de> Deserialize<'de> for Latency {
 /// Most bytes of a histogram's counts before compression.
 const MAX_COUNTS: u32 = 1 << 20;
 
-/// Whether a histogram is no larger than ours can be. The crate believes its head, and takes gigabytes of memory for a small
-/// file. In a compressed V2 histogram (`V2DeflateSerializer`), a cookie and a length come before the deflated
-/// bytes, and these begin with a cookie, the length of the counts, an offset, and the number of digits.
+/// Whether a histogram is no larger than ours: the crate believes its head, and takes gigabytes for a small file. Before
+/// the deflated bytes are a cookie and a length; they begin with a cookie, the length of the counts, an offset, the digits.
 fn is_bounded(bytes: &[u8]) -> bool {
     let mut head = [0; 16];
     let is_whole = bytes.get(8..).is_some_and(|deflated| ZlibDecoder::new(deflated).read_exact(&mut head).is_ok());
@@ -140,8 +133,8 @@ mod tests {
     #[test]
     fn a_small_file_with_a_large_histogram_is_refused() {
         let histogram = Histogram::<u64>::new_with_bounds(1, u64::MAX / 2, 5).unwrap();
-        let mut fields = serde_json::to_value(Latency::new()).unwrap();
-        for (histogram, is_read) in [(&histogram, false), (&Latency::new().0, true)] {
+        let mut fields = serde_json::to_value(Latency::default()).unwrap();
+        for (histogram, is_read) in [(&histogram, false), (&Latency::default().0, true)] {
             let mut bytes = Vec::new();
             Encoder::new().serialize(histogram, &mut bytes).unwrap();
             fields["histogram"] = STANDARD.encode(bytes).into();
@@ -153,7 +146,7 @@ mod tests {
 
     #[test]
     fn quantiles_are_right_to_a_thousandth_and_survive_a_file() {
-        let mut latency = Latency::new();
+        let mut latency = Latency::default();
         assert_eq!(latency.quantile_us(0.5), None);
         for microseconds in 1..=1000 {
             latency.record(Duration::from_micros(microseconds));
@@ -171,7 +164,7 @@ mod tests {
 
     #[test]
     fn runs_are_merged_request_by_request() {
-        let [mut one, mut other] = [Latency::new(), Latency::new()];
+        let [mut one, mut other] = [Latency::default(), Latency::default()];
         (0..99).for_each(|_| one.record(Duration::from_micros(10)));
         other.record(Duration::from_secs(200));
         one.add(&other);

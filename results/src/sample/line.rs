@@ -9,30 +9,23 @@ use super::{Environment, Measurements, Sample, Score, environment};
 use crate::cell::Cell;
 use crate::program::Profile;
 
-/// The version of the objects' shape. It grows when a field changes its meaning or is removed, not when a field is
-/// added.
+/// The version of the objects' shape. It grows when a field changes its meaning or is removed.
 pub const SCHEMA: u32 = 3;
 
-/// The kind of a [`Sample`]'s line.
 const SAMPLE: &str = "sample";
-/// The kind of a [`Head`]'s line.
 const ENVIRONMENT: &str = "environment";
-/// The kind of a [`Score`]'s line.
 const SCORE: &str = "score";
 
 /// The fields of a [`Head`]'s line that are not its environment.
 const NO_ENVIRONMENT: [&str; 7] = ["schema", "kind", "id", "arguments", "seed", "plan", "profiles"];
 
-/// The first line of a file: the machine and the program of the samples after it, and the plan. The second line
-/// of a file of `matrix --against` is the same for the other build, without the plan.
+/// The first line of a file: the machine, the program and the plan. A second one, without a plan, is of the other build.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Head {
     /// [`Environment::id`].
     pub id: String,
-    /// The machine and the program.
     #[serde(flatten)]
     pub environment: Environment,
-    /// The program's arguments.
     pub arguments: Vec<String>,
     /// Seed of the order of the cells.
     pub seed: u64,
@@ -43,7 +36,6 @@ pub struct Head {
     pub profiles: Vec<Profile>,
 }
 
-/// A line that was read.
 pub(super) enum Line {
     Head(Box<Head>),
     Score(Box<Score>),
@@ -137,10 +129,6 @@ fn round(gbps: f64) -> f64 {
 }
 
 /// Reads a sample with its environment, as [`line_of_its_own`] writes it.
-///
-/// # Errors
-///
-/// The reason why the line is not such a sample.
 pub fn parse_line(text: &str) -> Result<Sample, String> {
     match parse(text)? {
         Line::Sample { cell, measured, environment: Some(environment), .. } => {
@@ -151,7 +139,6 @@ pub fn parse_line(text: &str) -> Result<Sample, String> {
     }
 }
 
-/// Reads a line. The error says what is wrong with it.
 pub(super) fn parse(text: &str) -> Result<Line, String> {
     let value: Value = serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))?;
     let Value::Object(object) = value else { return Err("not a JSON object".to_owned()) };

@@ -7,22 +7,18 @@ use super::Measurements;
 /// A quantity that changes within a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Load {
-    /// Its mean over the timed window.
     pub average: f64,
-    /// Its largest value.
     pub maximum: f64,
 }
 
 impl Measurements {
-    /// The load of the forwarder or proxy on the processors, in percent of one: over the timed window, and in the
-    /// busiest interval.
+    /// The load on the processors, in percent of one: over the timed window, and in the busiest interval.
     pub fn cpu_percent(&self) -> Option<Load> {
         let average = percent(self.cpu.subject_seconds?, self.elapsed)?;
         Some(Load { average, maximum: self.interval_rates().into_iter().fold(average, f64::max) })
     }
 
-    /// The rate of each interval. A short last interval is left out: one tick of the kernel's clock would change its
-    /// rate too much.
+    /// A short last interval is left out: one tick of the kernel's clock would change its rate too much.
     fn interval_rates(&self) -> Vec<f64> {
         let mut parts: Vec<_> = self.parts().map(|(_, length, interval)| (length, interval.cpu_seconds)).collect();
         let longest = parts.iter().map(|(length, _)| *length).max().unwrap_or_default();
@@ -32,8 +28,7 @@ impl Measurements {
         parts.into_iter().filter_map(|(length, seconds)| percent(seconds?, length)).collect()
     }
 
-    /// The resident set of the forwarder or proxy at the ends of the intervals, in bytes; `None` without intervals. A
-    /// larger one in between is `peak_rss_bytes`.
+    /// The resident set at the ends of the intervals, in bytes; `None` without intervals.
     pub fn memory_bytes(&self) -> Option<Load> {
         let sizes: Vec<f64> = self.intervals.iter().filter_map(|interval| Some(interval.rss_bytes? as f64)).collect();
         let maximum = sizes.iter().copied().reduce(f64::max)?;

@@ -7,56 +7,35 @@ use serde::{Deserialize, Serialize};
 
 use crate::is_default;
 
-const fn usual_mtu() -> u16 {
-    MTU
+const fn usual<const USUAL: u16>() -> u16 {
+    USUAL
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-const fn is_usual(mtu: &u16) -> bool {
-    *mtu == MTU
-}
-
-const fn single() -> u16 {
-    1
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-const fn is_single(shards: &u16) -> bool {
-    *shards == 1
+const fn is_usual<const USUAL: u16>(number: &u16) -> bool {
+    *number == USUAL
 }
 
 /// The result of a case on a stack, with what was expected of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Score {
-    /// The stack.
     pub netstack: StackKind,
-    /// Where the case was run.
     pub layer: Layer,
-    /// Instances of the stack; 1 if it is left out.
-    #[serde(default = "single", skip_serializing_if = "is_single")]
+    #[serde(default = "usual::<1>", skip_serializing_if = "is_usual::<1>")]
     pub shards: u16,
     /// Whether the link took super-packets and partial checksums.
     pub offload: bool,
-    /// The link's MTU, in bytes; 1500 if it is left out.
-    #[serde(default = "usual_mtu", skip_serializing_if = "is_usual")]
+    #[serde(default = "usual::<MTU>", skip_serializing_if = "is_usual::<MTU>")]
     pub mtu: u16,
-    /// What the adapter did in the stack's place.
     #[serde(default, skip_serializing_if = "is_default")]
     pub workarounds: Workarounds,
-    /// The case's name.
     pub case: String,
-    /// What it is about.
     pub subject: String,
-    /// The situation.
     pub title: String,
-    /// The RFC and its section.
     pub rfc: String,
-    /// What a stack is expected to do.
     pub expects: String,
-    /// The result.
     #[serde(flatten)]
     pub outcome: Outcome,
-    /// Why the case is known to fail, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub known: Option<String>,
     /// The workarounds that mend a known failure.

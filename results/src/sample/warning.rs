@@ -8,99 +8,72 @@ use crate::cell::{Cell, Forwarder, MAX_QUEUE, Protocol};
 use crate::plural;
 use crate::program::is_baseline;
 
-/// Something about a sample, or about all samples of a cell, that its figure does not show. Each is a line
-/// of advice.
+/// Something about a sample or a cell that its figure does not show: a line of advice.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Warning {
-    /// The program was built without optimisation.
     #[error("this is a debug build; build with --release")]
     DebugBuild,
-    /// The timed window was shorter than [`SHORTEST_WINDOW`].
     #[error("the timed window was only {:.3} s; deliver for longer, with --time 2", .0.as_secs_f64())]
     ShortWindow(Duration),
-    /// The kernel retransmitted segments, and where the cause may be.
     #[error("the kernel retransmitted {}; packets were lost or reordered{}", plural(.0, "segment"), .1)]
     Retransmits(u64, &'static str),
-    /// The device dropped packets, and what may help.
     #[error("the device dropped {}; {}", plural(.0, "packet"), .1)]
     DeviceDrops(u64, String),
-    /// Packets were dropped elsewhere, or between two devices, and what may help.
     #[error("{} {} dropped {}", plural(.0, "packet"), if *.0 == 1 { "was" } else { "were" }, .1)]
     LinkDrops(u64, &'static str),
-    /// This share of the datagrams was lost at a rate that had lost next to none before.
     #[error(
         "{:.2} % of the datagrams were lost, although next to none was when the rate was found; keep the machine idle",
         .0 * 100.0
     )]
     LostMore(f64),
-    /// So many datagrams, or responses, arrived again, and the link has no such condition.
     #[error("{} arrived again, and the link repeats none", plural(.0, "datagram"))]
     Repeated(u64),
-    /// The host took this share of the processors' time, more than 5 %.
     #[error("the host took {:.0} % of the processors' time; run again when the host is idle", .0 * 100.0)]
     Stolen(f64),
-    /// The process was stopped, or not scheduled, for this many seconds of the timed window.
     #[error("the process was stopped for {0:.1} s of the timed window; run again without interruption")]
     Stopped(f64),
-    /// The client ran with a congestion control other than cubic.
     #[error("the client ran with {0} instead of cubic; compare only with runs of the same")]
     CongestionControl(String),
-    /// The processor saves power.
     #[error("the frequency governor is {0}; set it to performance for steady figures")]
     Governor(String),
-    /// The machine is a virtual machine.
     #[error("this is a virtual machine, whose host may be shared; compare ratios measured side by side")]
     VirtualMachine,
-    /// More shards than processors: the numbers of both.
     #[error("{} share {}", plural(.0, "shard"), plural(.1, "processor"))]
     MoreShards(u16, usize),
-    /// The stack has a smaller window than was asked for: requested and actual, in bytes.
     #[error("the stack has a window of at most {1} bytes instead of {0}")]
     SmallerWindow(usize, usize),
-    /// Super-packets could cross the link, but the packets with the payload are no larger than its MTU: their mean
-    /// size in bytes.
     #[error("offload is on, but packets of {0:.0} bytes are no super-packets; offload has no effect here")]
     NoSuperPackets(f64),
-    /// A program took this share of a processor without a load, more than 20 %.
     #[error("the program took {:.0} % of a processor at rest", .0 * 100.0)]
     BusyAtRest(f64),
-    /// After the load, a program had this many more open files than before it.
     #[error("after all connections were closed the program had {} more open than before", plural(.0, "file"))]
     FilesLeft(u64),
-    /// A program did not end when it was asked to.
     #[error("the program did not end by SIGTERM within 2 seconds, and was killed")]
     Killed,
-    /// A program left processes behind.
     #[error("the program left {} behind", if *.0 == 1 { "a process".to_owned() } else { format!("{} processes", .0) })]
     LeftBehind(u64),
-    /// The share of the rate that was lost from the first third of the timed window to the last, more than a half.
     #[error(
         "slower by the end: the rate of the last third of the timed window was {:.0} % of the first third's; deliver for \
             longer to see where it ends",
         (1.0 - .0) * 100.0
     )]
     SlowerByTheEnd(f64),
-    /// Nothing arrived between the end of the outage and the end of the run.
     #[error("nothing arrived after the outage; deliver for longer, with --time, to see whether it recovers")]
     NotRecovered,
-    /// Of a cell: only this many runs did not fail, fewer than [`FEWEST_RUNS`].
     #[error(
         "{} {} little about the spread; make at least {FEWEST_RUNS}, with --runs",
         plural(.0, "run"), if *.0 == 1 { "says" } else { "say" }
     )]
     FewRuns(usize),
-    /// Of a cell: the interval reaches further from the median than [`WIDEST_REACH`], as a share of the median.
     #[error("the interval is the median ±{:.0} %; keep the machine idle, or make more runs (matrix --until)", .0 * 100.0)]
     HighSpread(f64),
-    /// Of a cell: this many runs lie far from the others.
     #[error(
         "{} far from the others; check what else the machine did",
         if *.0 == 1 { "one run lies".to_owned() } else { format!("{} runs lie", .0) }
     )]
     Outliers(usize),
-    /// A warning of several runs, the number of these runs, and the number of all. Its amount, if it has one, is the
-    /// median of theirs.
     #[error("in {1} of {2} runs: {0}")]
+    /// With the median of the amounts of these runs.
     InRuns(Box<Self>, usize, usize),
 }
 
@@ -113,8 +86,7 @@ const MOST_STOPPED: f64 = 0.05;
 /// A timed window below this is mostly noise.
 pub const SHORTEST_WINDOW: Duration = Duration::from_secs(1);
 
-/// With fewer runs no interval holds the true median in 95 % of all cases: 5 runs all lie on one side of it in one
-/// case of 16.
+/// With fewer runs no interval holds the true median in 95 % of all cases.
 pub const FEWEST_RUNS: usize = 6;
 
 /// An interval that reaches further from its median, as a share of it, says so in every table.
@@ -199,7 +171,7 @@ impl Sample {
         let retransmits = measured.retransmits.filter(|count| *count > 0);
         warnings.extend(retransmits.map(|count| sent_again(&self.cell, count)));
         // Lost datagrams are a figure of their own.
-        let is_udp = self.cell.workload().protocol() == Some(Protocol::Udp);
+        let is_udp = self.cell.protocol == Protocol::Udp;
         let has_outage = self.cell.impairments.outage.is_some();
         let drops = measured.device_drops.filter(|count| *count > 0 && !is_udp && !has_outage);
         warnings.extend(drops.map(|count| dropped(self, count)));
@@ -260,7 +232,6 @@ fn dropped(sample: &Sample, count: u64) -> Warning {
     }
 }
 
-/// The warnings about a program.
 fn of_program(facts: &ProgramFacts) -> impl Iterator<Item = Warning> {
     let files = facts.afterwards.open_files.zip(facts.at_rest.open_files);
     let at_rest = [facts.rest_cpu_share, facts.far_rest_cpu_share].into_iter().flatten().reduce(f64::max);
@@ -275,7 +246,6 @@ fn of_program(facts: &ProgramFacts) -> impl Iterator<Item = Warning> {
     .flatten()
 }
 
-/// A warning if the window of the stack is smaller than was asked for.
 fn smaller_window(sample: &Sample) -> Option<Warning> {
     let asked = usize::try_from(sample.cell.window?).ok()?;
     let effective = sample.measured.effective.as_ref()?;

@@ -210,7 +210,7 @@ fn execute(
         let server = ServerSide::new(driver, server);
         let meter = LinkMeter::new([], || Some(0));
         let window = Arc::new(Window::new(load.threads(), meter));
-        let is_udp = scenario.cell.workload().protocol() == Some(Protocol::Udp);
+        let is_udp = scenario.cell.protocol == Protocol::Udp;
         let targets = if is_udp { vec![udp_target] } else { vec![target] };
         let (clients, _) = kernel_load::clients(scenario, &load, &targets)?;
         let supervisor = Supervisor::new(scenario, load.into(), window, None);

@@ -1,7 +1,7 @@
 //! A figure: its names, how it is taken, and how it is written.
 
 use crate::cell::Cell;
-use crate::sample::Sample;
+use crate::sample::{Measurements, Sample};
 
 /// A figure of a run, and of all runs of a cell.
 #[derive(Clone, Copy, Debug)]
@@ -30,18 +30,19 @@ pub struct Metric {
     pub in_text: Option<(&'static str, &'static str)>,
 }
 
+/// The value of a run; `None` if it is unknown.
+type Take = fn(&Sample, &Measurements) -> Option<f64>;
+
 /// How a figure is taken.
 #[derive(Clone, Copy, Debug)]
 pub enum Taken {
     /// A value of each run. A cell has the median of its runs that did not fail.
-    Median(fn(&Sample) -> Option<f64>),
+    Median(Take),
     /// A value of each run. A cell has the largest of its runs that did not fail.
-    Maximum(fn(&Sample) -> Option<f64>),
-    /// A quantile of latencies, in microseconds: the time in which this share of the requests was answered. It is over
-    /// all requests of a run, or of all runs of a cell that did not fail.
+    Maximum(Take),
+    /// The time in which this share of the requests was answered, in microseconds; of a cell, over all its good runs.
     Quantile(f64),
-    /// A cell's median speed, divided by the best speed of its rivals. If less is better, the best is divided by the
-    /// cell's. The function gets the cell first, and says whether the second cell, which may be the same, is a rival.
+    /// A cell's median speed by the best of its rivals, of which each is the second cell; the reciprocal if less is better.
     Relative(fn(&Cell, &Cell) -> bool),
 }
 
@@ -64,38 +65,49 @@ pub(super) const fn median(
     name: &'static str,
     title: &'static str,
     unit: &'static str,
-    take: fn(&Sample) -> Option<f64>,
+    exists: fn(&Cell) -> bool,
+    take: Take,
 ) -> Metric {
-    metric(name, title, unit, Taken::Median(take))
+    metric(name, title, unit, exists, Taken::Median(take))
 }
 
 pub(super) const fn maximum(
     name: &'static str,
     title: &'static str,
     unit: &'static str,
-    take: fn(&Sample) -> Option<f64>,
+    exists: fn(&Cell) -> bool,
+    take: Take,
 ) -> Metric {
-    metric(name, title, unit, Taken::Maximum(take))
+    metric(name, title, unit, exists, Taken::Maximum(take))
 }
 
-/// A quantile of the latencies.
 pub(super) const fn quantile(name: &'static str, title: &'static str, share: f64) -> Metric {
-    metric(name, title, "µs", Taken::Quantile(share)).of(Cell::has_requests)
+    metric(name, title, "µs", Cell::has_requests, Taken::Quantile(share))
 }
 
-pub(super) const fn relative(name: &'static str, title: &'static str, is_rival: fn(&Cell, &Cell) -> bool) -> Metric {
-    metric(name, title, "", Taken::Relative(is_rival)).written(Percent).only_cells()
+pub(super) const fn relative(
+    name: &'static str,
+    title: &'static str,
+    exists: fn(&Cell) -> bool,
+    is_rival: fn(&Cell, &Cell) -> bool,
+) -> Metric {
+    metric(name, title, "", exists, Taken::Relative(is_rival)).written(Percent).only_cells()
 }
 
-/// A metric with the defaults: every cell has it, less is better, it is in both tables, and has no digits after the
-/// point.
-const fn metric(name: &'static str, title: &'static str, unit: &'static str, taken: Taken) -> Metric {
+/// The defaults: less is better, it is in both tables, and has no digits after the point.
+const fn metric(
+    name: &'static str,
+    title: &'static str,
+    unit: &'static str,
+    exists: fn(&Cell) -> bool,
+    taken: Taken,
+) -> Metric {
     Metric {
         name,
         title,
         unit,
         about: "",
-        exists: |_| true,
+        exists,
         taken,
         written: Digits(0),
         more_is_better: Some(false),
@@ -134,10 +146,15 @@ impl Metric {
         Self { in_text: Some((line, words)), ..self }
     }
 
+    /// A figure of one run, which the table of cells does not have.
+    pub(super) const fn only_text(self, line: &'static str, words: &'static str) -> Self {
+        self.only_samples().text(line, words)
+    }
+
     /// Its value in a run.
     pub fn of_run(&self, sample: &Sample) -> Option<f64> {
         match self.taken {
-            Taken::Median(take) | Taken::Maximum(take) => take(sample),
+            Taken::Median(take) | Taken::Maximum(take) => take(sample, &sample.measured),
             Taken::Quantile(share) => sample.measured.requests.as_ref()?.latency.quantile_us(share),
             Taken::Relative(_) => None,
         }

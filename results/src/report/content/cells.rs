@@ -10,7 +10,6 @@ use crate::report::model::{Benchmark, Block, Column, Measure, Need, Table};
 use crate::report::series::Series;
 use crate::sample::Sample;
 
-/// The table of a series and its notes.
 pub(in crate::report) fn blocks(one: &Series) -> Vec<Block> {
     let mut blocks = vec![Block::Table(table(one))];
     let shared = one.shared().sentences();
@@ -25,13 +24,11 @@ pub(in crate::report) fn blocks(one: &Series) -> Vec<Block> {
     blocks
 }
 
-/// The failures and the warnings.
 pub(super) fn notes(one: &Series) -> impl Iterator<Item = Block> {
     let lists = [("Failures:", format::details(&one.summary)), ("Warnings:", format::warnings(&one.summary))];
     lists.into_iter().filter(|(_, lines)| !lines.is_empty()).map(|(title, lines)| Block::List(title, lines))
 }
 
-/// The metrics that at least one of the cells has.
 fn metrics(cells: &[&Cell], wanted: fn(&Metric) -> bool) -> impl Iterator<Item = &'static Metric> {
     METRICS.iter().filter(move |metric| wanted(metric) && cells.iter().any(|cell| (metric.exists)(cell)))
 }
@@ -55,7 +52,6 @@ fn need(metric: &Metric) -> Need {
     if WANTED.contains(&metric.name) { Need::Wanted } else { Need::Extra }
 }
 
-/// The meaning of a metric's column.
 fn explained(metric: &Metric, cells: &[&Cell]) -> String {
     let over = match metric.taken {
         Taken::Median(_) => "; the median of the runs",
@@ -105,7 +101,6 @@ fn table(one: &Series) -> Table {
     table
 }
 
-/// A row for each sample of a series.
 pub(super) fn samples(one: &Series) -> Table {
     let (samples, cells) = (&one.samples, axis::cells(&one.summary.cells));
     let mut table = Table::new(format!("Samples of {}", one.label));

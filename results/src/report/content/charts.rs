@@ -55,7 +55,6 @@ pub(super) fn bars(all: &[Series]) -> Chart {
     of_panels(panels, "The main figure of each cell", &format!("{key}{about}"))
 }
 
-/// Panels of groups as a chart.
 pub(super) fn of_panels(panels: Vec<Panel>, label: &str, caption: &str) -> Chart {
     let plot = Plot::Bars(panels);
     Chart { label: label.to_owned(), captions: vec![caption.to_owned()], legend: Vec::new(), plot }
@@ -79,8 +78,7 @@ fn of_magnitudes(axis: &'static str, groups: Vec<Group>) -> Vec<Panel> {
     panels
 }
 
-/// The bars of series of one kind: a group for each piece of work, which its title says as far as it differs in `axes`.
-/// Beside others, the kernel has no bars.
+/// A group of bars for each piece of work, titled by its `axes`. Beside others, the kernel has no bars.
 fn groups_of(series: &[&Series], axes: &[&Property]) -> Vec<Group> {
     let mut all = Vec::new();
     for one in series {
@@ -109,7 +107,6 @@ fn groups_of(series: &[&Series], axes: &[&Property]) -> Vec<Group> {
     groups.collect()
 }
 
-/// Whether a cell is the kernel alone.
 fn is_kernel(cell: &Cell) -> bool {
     match cell.subject() {
         Subject::Loopback | Subject::Kernel => true,
@@ -149,7 +146,6 @@ pub(super) fn works<'a>(cells: &[&'a Cell]) -> Vec<&'a Cell> {
     works
 }
 
-/// The name of a cell among rivals.
 pub(super) fn name(cell: &Cell) -> String {
     match (cell.forwarder(), cell.stack(), cell.program()) {
         (Some(forwarder), ..) => {
@@ -162,7 +158,6 @@ pub(super) fn name(cell: &Cell) -> String {
     }
 }
 
-/// A row as a bar.
 pub(super) fn bar(label: String, row: &CellSummary) -> Bar {
     let mut note = format::figure_or_failures(row);
     if row.estimate.is_some() && !row.failures.is_empty() {
@@ -218,7 +213,6 @@ pub(super) fn cost(one: &Series) -> Option<Chart> {
     })
 }
 
-/// From somewhat below the least to somewhat above the largest, by equal factors.
 fn factors_around(values: impl Iterator<Item = f64> + Clone) -> std::ops::Range<f64> {
     let (low, high) = (values.clone().fold(f64::INFINITY, f64::min), values.fold(0.0, f64::max));
     let margin = (high / low).powf(0.08).max(1.5);
@@ -232,12 +226,10 @@ fn timed(one: &Series) -> impl Iterator<Item = (f64, &Sample)> + Clone {
     one.samples.iter().filter(|sample| sample.is_ok()).filter_map(move |sample| Some((time(sample)?, sample)))
 }
 
-/// The axis of these times.
 fn time_axis(name: &'static str, times: impl Iterator<Item = f64> + Clone) -> model::Axis {
     model::Axis { name, range: around(times), scale: Scale::Linear }
 }
 
-/// A range around the values. It is never empty.
 fn around(values: impl Iterator<Item = f64> + Clone) -> std::ops::Range<f64> {
     let (low, high) = (values.clone().fold(f64::INFINITY, f64::min), values.fold(f64::NEG_INFINITY, f64::max));
     if low > high {
@@ -283,7 +275,6 @@ pub(super) fn drift(one: &Series) -> Vec<Block> {
     vec![Block::Chart(chart), Block::Details(title, vec![Block::Gallery(cells)])]
 }
 
-/// The rate within each run, if runs have intervals.
 pub(super) fn within_runs(one: &Series) -> Vec<Block> {
     if one.kind() != Kind::Streams && !one.is_forward() {
         return Vec::new();
@@ -296,7 +287,6 @@ pub(super) fn within_runs(one: &Series) -> Vec<Block> {
     vec![Block::Gallery(charts), note]
 }
 
-/// A small chart for each cell that has a figure.
 fn gallery(one: &Series, of: &str, plot: impl Fn(&CellSummary) -> Option<Plot>) -> Vec<Chart> {
     let rows = one.summary.cells.iter().filter(|row| row.estimate.is_some());
     let charts = rows.filter_map(|row| {
@@ -314,7 +304,6 @@ pub(super) fn small(x: model::Axis, strokes: Vec<Strokes>) -> Plot {
     Plot::Plane(Plane { size: Size::Small, x, y, strokes, guides: Vec::new(), baseline: None })
 }
 
-/// The runs of a cell over time.
 fn over_time(one: &Series, row: &CellSummary) -> Plot {
     let x = time_axis("", timed(one).map(|(time, _)| time));
     let runs = timed(one).filter(|(_, sample)| sample.cell == row.cell);

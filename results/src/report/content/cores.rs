@@ -13,18 +13,15 @@ use crate::report::format;
 use crate::report::model::{Axis, Block, Column, Scale, Table};
 use crate::report::series::Series;
 
-/// The speeds of a round, by the number of shards.
 type Round = BTreeMap<u16, f64>;
 
 /// A subject and its work, with each number of shards.
 struct Subject<'a> {
-    /// Its cell without the shards.
     cell: Cell,
     rows: BTreeMap<u16, &'a CellSummary>,
     rounds: Vec<Round>,
 }
 
-/// Charts, and a table of the subjects with several numbers of shards.
 pub(super) fn blocks(one: &Series) -> Vec<Block> {
     let subjects = if requests::has_speeds(one) { subjects(one) } else { Vec::new() };
     if subjects.is_empty() {
@@ -55,7 +52,6 @@ fn without_shards(cell: Cell) -> Cell {
     Cell { shards: one, worker_threads, ..cell }
 }
 
-/// The subjects with several numbers of shards.
 fn subjects(one: &Series) -> Vec<Subject<'_>> {
     let mut rows: BTreeMap<Cell, BTreeMap<u16, &CellSummary>> = BTreeMap::new();
     for row in &one.summary.cells {
@@ -65,7 +61,6 @@ fn subjects(one: &Series) -> Vec<Subject<'_>> {
     several.map(|(cell, rows)| Subject { cell, rounds: rounds(one, &rows), rows }).collect()
 }
 
-/// The speeds of the runs of some rows, by their rounds.
 fn rounds(one: &Series, rows: &BTreeMap<u16, &CellSummary>) -> Vec<Round> {
     let mut rounds: BTreeMap<u32, Round> = BTreeMap::new();
     let good = one.samples.iter().filter(|sample| sample.is_ok());

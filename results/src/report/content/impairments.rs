@@ -11,7 +11,6 @@ use crate::report::format;
 use crate::report::model::{Block, Column, Table};
 use crate::report::series::{Kind, Series};
 
-/// The explanation of the tables.
 const KEY: &str = "Median Gbps under each impairment of the link: more is better. On a page, a value has the more colour, \
     the nearer it is to the best of its column.";
 

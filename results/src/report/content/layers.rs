@@ -9,7 +9,6 @@ use crate::report::format;
 use crate::report::model::{Block, Column, Group, Panel, Table};
 use crate::report::series::{Kind, Series};
 
-/// A path and its layers, as far as they were measured.
 struct Layers<'a> {
     path: &'a CellSummary,
     loopback: Option<&'a CellSummary>,

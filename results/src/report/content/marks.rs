@@ -4,7 +4,7 @@ use forwarders::Offload;
 use netstacks::{StackKind, Workarounds};
 
 use super::published;
-use crate::cell::{Cell, Forwarder};
+use crate::cell::{Cell, Forwarder, ForwarderName};
 use crate::measure::CellSummary;
 use crate::report::format::{self, Stack};
 use crate::report::model::{Mark, Sign};
@@ -15,18 +15,17 @@ pub(super) const KERNEL: &str = "kernel";
 /// The mark of a cell's subject. It is open for a stack without some of its workarounds.
 pub(super) fn mark(cell: &Cell) -> Mark {
     match (cell.forwarder(), cell.stack(), cell.program()) {
-        (Some(Forwarder::Rust(config)), ..) => Mark::filled(match config.offload {
+        (Some(Forwarder { program: ForwarderName::Rust, config }), ..) => Mark::filled(match config.offload {
             Offload::Off => Sign::Circle,
             Offload::On => Sign::Triangle,
             Offload::Whole => Sign::Square,
         }),
         (None, Some(stack), _) => mark_of((stack, cell.workarounds)),
         (None, None, Some(program)) => mark_of_program(program.as_str()),
-        (Some(Forwarder::Go { .. }), ..) | (None, None, None) => Mark::filled(Sign::Diamond),
+        (Some(_), ..) | (None, None, None) => Mark::filled(Sign::Diamond),
     }
 }
 
-/// The mark of a stack.
 pub(super) fn mark_of((stack, workarounds): Stack) -> Mark {
     let sign = match stack {
         StackKind::Lwip => Sign::Circle,
@@ -64,7 +63,8 @@ fn mark_of_program(name: &str) -> Mark {
     let of_ours = PROGRAMS.iter().find(|(program, _)| *program == name).map(|(_, mark)| *mark);
     let of_stack = || StackKind::ALL.into_iter().find(|stack| stack.name() == name);
     let of_ours = of_ours.or_else(|| Some(mark_of((of_stack()?, Workarounds::ALL))));
-    let free = || Sign::ALL.into_iter().map(Mark::open).filter(|mark| PROGRAMS.iter().all(|(_, other)| other != mark));
+    let free =
+        || Sign::ALL.iter().copied().map(Mark::open).filter(|mark| PROGRAMS.iter().all(|(_, other)| other != mark));
     let number = name.bytes().fold(0, |sum, byte| sum + usize::from(byte));
     let by_name = || free().cycle().nth(number % free().count().max(1));
     of_ours.or_else(by_name).unwrap_or(Mark::open(Sign::Bar))
@@ -82,7 +82,6 @@ pub(super) fn named_mark(row: &CellSummary) -> (Mark, String) {
     (mark(cell), kind)
 }
 
-/// The meaning of the marks of some rows.
 pub(super) fn legend(rows: &[&CellSummary]) -> Vec<(Mark, String)> {
     format::unique(rows.iter().map(|row| named_mark(row)))
 }

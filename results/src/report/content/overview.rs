@@ -11,7 +11,6 @@ use crate::report::format::{self, unique};
 use crate::report::model::{Block, Column, Table};
 use crate::report::series::{Kind, Series};
 
-/// The main rows of a series, and the properties that all runs share.
 pub(super) fn blocks(one: &Series) -> Vec<Block> {
     let (key, table) = if one.is_forward() {
         (published::KEY, published::table(one))
@@ -28,7 +27,6 @@ pub(super) fn in_every_run(one: &Series) -> String {
     shared.sentences()
 }
 
-/// How many runs a cell has, failed ones too.
 fn runs(one: &Series) -> String {
     let counts = || one.summary.cells.iter().map(|row| row.runs);
     match (counts().min(), counts().max()) {
@@ -43,7 +41,6 @@ pub(super) fn shared(all: &[Series]) -> Option<String> {
     Some(shared.sentences()).filter(|sentences| !sentences.is_empty())
 }
 
-/// The main rows of a series of stacks: offload and runtime are columns.
 fn main_table(one: &Series) -> Table {
     let rows = one.main_rows();
     let cells = axis::cells(rows.iter().copied());
@@ -84,7 +81,6 @@ pub(super) fn side_by_side(all: &[Series]) -> Vec<Block> {
     blocks
 }
 
-/// A table of several series of one kind.
 fn compared(of: &str, all: &[&Series]) -> Table {
     let mut cells = axis::cells(all.iter().flat_map(|one| &one.summary.cells));
     cells.sort_by_key(|cell| cell.place());

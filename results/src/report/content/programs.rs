@@ -24,16 +24,13 @@ const QUESTIONS: [Question; 9] = [
     Question { title: "KiB a UDP flow", words: "--mode idle --parallel 1000 --protocol udp", ..MEMORY },
 ];
 
-/// The title of a table, by the role of its programs.
 pub(super) const ROLES: [(Role, &str); 3] =
     [(Role::Proxy, "Proxies"), (Role::Tunnel, "Tunnels"), (Role::Attach, "Container networks")];
 
-/// Why the programs are not in one table.
 const WHY_SEVERAL: &str = "Each role has a table of its own, because the roles do different work: a proxy ends connections and opens \
     others, a tunnel encloses packets and takes them out again, and a container's network opens its connections in another network.";
 
-/// The tables of series of one machine and build: their programs by role, each with the rows of the baselines, and what
-/// failed.
+/// The programs of one machine and build by role, each table with the baselines, and what failed.
 pub(super) fn sections(all: &[Series]) -> Vec<(&'static str, Vec<Block>)> {
     let alike: Vec<_> = all.iter().filter(|one| one.environment == all[0].environment).collect();
     let mut programs: Vec<_> = programs(&alike).into_iter().map(|(name, facts)| Program::new(name, facts)).collect();
@@ -46,7 +43,6 @@ pub(super) fn sections(all: &[Series]) -> Vec<(&'static str, Vec<Block>)> {
     sections
 }
 
-/// A program, and the facts of its runs.
 struct Program<'a> {
     name: ProgramName,
     role: Role,
@@ -54,14 +50,12 @@ struct Program<'a> {
 }
 
 impl<'a> Program<'a> {
-    /// One that never ran has made no device.
     fn new(name: ProgramName, facts: Vec<&'a ProgramFacts>) -> Self {
         let role = program::role(name, facts.iter().map(|facts| facts.role)).unwrap_or(Role::Proxy);
         Self { name, role, facts }
     }
 }
 
-/// The facts of each program of some series.
 fn programs<'a>(all: &[&'a Series]) -> BTreeMap<ProgramName, Vec<&'a ProgramFacts>> {
     let mut programs: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for sample in all.iter().flat_map(|one| &one.samples) {

@@ -1,10 +1,8 @@
 //! Forwarders in the form of the published table.
 
-use std::num::NonZeroU16;
-
 use forwarders::{ForwardConfig, Handoff, Io, Offload};
 
-use crate::cell::{Cell, Forwarder, ROWS};
+use crate::cell::{Cell, Forwarder, ForwarderName, ROWS};
 use crate::measure::CellSummary;
 use crate::measure::metric::METRICS;
 use crate::plural;
@@ -23,7 +21,6 @@ const FIGURES: [(&str, &str); 6] = [
     ("Reord.", "reordered"),
 ];
 
-/// The meaning of the figures.
 pub(super) const KEY: &str = "Median Gbps, and its 95 % interval where there are several runs; median \
     retransmissions and reordered packets; CPU in percent of one processor and memory in MB, 10⁶ bytes, both of the \
     forwarder: the median of the averages, and the most of any second.";
@@ -31,7 +28,6 @@ pub(super) const KEY: &str = "Median Gbps, and its 95 % interval where there are
 const YES: &str = "✅";
 const NO: &str = "❌";
 
-/// The rows of a series in the form of the published table.
 pub(super) fn table(one: &Series) -> Table {
     let mut table = Table::new(format!("Table of {}", one.label));
     names(&axis::cells(&one.summary.cells), &mut table);
@@ -61,12 +57,12 @@ pub(super) fn names(cells: &[&Cell], table: &mut Table) {
     let row = |forwarder: Forwarder| forwarder.row().map_or_else(|| UNKNOWN.to_owned(), |row| row.to_string());
     push("#", true, &|_, forwarder| row(forwarder));
     push("Mode", false, &|_, forwarder| mode(forwarder));
-    push("Offload", false, &|_, forwarder| match forwarder.offload() {
+    push("Offload", false, &|_, forwarder| match forwarder.config.offload {
         Offload::Off => NO.to_owned(),
         Offload::On => YES.to_owned(),
         Offload::Whole => Offload::Whole.name().to_owned(),
     });
-    push("Channel", false, &|_, forwarder| if forwarder.handoff() == Handoff::Direct { NO } else { YES }.to_owned());
+    push("Channel", false, &|_, forwarder| if forwarder.config.hop == Handoff::Direct { NO } else { YES }.to_owned());
     for axis in axis::differing(cells).into_iter().filter(|axis| cells.iter().all(|cell| axis.is_work_of(cell))) {
         // The column "Mode" is the forwarder's.
         let title = if axis.name == "mode" { "client" } else { axis.title };
@@ -74,7 +70,6 @@ pub(super) fn names(cells: &[&Cell], table: &mut Table) {
     }
 }
 
-/// The median of a row, and how its runs failed.
 fn rate(row: &CellSummary) -> String {
     let figure = format::median_or_failures(row);
     match format::failures(row) {
@@ -85,45 +80,40 @@ fn rate(row: &CellSummary) -> String {
 
 /// The published name of a forwarder, without offload and channel, which have columns of their own.
 fn mode(forwarder: Forwarder) -> String {
-    let (io, workers, threads) = match forwarder {
-        Forwarder::Rust(ForwardConfig { io, workers, threads, .. }) => {
-            let name = match io {
-                Io::Sync => "Sync",
-                Io::Async => "Async",
-                Io::Framed => "AsyncFramed",
-            };
-            (name, workers.get(), threads)
-        }
-        Forwarder::Go { .. } => ("Golang", 1, None),
+    let ForwardConfig { hop, workers, threads, .. } = forwarder.config;
+    let io = match forwarder.io() {
+        Some(Io::Sync) => "Sync",
+        Some(Io::Async) => "Async",
+        Some(Io::Framed) => "AsyncFramed",
+        None => "Golang",
     };
-    let concurrent = match workers {
+    let concurrent = match workers.get() {
         1 => String::new(),
         2 => " (Concurrent)".to_owned(),
         workers => format!(" ({workers} Concurrent)"),
     };
-    let pool = if forwarder.handoff() == Handoff::Pool { " + BytesPool" } else { "" };
-    let threads = threads.map(NonZeroU16::get).map(|threads| format!(", {}", plural(threads, "thread")));
+    let pool = if hop == Handoff::Pool { " + BytesPool" } else { "" };
+    let threads = threads.map(|threads| format!(", {}", plural(threads, "thread")));
     format!("{io}{concurrent}{pool}{}", threads.unwrap_or_default())
 }
 
 /// Its full name: `Sync, offload`.
 pub(super) fn name(forwarder: Forwarder) -> String {
-    let offload = match forwarder.offload() {
+    let offload = match forwarder.config.offload {
         Offload::Off => "",
         Offload::On => ", offload",
         Offload::Whole => ", whole",
     };
-    let channel = if forwarder.handoff() == Handoff::Channel { ", channel" } else { "" };
+    let channel = if forwarder.config.hop == Handoff::Channel { ", channel" } else { "" };
     format!("{}{offload}{channel}", mode(forwarder))
 }
 
-/// The kinds of forwarders that have a mark of their own.
 pub(super) const fn kind(forwarder: Forwarder) -> &'static str {
-    match (forwarder, forwarder.offload()) {
-        (Forwarder::Go { .. }, _) => "Golang",
-        (Forwarder::Rust(_), Offload::Off) => "Rust",
-        (Forwarder::Rust(_), Offload::On) => "Rust, offload",
-        (Forwarder::Rust(_), Offload::Whole) => "Rust, whole",
+    match (forwarder.program, forwarder.config.offload) {
+        (ForwarderName::Go, _) => "Golang",
+        (ForwarderName::Rust, Offload::Off) => "Rust",
+        (ForwarderName::Rust, Offload::On) => "Rust, offload",
+        (ForwarderName::Rust, Offload::Whole) => "Rust, whole",
     }
 }
 

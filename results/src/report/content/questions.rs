@@ -6,7 +6,6 @@ use crate::report::format::{self, UNKNOWN};
 use crate::report::model::{Column, Table};
 use crate::sample::WIDEST_REACH;
 
-/// A column of the table: a question that cells answer.
 pub(super) struct Question {
     pub(super) title: &'static str,
     /// The words of its cells, beside those of their subject.
@@ -45,8 +44,7 @@ pub(super) const MEMORY: Question = Question {
 };
 
 impl Question {
-    /// Whether a cell answers it, with offload or without, with any workarounds, and at a loss with any congestion control of the
-    /// stack. All else that its words do not say is at its default.
+    /// Whether a cell answers it, with any offload and workarounds, and at a loss with any congestion control of the stack.
     pub(super) fn asks(&self, cell: &Cell) -> bool {
         let Ok(asked) = Cell::parse(self.words) else { return false };
         let Cell { runtime, worker_threads, shards, queues, mut stack_congestion, .. } = asked;
@@ -58,25 +56,20 @@ impl Question {
         asked.checked().is_ok_and(|asked| asked == *cell)
     }
 
-    /// Whether its cells lose packets.
     pub(super) fn loses(&self) -> bool {
         self.words.contains("--loss")
     }
 }
 
-/// Whether a cell that answers a question is of a row.
 type Has<'a> = dyn Fn(&Question, &Cell) -> bool + 'a;
 
-/// A row of the table.
 pub(super) struct Row<'a> {
     pub(super) name: String,
-    /// Whether a cell is of its subject.
     pub(super) has: Box<Has<'a>>,
     /// Whether it may be the best of a column. Others are for comparison.
     pub(super) is_rival: bool,
 }
 
-/// How a figure is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Figures {
     Medians,
@@ -127,7 +120,6 @@ pub(super) fn table(
     table
 }
 
-/// The sentence about the bold figures.
 pub(super) fn about_bold(subject: &str) -> String {
     format!(
         "In each column the best {subject} that never failed is bold, and each other one that is not told apart from it by the \
@@ -135,8 +127,7 @@ pub(super) fn about_bold(subject: &str) -> String {
     )
 }
 
-/// The answer of a cell: its figure, with the interval if that is asked for or wide; in parentheses, how many times the
-/// `kernel`'s it is and how runs failed.
+/// The answer of a cell, with the interval if it is asked for or wide, how many times the `kernel`'s it is, and failures.
 pub(super) fn text(question: &Question, row: &CellSummary, kernel: Option<&CellSummary>, figures: Figures) -> String {
     let Some(estimate) = row.estimate else { return format::no_figure(row) };
     // The answer may be the reciprocal of the figure, so that its ends change places and its reach is another one.

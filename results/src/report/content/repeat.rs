@@ -5,7 +5,6 @@ use crate::report::format;
 use crate::report::model::{Block, Table};
 use crate::report::series::Series;
 
-/// The blocks of a series, which the reader unfolds.
 pub(super) fn repeat(one: &Series, label: Option<String>, samples: Table) -> Vec<Block> {
     let of = label.map(|label| format!(" of {label}")).unwrap_or_default();
     let mut blocks = Vec::new();
@@ -47,14 +46,12 @@ pub(in crate::report) fn command(arguments: &[String]) -> String {
     format!("rust-tun-perf {}", line(arguments))
 }
 
-/// Words as a line for a shell.
 fn line(words: &[String]) -> String {
     let words: Vec<_> = words.iter().map(|word| quoted(word)).collect();
     format::one_line(&words.join(" "))
 }
 
-/// The arguments without a file and a number of rounds: if the reader had a file with that name, the command would
-/// continue it.
+/// Without the file, which the command would continue, and the number of rounds.
 fn without_out_and_runs(all: &[String]) -> Vec<String> {
     let mut arguments = Vec::new();
     let mut words = all.iter();
@@ -68,7 +65,6 @@ fn without_out_and_runs(all: &[String]) -> Vec<String> {
     arguments
 }
 
-/// A word as a shell takes it.
 fn quoted(word: &str) -> String {
     let plain = |character: char| character.is_ascii_alphanumeric() || "-_=.,:/+%@".contains(character);
     if !word.is_empty() && word.chars().all(plain) {

@@ -55,7 +55,6 @@ pub(super) fn by_connections(one: &Series) -> Vec<Block> {
     with_note(charts(&one.main_rows(), |cell| Cell { parallel: NonZeroU16::MIN, ..cell }, &label, plot), &note)
 }
 
-/// Whether the figure of a series is bytes or requests a second.
 pub(super) fn has_speeds(one: &Series) -> bool {
     matches!(one.kind(), Kind::Streams | Kind::Datagrams | Kind::Requests)
 }
@@ -89,8 +88,7 @@ pub(super) fn with_note(charts: Vec<Chart>, note: &str) -> Vec<Block> {
     if charts.is_empty() { Vec::new() } else { vec![Block::Gallery(charts), Block::Text(note.to_owned())] }
 }
 
-/// A small chart for each work that has a plot. `alike` removes from a cell the property in which the rows of a chart
-/// may differ, apart from the subject.
+/// A small chart for each work that has a plot. `alike` removes the property in which the rows of a chart may differ.
 pub(super) fn charts(
     rows: &[&CellSummary],
     alike: fn(Cell) -> Cell,
@@ -133,8 +131,7 @@ fn works<'a>(rows: &[&'a CellSummary], alike: fn(Cell) -> Cell) -> Vec<(Cell, Ve
     works
 }
 
-/// Whether two cells fit into one chart: they differ only in the subject, or one is the kernel's, which lacks some of the
-/// properties.
+/// Whether two cells differ only in the subject, or in properties that the kernel lacks.
 pub(super) fn is_rival(one: &Cell, other: &Cell) -> bool {
     let is_subject = |name| matches!(name, "layer" | "netstack" | "program" | "forwarder");
     let agrees = |property: &Property| {
@@ -178,7 +175,7 @@ mod tests {
 
     /// A run of two seconds that answered a request in each number of microseconds up to `answered`.
     fn answering(mut run: Sample, answered: u64) -> Sample {
-        let mut latency = Latency::new();
+        let mut latency = Latency::default();
         (1..=answered).for_each(|microseconds| latency.record(Duration::from_micros(microseconds)));
         run.measured.requests = Some(RequestFacts { answered, latency, ..RequestFacts::default() });
         run

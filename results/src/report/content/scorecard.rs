@@ -11,7 +11,6 @@ use crate::report::format::{Stack, UNKNOWN, name_of, told_apart, unique};
 use crate::report::model::{Bar, Benchmark, Block, Column, Document, Group, Measure, Need, Panel, Section, Table};
 use crate::sample::{Head, SampleFile, Score};
 
-/// Under the picture.
 const KEY: &str = "Of the cases that apply to a stack.";
 
 /// The page of the results of some files.
@@ -26,7 +25,9 @@ pub(in crate::report) fn document(files: &[SampleFile]) -> Document {
         let about = about(&scores, file.heads.first());
         let blocks = vec![Block::Table(totals(&scores)), Block::Table(harms(&scores)), Block::Text(about)];
         sections.push(section("overview", "Overview", blocks));
-        sections.push(section("cells", "Cases", vec![Block::Table(expected(&scores))]));
+        let mut cases = cases(&scores);
+        cases.push(Column::new("expected", false), of_cases(&scores, |score| &score.expects));
+        sections.push(section("cells", "Cases", vec![Block::Table(cases)]));
         for stack in kinds(&scores) {
             let table = failures(&scores, stack);
             if !table.rows.is_empty() {
@@ -125,7 +126,6 @@ fn stacks(scores: &[&Score]) -> BTreeSet<Stack> {
     scores.iter().map(|score| (score.netstack, score.workarounds)).collect()
 }
 
-/// The score of a case.
 fn find<'a>(scores: &[&'a Score], stack: Stack, case: &str) -> Option<&'a Score> {
     let is_it = |score: &&&Score| (score.netstack, score.workarounds) == stack && score.case == case;
     scores.iter().find(is_it).copied()
@@ -145,7 +145,6 @@ fn count(scores: &[&Score], stack: Stack, is_counted: impl Fn(&Score) -> bool) -
     (passed, passed + of(|outcome| outcome.harm().is_some()))
 }
 
-/// How the cases were run.
 fn about(scores: &[&Score], head: Option<&Head>) -> String {
     let mut words = Vec::new();
     for (layer, place) in [(Layer::Stack, "over a link in memory"), (Layer::Path, "behind a TUN device")] {
@@ -206,14 +205,6 @@ fn cases(scores: &[&Score]) -> Table {
     table
 }
 
-/// The same with the behaviour that the RFC asks for.
-fn expected(scores: &[&Score]) -> Table {
-    let mut table = cases(scores);
-    table.push(Column::new("expected", false), of_cases(scores, |score| &score.expects));
-    table
-}
-
-/// A property of each case.
 fn of_cases(scores: &[&Score], field: fn(&Score) -> &String) -> Vec<String> {
     let names = unique(scores.iter().map(|score| score.case.as_str())).into_iter();
     let of_case = names.filter_map(|name| scores.iter().find(|score| score.case == name));
@@ -233,7 +224,6 @@ fn word(score: &Score, as_it_is: Option<&Score>) -> String {
     word.to_owned()
 }
 
-/// How many cases of each stack fail, by harm.
 fn harms(scores: &[&Score]) -> Table {
     let mut table = Table::new("Failures");
     table.push(Column::new("failures", false), Harm::ALL.map(|harm| harm.to_string()));
@@ -279,7 +269,6 @@ fn failures(scores: &[&Score], stack: StackKind) -> Table {
     table
 }
 
-/// The result in a word.
 const fn outcome_of(score: &Score) -> &'static str {
     match score.outcome {
         Outcome::Pass => "pass",
@@ -292,7 +281,6 @@ const fn outcome_of(score: &Score) -> &'static str {
 /// The scores of a file, with its name if there are several.
 type OfFile<'a> = (Option<String>, Vec<&'a Score>);
 
-/// A group of bars for each subject, with a bar for each stack of each file.
 fn groups(files: &[OfFile]) -> Vec<Group> {
     let subjects = unique(files.iter().flat_map(|(_, scores)| scores).map(|score| score.subject.as_str())).into_iter();
     let group = |subject: &str| {
@@ -358,7 +346,6 @@ fn records(files: &[OfFile]) -> Table {
     table
 }
 
-/// The cases, without results.
 pub(in crate::report) fn list(cases: &[conformance::Case]) -> Table {
     let mut table = Table::new("Cases");
     let mut push = |title, value: fn(&conformance::Case) -> &'static str| {

@@ -28,7 +28,6 @@ pub(super) const QUESTIONS: [Question; 7] = [
     },
 ];
 
-/// The end of the note, if stacks have two rows.
 const AS_IT_IS: &str = " As it is: without the workarounds of our adapter (--workarounds none).";
 
 /// Whether a cell of the kernel alone is compared with the stacks.
@@ -74,7 +73,6 @@ pub(super) fn blocks(all: &[Series]) -> Vec<Block> {
     vec![Block::Table(table), Block::Text(note)]
 }
 
-/// The stack of a cell of the whole path.
 pub(super) fn path(cell: &Cell) -> Option<StackKind> {
     cell.stack().filter(|_| cell.layer == Layer::Path)
 }

@@ -13,22 +13,18 @@ const AROUND_PX: usize = 24;
 /// Words that are longer, in characters, are wrapped, in a column of about this width.
 const LONG: usize = 28;
 
-/// A table with the choice of its columns.
 #[derive(Template)]
 #[template(path = "table.html")]
 pub(super) struct View<'a> {
     table: &'a Table,
     /// Those that have a value, by their places in the table.
     columns: Vec<Shown<'a>>,
-    /// How many of them are shown first.
     first: usize,
 }
 
-/// A column.
 struct Shown<'a> {
     column: &'a Column,
     place: usize,
-    /// For the style sheet.
     class: String,
 }
 
@@ -86,8 +82,7 @@ fn is_long(table: &Table, place: usize) -> bool {
     !table.columns[place].is_number && table.rows.iter().any(|row| row[place].chars().count() > LONG)
 }
 
-/// A text with spaces only where a line may end: before an interval and in it, after a comma, and between the words of a long
-/// text.
+/// A text with spaces only where a line may end: around an interval, after a comma, and in a long text.
 fn breakable(text: &str, column: &Column) -> String {
     if !column.is_number && text.chars().count() > LONG {
         return text.to_owned();

@@ -2,18 +2,15 @@
 
 use std::ops::Range;
 
-/// A chart with its words.
 pub(crate) struct Chart {
     /// Its text for screen readers.
     pub(crate) label: String,
-    /// Lines of text under it.
     pub(crate) captions: Vec<String>,
     /// The meaning of its marks.
     pub(crate) legend: Vec<(Mark, String)>,
     pub(crate) plot: Plot,
 }
 
-/// The kinds of charts.
 pub(crate) enum Plot {
     /// Horizontal bars, in panels under each other.
     Bars(Vec<Panel>),
@@ -29,11 +26,9 @@ pub(crate) struct Plane {
     pub(crate) strokes: Vec<Strokes>,
     /// Only of two logarithmic axes.
     pub(crate) guides: Vec<Guide>,
-    /// The height of a line.
     pub(crate) baseline: Option<f64>,
 }
 
-/// The size of a plane.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Size {
     /// One of many small ones.
@@ -44,9 +39,7 @@ pub(crate) enum Size {
     Tall,
 }
 
-/// Groups of bars over one axis.
 pub(crate) struct Panel {
-    /// The name of the axis.
     pub(crate) axis: &'static str,
     pub(crate) groups: Vec<Group>,
 }
@@ -65,7 +58,6 @@ pub(crate) struct Reference {
     pub(crate) value: f64,
 }
 
-/// A cell.
 pub(crate) struct Bar {
     pub(crate) label: String,
     pub(crate) mark: Mark,
@@ -83,7 +75,6 @@ pub(crate) struct Guide {
     pub(crate) name: String,
 }
 
-/// An axis.
 pub(crate) struct Axis {
     /// Empty for no name.
     pub(crate) name: &'static str,
@@ -110,7 +101,6 @@ pub(crate) struct Strokes {
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-/// How points are drawn.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// Each as a dot.
@@ -139,46 +129,49 @@ impl Mark {
     }
 }
 
-/// The shape of a mark.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sign {
-    Circle,
-    Triangle,
-    Square,
-    Cross,
-    Nabla,
-    Left,
-    Right,
-    Bar,
-    Diamond,
-    Pillar,
-    Star,
-    Saltire,
-    Hexagon,
-    Pentagon,
-    Hourglass,
-    Bow,
-    Chevron,
+/// Declares the signs: the colour of each in both themes, and its corners around a point, in pixels to the right and down, by
+/// turns. The colours also differ in lightness, and the shapes are for readers who see no colours.
+macro_rules! signs {
+    ($($sign:ident: $red:literal $green:literal $blue:literal $dark:literal, $corners:expr;)+) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Sign {
+            $($sign,)+
+        }
+
+        impl Sign {
+            pub(crate) const ALL: &'static [Self] = &[$(Self::$sign),+];
+
+            pub(crate) const fn colours(self) -> ([u8; 3], &'static str) {
+                match self {
+                    $(Self::$sign => ([$red, $green, $blue], $dark),)+
+                }
+            }
+
+            pub(crate) const fn corners(self) -> &'static [i32] {
+                match self {
+                    $(Self::$sign => &$corners,)+
+                }
+            }
+        }
+    };
 }
 
-impl Sign {
-    pub(crate) const ALL: [Self; 17] = [
-        Self::Circle,
-        Self::Triangle,
-        Self::Square,
-        Self::Cross,
-        Self::Nabla,
-        Self::Left,
-        Self::Right,
-        Self::Bar,
-        Self::Diamond,
-        Self::Pillar,
-        Self::Star,
-        Self::Saltire,
-        Self::Hexagon,
-        Self::Pentagon,
-        Self::Hourglass,
-        Self::Bow,
-        Self::Chevron,
-    ];
+signs! {
+    Circle: 0x0B 0x5C 0xAB "#6cb6f5", [2, -5, 4, -4, 5, -2, 5, 2, 4, 4, 2, 5, -2, 5, -4, 4, -5, 2, -5, -2, -4, -4, -2, -5];
+    Triangle: 0xC2 0x51 0x0C "#f29a5c", [0, -6, 6, 5, -6, 5];
+    Square: 0x12 0x8A 0x67 "#3fc79b", [-5, -5, 5, -5, 5, 5, -5, 5];
+    Cross: 0x7A 0x3E 0x9D "#c79be6", [-2, -6, 2, -6, 2, -2, 6, -2, 6, 2, 2, 2, 2, 6, -2, 6, -2, 2, -6, 2, -6, -2, -2, -2];
+    Nabla: 0x8A 0x7A 0x0A "#d6c44e", [0, 6, 6, -5, -6, -5];
+    Left: 0x1E 0x88 0xC7 "#9fdcff", [-6, 0, 5, -6, 5, 6];
+    Right: 0xB8 0x32 0x7A "#f08bc0", [6, 0, -5, -6, -5, 6];
+    Bar: 0x6B 0x44 0x23 "#c9a07c", [-6, -3, 6, -3, 6, 3, -6, 3];
+    Diamond: 0x6B 0x74 0x7E "#8f99a5", [0, -6, 6, 0, 0, 6, -6, 0];
+    Pillar: 0xC6 0x28 0x28 "#ff8a80", [-3, -6, 3, -6, 3, 6, -3, 6];
+    Star: 0x2B 0x2F 0x77 "#9aa5ff", [0, -7, 2, -2, 7, -2, 3, 1, 4, 6, 0, 3, -4, 6, -3, 1, -7, -2, -2, -2];
+    Saltire: 0x00 0x70 0x7A "#4dd0d9", [-6, -4, -4, -6, 0, -2, 4, -6, 6, -4, 2, 0, 6, 4, 4, 6, 0, 2, -4, 6, -6, 4, -2, 0];
+    Hexagon: 0x4F 0x7F 0x00 "#a8d94a", [-3, -5, 3, -5, 6, 0, 3, 5, -3, 5, -6, 0];
+    Pentagon: 0x7F 0x1D 0x1D "#e0908f", [0, -6, 6, -1, 4, 6, -4, 6, -6, -1];
+    Hourglass: 0x3D 0x5A 0x73 "#b0c8dc", [-5, -6, 5, -6, -5, 6, 5, 6];
+    Bow: 0xD8 0x43 0x8B "#ffb3d6", [-6, -5, 6, 5, 6, -5, -6, 5];
+    Chevron: 0x00 0x4D 0x40 "#80cbc4", [-5, -6, 0, -6, 5, 0, 0, 6, -5, 6, 0, 0];
 }

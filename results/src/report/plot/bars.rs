@@ -10,7 +10,6 @@ use super::{Area, FAINT, GRID, Picture, TEXT, Width, fitted, signs, text_style, 
 use crate::report::model::{Bar, Group, Panel, Reference};
 
 impl Bar {
-    /// The width of its note, with the space before it.
     fn note_px(&self) -> f64 {
         width_of(&self.note) + f64::from(BEFORE_NOTE) + 6.0
     }
@@ -27,7 +26,6 @@ impl Bar {
 }
 
 impl Panel {
-    /// The end of its scale.
     fn end(&self) -> f64 {
         let bars = self.groups.iter().flat_map(|group| &group.bars);
         let longest = bars.map(Bar::end).fold(0.0, f64::max);
@@ -53,7 +51,6 @@ struct Layout {
 }
 
 const BEFORE_NOTE: i32 = 6;
-/// The height of a line of text.
 const LINE: i32 = 16;
 /// The space above the title of a group.
 const BEFORE_TITLE: i32 = 16;
@@ -113,7 +110,6 @@ const fn signed(count: usize) -> i32 {
     (count as u32).cast_signed()
 }
 
-/// Draws the panels under each other.
 pub(super) fn bars(panels: &[Panel], width: Width) -> io::Result<Picture> {
     let layouts: Vec<_> = panels.iter().map(|panel| (panel, Layout::of(panel, panels, width))).collect();
     let height = layouts.iter().map(|(panel, layout)| layout.height(panel).cast_unsigned() + AXIS).sum();
@@ -127,7 +123,6 @@ pub(super) fn bars(panels: &[Panel], width: Width) -> io::Result<Picture> {
     })
 }
 
-/// A panel below `top`.
 fn draw(area: &Area<'_>, panel: &Panel, layout: &Layout, mut top: i32) -> Result<(), Box<dyn Error>> {
     let end = panel.end();
     let height = layout.height(panel).cast_unsigned() + AXIS;
@@ -200,7 +195,6 @@ fn reference_line(
     Ok(())
 }
 
-/// A bar in the row with its upper edge at `top`.
 fn one(area: &Area<'_>, bar: &Bar, layout: &Layout, top: i32, x: &dyn Fn(f64) -> i32) -> Result<(), Box<dyn Error>> {
     let upper = top + layout.above;
     let (middle, lower) = (upper + layout.bar / 2, upper + layout.bar);

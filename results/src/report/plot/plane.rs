@@ -18,7 +18,6 @@ const EDGE: u32 = 3;
 /// Room for the name of a guide, in pixels.
 const GUIDE: (i32, i32) = (64, 18);
 
-/// An axis as plotters knows it.
 struct Coordinate<'a> {
     axis: &'a Axis,
     /// The axis on which equal distances are equal differences.
@@ -35,7 +34,6 @@ impl Scale {
         }
     }
 
-    /// The text at a tick.
     fn label(self, value: f64) -> String {
         match self {
             Self::Counts if value.fract() != 0.0 => String::new(),
@@ -78,7 +76,6 @@ impl Ranged for Coordinate<'_> {
 }
 
 impl Size {
-    /// In pixels.
     const fn of(self, width: Width) -> (u32, u32) {
         match (self, width) {
             (Self::Small, _) => (260, 130),
@@ -99,10 +96,8 @@ impl Size {
     }
 }
 
-/// A plane with its axes.
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<Coordinate<'b>, Coordinate<'b>>>;
 
-/// Draws the guides, the line at the height of the baseline, and the strokes.
 pub(super) fn plane(plane: &Plane, width: Width) -> io::Result<Picture> {
     let Plane { size, x, y, strokes, guides, baseline } = plane;
     let (width, height) = size.of(width);

@@ -5,7 +5,6 @@ use crate::report::format;
 /// About the width of a character of the text, in pixels.
 const CHARACTER_PX: f64 = 6.6;
 
-/// About how wide a text is, in pixels.
 pub(super) fn width_of(text: &str) -> f64 {
     text.chars().count() as f64 * CHARACTER_PX
 }

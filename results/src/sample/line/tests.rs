@@ -124,7 +124,7 @@ fn bare() -> Sample {
 fn requests() -> Sample {
     let words = "-n smoltcp -m rr --depth 4 --rate 5000 --delay 2500us --loss 0.0001 --workarounds=-late-fin --stack-congestion cubic";
     let mut sample = Sample { cell: fixture::cell(words), ..sample() };
-    let mut latency = Latency::new();
+    let mut latency = Latency::default();
     (1..500).for_each(|index| latency.record(Duration::from_micros(index * index)));
     let errors = [("reset".to_owned(), 3)].into();
     sample.measured.requests = Some(RequestFacts { answered: 499, errors, latency, blackholes: None });
