@@ -324,7 +324,6 @@ const fn number(option: &'static str, title: &'static str, value: fn(&Cell) -> O
     Property { is_number: true, ..property(option, title, value) }
 }
 
-/// A property of a program or a forwarder, which is in its name.
 const fn setting(option: &'static str, title: &'static str, value: fn(&Cell) -> Option<String>) -> Property {
     Property { is_work: false, is_named: false, ..property(option, title, value) }
 }
@@ -347,8 +346,12 @@ const fn share(option: &'static str, title: &'static str, value: fn(&Cell) -> Op
 }
 
 impl Property {
-    const fn called(self, name: &'static str) -> Self {
-        Self { name, ..self }
+    setters! {
+        called(name: &'static str);
+        within(range: RangeInclusive<u64>);
+        shown(shown: fn(&str) -> String);
+        usual(usual: &'static str);
+        said(phrase: &'static str);
     }
 
     const fn of(self, has: fn(&Cell) -> bool, others: &'static str) -> Self {
@@ -359,28 +362,12 @@ impl Property {
         self.of(|cell| cell.forwarder.is_some(), NO_FORWARDER)
     }
 
-    const fn within(self, range: RangeInclusive<u64>) -> Self {
-        Self { range, ..self }
-    }
-
     const fn no_work(self) -> Self {
         Self { is_work: false, ..self }
     }
 
     const fn unnamed(self) -> Self {
         Self { is_named: false, ..self }
-    }
-
-    const fn shown(self, shown: fn(&str) -> String) -> Self {
-        Self { shown, ..self }
-    }
-
-    const fn usual(self, usual: &'static str) -> Self {
-        Self { usual, ..self }
-    }
-
-    const fn said(self, phrase: &'static str) -> Self {
-        Self { phrase, ..self }
     }
 
     /// Its option, without its first hyphens.

@@ -103,7 +103,6 @@ impl Series {
         format::one_line(&words.join(", "))
     }
 
-    /// What the runs share: properties of the cells, the client's congestion control, and the length of a run.
     pub(super) fn shared(&self) -> Shared {
         let mut shared = Shared::of(&axis::cells(&self.summary.cells));
         let succeeded = || self.samples.iter().filter(|sample| sample.is_ok());
@@ -141,7 +140,6 @@ impl Series {
     }
 }
 
-/// The kind of a series: samples that fit into one table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     /// Stacks and layers with bulk bytes.

@@ -30,7 +30,6 @@ pub(super) const QUESTIONS: [Question; 7] = [
 
 const AS_IT_IS: &str = " As it is: without the workarounds of our adapter (--workarounds none).";
 
-/// Whether a cell of the kernel alone is compared with the stacks.
 fn is_kernel(question: &Question, cell: &Cell) -> bool {
     match cell.subject() {
         Subject::Loopback => !question.loses(),
