@@ -1,7 +1,6 @@
 //! On Windows, copies Wintun's library to the folder of the executable. Does nothing elsewhere.
 //!
-//! The package of the `wintun` crate contains the signed library for every architecture. A failure here is only
-//! a warning: the program builds without the library, and reports at run time that it is missing.
+//! The package of the `wintun` crate has the signed library. A failure is a warning: the program reports it later.
 
 use std::env;
 use std::error::Error;
@@ -47,8 +46,7 @@ fn copy_library() -> Result<(), Box<dyn Error>> {
 fn package() -> Result<PathBuf, Box<dyn Error>> {
     let here = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
     let (name, version) = PACKAGE;
-    // If this package is itself a dependency, the other one is in the folder next to it. That folder's name ends with
-    // the version if the package comes from a registry, and does not if `cargo vendor` put it there.
+    // If this package is a dependency, the other is beside it. `cargo vendor` leaves out the version in its name.
     let beside = [format!("{name}-{version}"), name.to_owned()].map(|folder| here.with_file_name(folder));
     if let Some(package) = beside.into_iter().find(|package| package.join("wintun").is_dir()) {
         return Ok(package);

@@ -1,7 +1,7 @@
 //! Why a run could not begin, or did not end.
 
 use netstacks::StartError;
-use platform::Class;
+use platform::{Class, End};
 
 use crate::proxy;
 use crate::remedy::SystemError;
@@ -74,6 +74,11 @@ impl From<proxy::Error> for RunError {
 }
 
 impl RunError {
+    /// The error that a process printed before it ended, if it is one of this program's.
+    pub(crate) fn stated(end: &End) -> Option<Self> {
+        end.stated_error().map(|(class, text)| Self::Process { class, text })
+    }
+
     /// Whether the request, the system or the run is at fault. An interruption counts as failed.
     pub fn class(&self) -> Class {
         match self {

@@ -17,8 +17,8 @@ mod error;
 mod failure;
 mod load;
 mod meter;
-mod process;
 mod profile;
+mod protocol;
 pub mod proxy;
 pub mod remedy;
 pub mod run;
@@ -145,7 +145,9 @@ pub struct Console<'a, O, E> {
 ///
 /// See [`Error`].
 pub fn main(cli: Cli) -> Result<(), Error> {
-    run::end_with_parent()?;
+    if !platform::end_with_parent() {
+        return Err(RunError::Interrupted.into());
+    }
     let terminal = io::stderr().is_terminal();
     let columns = terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| width.0);
     // Not locked: a panic in another thread must be able to print.

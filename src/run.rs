@@ -47,8 +47,6 @@ pub use self::process_executor::ProcessExecutor;
 pub use self::progress::Progress;
 pub use self::serve::serve;
 pub use crate::error::RunError;
-pub use crate::process::end_with_parent;
-pub use crate::process::protocol::PROTOCOL;
 
 use self::loaded::{RunOutput, unfit};
 use self::runtime::{processors, runtime};

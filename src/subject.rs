@@ -33,7 +33,7 @@ use std::path::PathBuf;
 
 use futures_util::future::BoxFuture;
 use netstacks::Effective;
-use platform::{Class, Feature};
+use platform::{Class, Feature, Program};
 
 use self::carrier::Carrier;
 pub(crate) use self::conditions::Cut;
@@ -82,7 +82,7 @@ pub(crate) enum Network {
     Own,
     /// The command of a stack in a process of its own. It runs in the namespace of the run or, behind a link with
     /// conditions, in the far one of two.
-    With(conformance::Program, Option<Networks>),
+    With(Program, Option<Networks>),
     /// Two namespaces of its own, and the program that carries packets or connections between them.
     Pair(Networks, PathBuf),
 }

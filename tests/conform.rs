@@ -85,7 +85,7 @@ fn a_file_is_continued_by_the_same_command_alone() {
         (conform("handshake"), 2, "was made by another command"),
         (run(&format!("{matrix} --out {}", out.display())), 2, "has results of conform, and no samples"),
         (
-            run(&format!("report docs/data/stacks.jsonl {} --format csv", out.display())),
+            run(&format!("report tests/data/laptop.jsonl {} --format csv", out.display())),
             2,
             "has samples; make a report of",
         ),

@@ -209,7 +209,7 @@ fn a_program_that_does_not_start_is_unavailable_and_says_why() {
             "sh -c 'echo error: unlucky >&2; exit 3'",
             "it ended with exit code 3 before it was ready; its last words: error: unlucky",
         ),
-        ("sh -c 'echo hello; exec sleep 60'", "it printed another line before it was ready"),
+        ("sh -c 'echo hello; exec sleep 60'", "it printed \"hello\" before it was ready"),
         ("sh -c 'kill -9 $$'", "it died of SIGKILL before it was ready"),
         ("sleep 60", "it was not ready within 10 s, and was killed"),
         ("/nowhere/stack", "start /nowhere/stack: No such file or directory"),

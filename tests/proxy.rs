@@ -26,8 +26,10 @@ fn lacks(tools: &[&str]) -> Option<String> {
 
 const LOSES: &str = "on a busy machine long transfers sometimes fail on ipstack";
 
+const KEEPS: &str = "ipstack keeps a connection after a RST until its task has ended, and drops a SYN for it";
+
 /// Tests that the proxy fails on a stack, with the reason.
-const KNOWN_FAILURES: [(&str, &str, &str); 8] = [
+const KNOWN_FAILURES: [(&str, &str, &str); 11] = [
     ("ipstack", "a_server_that_resets", "ipstack sends no RST"),
     ("ipstack", "a_server_that_resets_while_the_client_sends", "ipstack sends no RST"),
     ("ipstack", "an_answer_comes_after_the_clients_half_is_closed", LOSES),
@@ -39,6 +41,9 @@ const KNOWN_FAILURES: [(&str, &str, &str); 8] = [
         "ipstack keeps a connection in TIME-WAIT, whatever SYN comes",
     ),
     ("ipstack", "a_device_that_is_down_for_a_moment", LOSES),
+    ("ipstack", "a_port_of_a_client_that_vanished", "ipstack ignores a SYN of an open connection"),
+    ("ipstack", "a_reset_and_a_syn_back_to_back", KEEPS),
+    ("ipstack", "resets_in_each_state", KEEPS),
     ("ipstack", "half_closed_connections_rest", "ipstack does not wake a task of a half-closed connection for a RST"),
 ];
 

@@ -79,7 +79,6 @@ pub(crate) struct Out<'a> {
     pub(crate) payload: &'a [u8],
 }
 
-/// Changes a packet.
 type Wrap = dyn Fn(&[u8]) -> Vec<u8>;
 
 /// The client's side of a connection with the stack.
@@ -154,7 +153,6 @@ impl Client {
         self.next = self.next.wrapping_add(len as u32);
     }
 
-    /// Sets the timestamp of the next segments.
     pub(crate) fn stamp(&mut self, stamp: u32) {
         if let Some([own, _]) = &mut self.stamps {
             *own = stamp;
@@ -167,7 +165,6 @@ impl Client {
         self.held.clear();
     }
 
-    /// Returns an ACK of everything that has arrived.
     pub(crate) fn out(&self) -> Out<'static> {
         let (seq, ack, window) = (self.next, self.expected, self.window);
         Out { flags: ACK, seq, ack, window, options: &[], payload: &[] }
@@ -185,7 +182,6 @@ impl Client {
         stack.packet(Out { seq: self.expected, ack: self.next, payload: &[0; 1400], ..stack.out() })
     }
 
-    /// Returns the packet of a segment.
     pub(crate) fn packet(&self, out: Out<'_>) -> Vec<u8> {
         let Out { flags, seq, ack, window, options, payload } = out;
         let own = Some(self.options()).filter(|own| own.len() + options.len() <= MAX_OPTIONS_LEN).unwrap_or_default();
@@ -250,7 +246,7 @@ impl Client {
         }
     }
 
-    /// Sends a part of the bytes that come next, in segments of up to `len` bytes. The next sequence number stays the same.
+    /// Sends a part of the bytes that come next, in segments of up to `len` bytes. `next` stays as it is.
     pub(crate) fn put_parts(&self, bytes: &[u8], range: Range<usize>, len: usize) -> Step {
         let end = range.end;
         range.step_by(len).try_for_each(|from| self.put(self.part(bytes, from..end.min(from + len))))
@@ -263,7 +259,6 @@ impl Client {
         self.send_joined(&(0..bytes.len()).step_by(1000).map(segment).collect::<Vec<_>>())
     }
 
-    /// Sends packets joined into a super-packet.
     pub(crate) fn send_joined(&self, packets: &[Vec<u8>]) -> Step {
         self.wire.borrow_mut().send_joined(packets)
     }
@@ -276,7 +271,6 @@ impl Client {
         self.put(self.out())
     }
 
-    /// Acknowledges everything up to a number.
     pub(crate) fn ack_to(&mut self, end: u32) -> Step {
         self.expected = end;
         self.ack()
@@ -292,7 +286,6 @@ impl Client {
         self.send(Out { flags: offer.flags, seq: self.isn, ack: 0, options: &offer.options(), ..self.out() })
     }
 
-    /// Waits for the SYN+ACK.
     pub(crate) fn syn_ack(&mut self, within: Duration) -> Step<Segment> {
         let after_isn = self.isn.wrapping_add(1);
         let segment =
@@ -309,7 +302,7 @@ impl Client {
         self.syn_ack = Some(syn_ack.clone());
     }
 
-    /// Connects again from the same port, with a number that is higher than all before.
+    /// Connects again from the same port, with a higher number.
     pub(crate) fn again(&mut self) -> Step {
         self.begin_at(self.next.wrapping_add(0x0001_0000));
         self.open()
@@ -324,7 +317,7 @@ impl Client {
         self.syn_ack.as_ref().is_some_and(|syn_ack| syn_ack.option(option).is_some())
     }
 
-    /// Opens the connection with a handshake. Returns the SYN+ACK.
+    /// Returns the SYN+ACK.
     pub(crate) fn open_with(&mut self, offer: &Offer) -> Step<Segment> {
         self.syn_with(offer)?;
         let segment = self.syn_ack(SOON)?;

@@ -1,10 +1,8 @@
-//! Random play: a client that does anything that a peer may do, and an application that does anything that a program may
-//! do. No packet is expected. Instead a few invariants hold in every play. A play that breaks one is shrunk to its fewest
-//! moves.
+//! Random play: a client that does anything that a peer may do, and an application that does anything that a program
+//! may do. A few invariants hold in every play. A play that breaks one is shrunk to its fewest moves.
 //!
-//! A seed always makes the same play. lwIP and smoltcp take their time from tokio, so their plays run in a time that
-//! does not pass while there is something to do: a play of minutes takes milliseconds, and is the same each time. All other
-//! stacks take the system's time.
+//! A seed always makes the same play. lwIP and smoltcp take their time from tokio, so their plays of minutes take
+//! milliseconds. All other stacks take the system's time.
 
 mod app;
 mod peer;
@@ -44,7 +42,6 @@ const AT_ONCE: usize = 16;
 const TRIES: u32 = 2_000;
 const TRYING: Duration = Duration::from_mins(2);
 
-/// The bytes of one direction, from the first on.
 type Stream = Arc<[u8]>;
 
 /// Returns the streams of the client at a place, and of its server.
@@ -108,21 +105,8 @@ const INVARIANTS: [Case; 9] = [
         .expects("The stack runs on, and sends valid packets."),
 ];
 
-/// The harm of each, if it is broken.
-const HARMS: [Harm; 9] = [
-    Harm::Data,
-    Harm::Data,
-    Harm::Manners,
-    Harm::Manners,
-    Harm::Manners,
-    Harm::Hang,
-    Harm::Hang,
-    Harm::Hang,
-    Harm::Hang,
-];
-
 const fn invariant(id: &'static str, rfc: &'static str) -> Case {
-    Case { subject: "random play", ..Case::new(id, |_| Ok(()), rfc) }
+    Case { subject: "random play", ..Case::new(id, rfc, |_| Ok(())) }
 }
 
 /// The invariants of random play, in the order of tables.
@@ -197,8 +181,8 @@ const HURRIED: Pace = Pace {
     user_timeout: Duration::from_secs(10),
 };
 
-/// Runs plays on a stack. `run` says where. Returns the result of each invariant, with the first play of
-/// each kind of failure, as small as it becomes.
+/// Runs plays on a stack. Returns the result of each invariant, with the first play of each kind of failure, made
+/// small.
 pub fn explore(exploration: Exploration, run: &Run) -> Vec<(Case, Ran)> {
     let Exploration { plays, seed } = exploration;
     let Run { stack, layer, .. } = *run;
@@ -242,9 +226,13 @@ pub fn explore(exploration: Exploration, run: &Run) -> Vec<(Case, Ran)> {
     thread::scope(|scope| kinds.iter().for_each(|(kind, seeds)| drop(scope.spawn(|| describe(kind, seeds)))));
     let texts = lock(&texts);
     let outcome = |index: usize| {
+        let harm = match index {
+            _ if index <= Invariant::Acks as usize => Harm::Data,
+            _ if index <= Invariant::Unasked as usize => Harm::Manners,
+            _ => Harm::Hang,
+        };
         let of_it = texts.iter().filter(|((invariant, _), _)| *invariant as usize == index);
         let texts: Vec<_> = of_it.map(|(_, text)| text.as_str()).collect();
-        let harm = HARMS[index];
         if texts.is_empty() { Outcome::Pass } else { Outcome::Fail { seen: texts.join(";\n"), harm } }
     };
     let ran = |(index, case)| (case, Ran::of(outcome(index), None));
@@ -280,7 +268,6 @@ fn shrunk<T>(seed: u64, breaks: impl Fn(&Play) -> Option<T>) -> Option<(Play, T)
     smallest
 }
 
-/// Starts the stack for no play.
 fn try_start(run: Run) -> Step {
     let mut runtime = Builder::new_multi_thread();
     runtime.worker_threads(1);

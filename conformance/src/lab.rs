@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use netstacks::{Effective, StackConfig, StackKind, StartError};
-use platform::{Child, Link};
+use platform::{Child, Link, Program};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use crate::client::{Client, Offer};
 use crate::kernel;
 use crate::link::{self, AnyLink, Side};
-use crate::process::{self, Program};
+use crate::process;
 use crate::protocol::Device;
 use crate::server::{AnyDatagrams, AnyListener, Running, Served, Start, Then};
 use crate::wire::{Segment, Wire};
@@ -37,8 +37,7 @@ const DEADLINE: Duration = Duration::from_secs(40);
 /// How long to wait for the end of the previous stack, if only one can run in a process.
 const TURN: Duration = Duration::from_secs(5);
 
-/// How many times longer than usual the cases wait for something that has to come: `CONFORMANCE_PATIENCE`, a number from
-/// 1, which is the default, to 100. An emulated processor needs it.
+/// How many times longer the cases wait for what has to come: `CONFORMANCE_PATIENCE`, 1 to 100. Emulators need it.
 pub fn patience() -> u32 {
     static FACTOR: OnceLock<u32> = OnceLock::new();
     let read = || std::env::var("CONFORMANCE_PATIENCE").ok().and_then(|factor| factor.parse().ok());
@@ -56,7 +55,6 @@ pub(crate) const WINDOW: usize = 256 << 10;
 /// A smaller one, that a case can fill.
 pub(crate) const SMALL_WINDOW: fn(&mut StackConfig) = |config| config.window = 16 << 10;
 
-/// The port of the first client.
 const FIRST_PORT: u16 = 40_000;
 
 /// The port of all strangers. Their answers can be told from those of other clients by it.
@@ -65,10 +63,9 @@ const STRANGE_PORT: u16 = 1000;
 /// How many packets of a flood are sent without a pause, so that the queue of a device can hold them.
 const AT_ONCE: usize = 64;
 
-/// Runs a case. A stack that does not start fails the case, and so does one that hangs or panics. A program that does not
-/// start is unavailable.
+/// Runs a case. A stack that does not start, hangs or panics fails it. A program that does not start is unavailable.
 pub fn run(case: &Case, run: Run) -> Ran {
-    if let Some(needed) = case.offload().filter(|needed| *needed != run.offload) {
+    if let Some(needed) = case.offload.filter(|needed| *needed != run.offload) {
         let why = if needed { "needs a link that offloads" } else { "makes no sense with offload" };
         return Ran::of(Outcome::NotApplicable { seen: why.to_owned() }, None);
     }
@@ -86,8 +83,7 @@ pub fn run(case: &Case, run: Run) -> Ran {
     Ran::of(outcome, effective)
 }
 
-/// Starts a stack with the configuration that `configure` makes, and runs a script on it, on a thread and a runtime of
-/// their own. Fails if one of them hangs or panics. Also returns the settings of the stack.
+/// Runs a script on a stack, on a thread and a runtime of their own. Also returns the settings of the stack.
 pub(crate) fn perform<T: Send + 'static>(
     name: &str,
     runtime: Builder,
@@ -157,7 +153,6 @@ fn start_here(run: &Run, ipv6: bool, config: &StackConfig) -> Step<(AnyLink, Run
     }
 }
 
-/// Starts a stack in another process, which opens its device itself.
 fn start_process(
     program: &Program,
     run: &Run,
@@ -271,7 +266,6 @@ impl Lab {
         applies!(self.verifies_checksums, "the link vouches for checksums, so that stacks need not verify them")
     }
 
-    /// The server's address.
     pub(crate) fn server(&self) -> SocketAddr {
         let [server, ..] = link::stack_addresses(self.ipv6);
         server
@@ -305,7 +299,6 @@ impl Lab {
         Ok((client, served))
     }
 
-    /// Opens a connection with another SYN.
     pub(crate) fn connect_with(&mut self, offer: &Offer) -> Step<(Client, Served)> {
         let mut client = self.client();
         client.open_with(offer)?;
@@ -373,12 +366,10 @@ impl Lab {
         self.client_from(SocketAddr::new(link::ip(self.ipv6, 1, 0x100 + number), STRANGE_PORT), self.server())
     }
 
-    /// Sends a packet unchanged.
     pub(crate) fn send_packet(&self, packet: &[u8]) -> Step {
         self.wire().send(packet)
     }
 
-    /// Sends many packets.
     pub(crate) fn flood(&self, packets: impl IntoIterator<Item = Vec<u8>>) -> Step {
         for (index, packet) in packets.into_iter().enumerate() {
             self.send_packet(&packet)?;
@@ -417,8 +408,7 @@ pub(crate) fn exchange(client: &mut Client, served: &mut Served) -> Step {
     client.receives(b"pong", SOON)
 }
 
-/// Retransmits as a sender without SACK, always from the last acknowledged byte, until all is acknowledged. Checks that
-/// the server reads all bytes.
+/// Retransmits without SACK until all is acknowledged. Checks that the server reads all bytes.
 pub(crate) fn repair(client: &mut Client, served: &mut Served, bytes: &[u8]) -> Step {
     let mut done = 0;
     // The ACKs of the last segments may be delayed.

@@ -44,6 +44,7 @@ mod wire;
 use std::time::Duration;
 
 use netstacks::{StackConfig, StackKind, Workarounds};
+use platform::Program;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::client::{Client, Offer, Out};
@@ -60,8 +61,7 @@ pub(crate) use self::lab::{LATE, Lab, SOON, patient};
 pub use self::lab::{patience, run};
 pub(crate) use self::link::AnyLink;
 pub use self::link::{MTU, try_device};
-pub use self::process::Program;
-pub use self::protocol::{Device, PROTOCOL, Ready, START, Task, line};
+pub use self::protocol::{Device, Ready, Task};
 pub use self::recording::Recording;
 
 /// A test of one behaviour of a stack.
@@ -79,7 +79,8 @@ pub struct Case {
     pub subject: &'static str,
     /// Whether it is over IPv6.
     pub ipv6: bool,
-    links: Links,
+    /// Whether the link must offload; `None` if the case runs over either kind of link.
+    pub offload: Option<bool>,
     /// The same case over IPv6: its name, title and RFC.
     twin: Option<[&'static str; 3]>,
     /// Changes the configuration of the stack.
@@ -87,16 +88,8 @@ pub struct Case {
     run: fn(&mut Lab) -> Step,
 }
 
-/// The links that a case can be run over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Links {
-    Any,
-    Plain,
-    Offloading,
-}
-
 impl Case {
-    const fn new(id: &'static str, run: fn(&mut Lab) -> Step, rfc: &'static str) -> Self {
+    const fn new(id: &'static str, rfc: &'static str, run: fn(&mut Lab) -> Step) -> Self {
         Self {
             id,
             title: "",
@@ -104,7 +97,7 @@ impl Case {
             expects: "",
             subject: "",
             ipv6: false,
-            links: Links::Any,
+            offload: None,
             twin: None,
             configure: |_| (),
             run,
@@ -121,12 +114,12 @@ impl Case {
 
     /// Restricts the case to links without offload.
     const fn plain(self) -> Self {
-        Self { links: Links::Plain, ..self }
+        Self { offload: Some(false), ..self }
     }
 
     /// Restricts the case to links with offload.
     const fn offloading(self) -> Self {
-        Self { links: Links::Offloading, ..self }
+        Self { offload: Some(true), ..self }
     }
 
     const fn ipv6(self) -> Self {
@@ -151,15 +144,6 @@ impl Case {
             let twin = case.twin.map(|[id, title, rfc]| Self { id, title, rfc, ipv6: true, ..case });
             [Some(case), twin].into_iter().flatten()
         })
-    }
-
-    /// Returns whether the link must offload; `None` if the case runs over either kind of link.
-    pub fn offload(&self) -> Option<bool> {
-        match self.links {
-            Links::Any => None,
-            Links::Plain => Some(false),
-            Links::Offloading => Some(true),
-        }
     }
 }
 

@@ -24,8 +24,7 @@ const DEPTH: u16 = 4096;
 /// A link of any type. Its calls are indirect, which is fine: a case measures no speed.
 pub(crate) struct AnyLink {
     link: Box<dyn Link>,
-    /// Whether UDP super-packets may be sent: the other end of a memory link has asked for them, or this is a device, which
-    /// cuts them if it has to.
+    /// Whether UDP super-packets may be sent: the other end has asked for them, or this is a device, which cuts them.
     segments_udp: Arc<AtomicBool>,
     /// Whether a packet was sent since the last flush.
     has_sent: bool,
@@ -68,8 +67,7 @@ impl Link for AnyLink {
         Ok(())
     }
 
-    /// A flush wakes the reader of a link in memory. Without a packet that would be in vain, and for ever if the reader's task
-    /// drives the writer too, as in random play.
+    /// Without a packet a flush would wake the reader in vain, and in random play for ever.
     fn flush(&mut self) -> io::Result<()> {
         if self.has_sent {
             self.link.flush()?;
@@ -240,7 +238,6 @@ impl Side {
     }
 }
 
-/// Opens a device.
 pub(crate) fn open(side: Side, ipv6: bool, offload: bool, mtu: u16) -> Result<TunDevice, platform::Error> {
     TunDevice::open(&config(side, ipv6, offload, mtu))
 }
@@ -263,11 +260,7 @@ pub(crate) fn device(side: Side, ipv6: bool, offload: bool, mtu: u16) -> Result<
     Ok(AnyLink::new(device))
 }
 
-/// Opens a device of [`Layer::Path`] and closes it again. So a missing right is found before it fails every case.
-///
-/// # Errors
-///
-/// The device cannot be opened, or the kernel cannot forward its packets.
+/// Opens a device of [`Layer::Path`] and closes it again, to find a missing right before it fails every case.
 pub fn try_device() -> Result<(), platform::Error> {
     let runtime = Builder::new_current_thread()
         .enable_all()

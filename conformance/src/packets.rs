@@ -14,8 +14,7 @@ pub(crate) fn packet(from: IpAddr, to: IpAddr, protocol: u8, payload: &[u8]) -> 
     [&header[..len], payload].concat()
 }
 
-/// Returns an ICMP error (RFC 792, RFC 4443) about a packet of the stack, sent by the packet's receiver. `rest` is the
-/// four bytes after the checksum.
+/// Returns an ICMP error about a packet of the stack. `rest` is the four bytes after the checksum.
 pub(crate) fn error(kind: u8, code: u8, rest: u32, about: &[u8]) -> Vec<u8> {
     let quoted = if addresses(about).is_some_and(|(source, _)| source.is_ipv6()) { 500 } else { 28 };
     icmp_error(kind, code, rest, about, quoted).unwrap_or_default()
@@ -64,7 +63,6 @@ pub(crate) fn with_ip_bytes(mut packet: Vec<u8>, at: usize, bytes: &[u8]) -> Vec
     packet
 }
 
-/// Returns a datagram with its checksum.
 pub(crate) fn datagram(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Vec<u8> {
     datagram_with(from, to, payload, 8 + payload.len() as u16, None)
 }
@@ -95,21 +93,13 @@ pub(crate) fn fragments(packet: &[u8], len: usize) -> Vec<Vec<u8>> {
     if packet[0] >> 4 == 6 { fragments_v6(packet, len) } else { fragments_v4(packet, len) }
 }
 
-/// Returns the IPv4 fragments of a packet. Each holds up to `len` bytes, a multiple of 8.
 fn fragments_v4(packet: &[u8], len: usize) -> Vec<Vec<u8>> {
     let (header, payload) = packet.split_at(20);
     let count = payload.len().div_ceil(len);
     let fragment = |(index, payload): (usize, &[u8])| {
-        let mut fragment = [header, payload].concat();
         let more = if index + 1 < count { 0x2000 } else { 0 };
-        let total = fragment.len() as u16;
-        fragment[2..4].copy_from_slice(&total.to_be_bytes());
-        fragment[4..6].copy_from_slice(&0x4711_u16.to_be_bytes());
-        fragment[6..8].copy_from_slice(&(more | (index * len / 8) as u16).to_be_bytes());
-        fragment[10..12].fill(0);
-        let checksum = !sum(&fragment[..20]);
-        fragment[10..12].copy_from_slice(&checksum.to_be_bytes());
-        fragment
+        let fields = [(20 + payload.len()) as u16, 0x4711, more | (index * len / 8) as u16];
+        with_ip_bytes([header, payload].concat(), 2, fields.map(u16::to_be_bytes).as_flattened())
     };
     payload.chunks(len).enumerate().map(fragment).collect()
 }
@@ -128,8 +118,7 @@ fn fragments_v6(packet: &[u8], len: usize) -> Vec<Vec<u8>> {
     payload.chunks(len).enumerate().map(fragment).collect()
 }
 
-/// Inserts an extension header of this number before all others of an IPv6 packet. Its first byte is set to the number
-/// of the next header.
+/// Inserts an extension header before all others of an IPv6 packet. Its first byte is set to the next header.
 pub(crate) fn with_extension(packet: &[u8], number: u8, header: &[u8]) -> Vec<u8> {
     let mut extended = packet.to_vec();
     let mut header = header.to_vec();

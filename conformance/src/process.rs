@@ -2,49 +2,33 @@
 //! lines that the two exchange.
 
 use std::collections::HashMap;
+use std::future;
 use std::io::{self, BufRead, Read};
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::pin::Pin;
-use std::process::Command;
-use std::sync::mpsc::{self as blocking, RecvTimeoutError};
+use std::sync::mpsc as blocking;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use netstacks::{Datagram, Datagrams, Effective, Listener, StackConfig, StackKind, Stream};
-use platform::{Child, ProcessEnd, read_line};
+use netstacks::{Datagram, Datagrams, Listener, StackConfig, StackKind, Stream};
+use platform::{Child, NotReady, Program, Worker, line, read_line};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{Receiver, Sender, UnboundedReceiver, UnboundedSender, channel, unbounded_channel};
 use tokio::sync::oneshot;
 
-use crate::protocol::{Device, Ready, START, Task, line};
+use crate::protocol::{Device, Ready, Task};
 use crate::server::Running;
 
-/// How long the process may take to open its device.
-const READY: Duration = Duration::from_secs(10);
-
-/// How long it may take to end after its last line.
-const END: Duration = Duration::from_secs(2);
-
-/// How long it may take to confirm that it has sent a datagram.
+/// How long the process may take to confirm that it has sent a datagram.
 const SENT: Duration = Duration::from_secs(1);
 
 /// The most bytes of one write order.
 const MAX_WRITE: usize = 64 << 10;
-
-/// The program of a stack that runs in another process.
-#[derive(Clone, Debug)]
-pub struct Program {
-    /// Its file.
-    pub path: PathBuf,
-    /// Its arguments.
-    pub arguments: Vec<String>,
-}
 
 /// The load of a process: none but the orders of the application.
 #[derive(Serialize)]
@@ -73,11 +57,10 @@ enum Order {
     Datagram { local: SocketAddr, peer: SocketAddr, data: String },
 }
 
-/// A line from the process.
+/// A line from the process, after the one that says that it is ready.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Event {
-    Ready(Ready),
     Accepted { connection: u64, local: SocketAddr, peer: SocketAddr },
     Read { connection: u64, data: Option<String>, error: Option<String> },
     Written { connection: u64, error: Option<String> },
@@ -95,36 +78,29 @@ pub(crate) fn start(
     set_up: impl FnOnce() -> Result<(), platform::Error>,
 ) -> io::Result<Running> {
     let _entered = runtime.enter();
-    let mut command = Command::new(&program.path);
-    command.args(&program.arguments);
-    platform::end_with_this_thread(&mut command);
-    let (ready, is_ready) = blocking::channel();
     let (accepted, listener) = unbounded_channel();
     let (arrived, datagrams) = channel(netstacks::MAX_WAITING_DATAGRAMS);
     let (sent, answers) = blocking::channel();
     let (ended, end) = oneshot::channel();
-    let process = Child::listen(command, None, move |orders, mut stdout| {
+    let application = Application { backlog: config.backlog, user_timeout_seconds: config.user_timeout.as_secs_f64() };
+    let load = Load { streams: [], requests: None, application };
+    let task = line(&Task::new(device, config.window, None, (stack, config.workarounds), load));
+    let worker = Worker::listen(program.command(), None, task, move |orders, mut stdout| {
         let mut listening =
-            Listening { orders: Orders(Some(orders)), accepted, arrived, sent, ready, streams: HashMap::new() };
+            Listening { orders: Orders(Some(orders)), accepted, arrived, sent, streams: HashMap::new() };
         let _nobody_waits = ended.send(listening.listen(&mut stdout));
     });
     let path = program.path.display();
-    let process = process.map_err(|error| io::Error::other(format!("start {path}: {error}")))?;
+    let worker = worker.map_err(|error| io::Error::other(format!("start {path}: {error}")))?;
+    let ready = runtime.block_on(worker.ready(future::pending::<()>()));
+    let no_start = |why: NotReady| io::Error::other(format!("the stack's process does not start: {why}"));
+    let (process, Ready { offload, effective }) = ready.map_err(no_start)?;
+    if let Err(error) = begin(offload, device, &process, set_up) {
+        // The next case uses the same device, so this waits until the process has closed it.
+        runtime.block_on(process.kill());
+        return Err(error);
+    }
     let orders = Orders(Some(process.orders()));
-    let application = Application { backlog: config.backlog, user_timeout_seconds: config.user_timeout.as_secs_f64() };
-    let load = Load { streams: [], requests: None, application };
-    orders.write(&Task::new(device, config.window, None, (stack, config.workarounds), load))?;
-    let ready = is_ready.recv_timeout(READY);
-    let begun = ready.map(|ready| begin(ready, device, &process.orders(), set_up));
-    let effective = match begun {
-        Ok(Ok(effective)) => effective,
-        Ok(Err(error)) => {
-            // The next case uses the same device, so this waits until the process has closed it.
-            runtime.block_on(process.kill());
-            return Err(error);
-        }
-        Err(why) => return Err(runtime.block_on(refusal(why, process, end))),
-    };
     Ok(Running {
         listener: Box::new(Accepting { orders: orders.clone(), accepted: listener }),
         datagrams: Box::new(Socket(Arc::new(Inner {
@@ -138,41 +114,18 @@ pub(crate) fn start(
     })
 }
 
-/// Ends a process that did not become ready, and says why it did not: not that this program killed it.
-async fn refusal(why: RecvTimeoutError, process: Child, said: oneshot::Receiver<io::Result<()>>) -> io::Error {
-    let said = match why {
-        RecvTimeoutError::Timeout => Some(format!("it was not ready within {} s, and was killed", READY.as_secs())),
-        RecvTimeoutError::Disconnected => match said.await {
-            Ok(Err(error)) if error.kind() != io::ErrorKind::UnexpectedEof => {
-                Some(format!("it printed another line before it was ready: {error}"))
-            }
-            _ => None,
-        },
-    };
-    let end = if said.is_some() { process.kill().await } else { process.stop(END).await };
-    let words = end.as_ref().and_then(|end| end.stderr.lines().rev().find(|line| !line.trim().is_empty()));
-    let words = words.map(|words| format!("; its last words: {}", words.trim())).unwrap_or_default();
-    let ended = || match end.as_ref().map(|end| &end.by) {
-        Some(ProcessEnd::Exited(code)) => format!("it ended with exit code {code} before it was ready"),
-        Some(ProcessEnd::Crashed(reason)) => format!("it died of {reason} before it was ready"),
-        _ => "it ended before it was ready".to_owned(),
-    };
-    io::Error::other(format!("the stack's process does not start: {}{words}", said.unwrap_or_else(ended)))
-}
-
-/// Tells a process that is ready to begin, once its device is set up. Returns the settings of its stack.
+/// Tells a process that is ready to begin, once its device is set up.
 fn begin(
-    ready: Ready,
+    offloads: bool,
     device: Device<'_>,
-    orders: &platform::Orders,
+    process: &Child,
     set_up: impl FnOnce() -> Result<(), platform::Error>,
-) -> io::Result<Option<Effective>> {
-    if device.offload && !ready.offload {
+) -> io::Result<()> {
+    if device.offload && !offloads {
         return Err(io::Error::new(io::ErrorKind::Unsupported, "the process opens its device without offload"));
     }
     set_up().map_err(io::Error::other)?;
-    orders.send(START.to_owned() + "\n")?;
-    Ok(ready.effective)
+    process.begin()
 }
 
 /// The orders of the application; `None` without a process.
@@ -197,7 +150,6 @@ struct Listening {
     accepted: UnboundedSender<Connection>,
     arrived: Sender<(Vec<u8>, Datagram)>,
     sent: blocking::Sender<io::Result<()>>,
-    ready: blocking::Sender<Ready>,
     streams: HashMap<u64, Answers>,
 }
 
@@ -207,7 +159,6 @@ impl Listening {
         loop {
             let line = read_line(stdout)?.ok_or(io::ErrorKind::UnexpectedEof)?;
             match serde_json::from_str(&line)? {
-                Event::Ready(ready) => drop(self.ready.send(ready)),
                 Event::Accepted { connection, local, peer } => {
                     let ((read, reads), (written, writes)) = (unbounded_channel(), unbounded_channel());
                     self.streams.insert(connection, Answers { read, written });
@@ -245,11 +196,10 @@ impl Listening {
 /// datagrams arrived, and why it ended.
 #[doc(hidden)]
 pub fn read_output(mut output: &[u8]) -> (usize, usize, io::Error) {
-    let (ready, _is_ready) = blocking::channel();
     let (sent, _answers) = blocking::channel();
     let (accepted, mut connections) = unbounded_channel();
     let (arrived, mut datagrams) = channel(netstacks::MAX_WAITING_DATAGRAMS);
-    let mut listening = Listening { orders: Orders(None), accepted, arrived, sent, ready, streams: HashMap::new() };
+    let mut listening = Listening { orders: Orders(None), accepted, arrived, sent, streams: HashMap::new() };
     let end = listening.listen(&mut output).err().unwrap_or_else(|| io::ErrorKind::UnexpectedEof.into());
     drop(listening);
     let connections = std::iter::from_fn(|| connections.try_recv().ok()).count();

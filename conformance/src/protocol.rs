@@ -3,13 +3,8 @@
 use std::borrow::Cow;
 
 use netstacks::{Effective, StackKind, Workarounds};
+use platform::PROTOCOL;
 use serde::{Deserialize, Serialize};
-
-/// The version of the protocol. It grows when a task or an order changes its meaning.
-pub const PROTOCOL: u32 = 1;
-
-/// The order to begin.
-pub const START: &str = "\"start\"";
 
 /// The task of a process: the first line that it reads. `L` has the fields of the load.
 #[derive(Serialize)]
@@ -60,10 +55,4 @@ impl<'a, L: Serialize> Task<'a, L> {
         let workarounds = workarounds.active(stack, device.offload);
         Self { protocol: PROTOCOL, device, window_bytes, threads, workarounds, load }
     }
-}
-
-/// The line of JSON for a value, with its line feed.
-pub fn line(value: &impl Serialize) -> String {
-    // Never fails: the values have text, numbers and lists.
-    serde_json::to_string(value).unwrap_or_default() + "\n"
 }

@@ -26,8 +26,7 @@ impl Recording {
         self.lock().clone()
     }
 
-    /// A line for each packet: the time in milliseconds from the first packet, and the packet as [`PacketText`] describes
-    /// it. Packets that are the system's own are left out.
+    /// A line for each packet of the case: the milliseconds since the first, and the text of [`PacketText`].
     pub fn lines(&self) -> Vec<String> {
         let (mut begin, mut text) = (None, PacketText::default());
         let line = |(at, packet): (Duration, &[u8])| {

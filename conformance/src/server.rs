@@ -53,14 +53,7 @@ impl<L: Listener> AnyListener for L {
 /// Datagrams of any stack.
 pub(crate) trait AnyDatagrams: Send {
     fn recv<'a>(&'a self, buffer: &'a mut [u8]) -> Boxed<'a, Datagram>;
-    fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()>;
-    fn try_send_batch(
-        &self,
-        local: SocketAddr,
-        peer: SocketAddr,
-        payloads: &[u8],
-        segment_len: usize,
-    ) -> io::Result<usize>;
+    fn send(&self, ends: [SocketAddr; 2], payloads: &[u8], segment_len: usize) -> io::Result<usize>;
 }
 
 impl<D: Datagrams> AnyDatagrams for D {
@@ -68,18 +61,8 @@ impl<D: Datagrams> AnyDatagrams for D {
         Box::pin(Datagrams::recv(self, buffer))
     }
 
-    fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {
-        Datagrams::try_send(self, local, peer, payload)
-    }
-
-    fn try_send_batch(
-        &self,
-        local: SocketAddr,
-        peer: SocketAddr,
-        payloads: &[u8],
-        segment_len: usize,
-    ) -> io::Result<usize> {
-        Datagrams::try_send_batch(self, local, peer, payloads, segment_len)
+    fn send(&self, [local, peer]: [SocketAddr; 2], payloads: &[u8], segment_len: usize) -> io::Result<usize> {
+        self.try_send_batch(local, peer, payloads, segment_len)
     }
 }
 
@@ -147,7 +130,6 @@ impl Served {
         self.stream.addresses()
     }
 
-    /// Reads `len` bytes.
     pub(crate) fn read(&mut self, len: usize) -> Step<Vec<u8>> {
         let mut bytes = vec![0; len];
         let mut got = 0;
@@ -161,12 +143,10 @@ impl Served {
         Ok(bytes)
     }
 
-    /// Reads these bytes.
     pub(crate) fn reads(&mut self, bytes: &[u8]) -> Step {
         same(&self.read(bytes.len())?, bytes)
     }
 
-    /// Reads these bytes, and then the end of the stream.
     pub(crate) fn reads_to_end(&mut self, bytes: &[u8]) -> Step {
         same(&self.read_to_end()?, bytes)
     }
@@ -177,7 +157,6 @@ impl Served {
         check!(kind == io::ErrorKind::ConnectionReset, "the error is \"{kind}\"")
     }
 
-    /// Reads up to the end of the stream.
     pub(crate) fn read_to_end(&mut self) -> Step<Vec<u8>> {
         let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
         loop {
@@ -236,7 +215,6 @@ impl Served {
         Sending { task, runtime }
     }
 
-    /// Closes the server's half.
     pub(crate) fn shutdown(&mut self) -> Step {
         let shutdown = async { timeout(patient(LATE), self.stream.shutdown()).await };
         match self.runtime.block_on(shutdown) {
@@ -282,7 +260,6 @@ impl Sending {
         }
     }
 
-    /// Waits for the result.
     pub(crate) fn result(mut self) -> Step<io::Result<Option<Served>>> {
         let task = &mut self.task;
         let finish = async { timeout(patient(LATE), task).await };

@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 
 use platform::packet::checksum::sum;
 use platform::packet::flags::{ACK, FIN, PSH, RST, SYN, URG};
-use platform::packet::{ICMP, ICMPV6, TCP, TcpSegment, Transport, UDP, addresses, ip_len, write_partial_udp_checksum};
+use platform::packet::{
+    ICMP, ICMPV6, TCP, TcpOptions, TcpSegment, Transport, UDP, addresses, ip_len, write_partial_udp_checksum,
+};
 use platform::vnet::{self, SuperPacket};
 use platform::{Capabilities, Checksum, Link, PacketBuffer, PacketMeta};
 
@@ -61,27 +63,12 @@ impl Segment {
         self.payload.len() as u32 + u32::from(self.has(SYN)) + u32::from(self.has(FIN))
     }
 
-    /// The sequence number after it.
     pub(crate) fn end(&self) -> u32 {
         self.seq.wrapping_add(self.len())
     }
 
-    /// Returns the value of an option.
     pub(crate) fn option(&self, kind: u8) -> Option<&[u8]> {
-        let mut left = &self.options[..];
-        loop {
-            left = match *left {
-                [] | [0, ..] => return None,
-                [1, ..] => &left[1..],
-                [found, len, ..] if usize::from(len) >= 2 && usize::from(len) <= left.len() => {
-                    if found == kind {
-                        return left.get(2..len.into());
-                    }
-                    &left[len.into()..]
-                }
-                _ => return None,
-            };
-        }
+        TcpOptions::of(&self.options).find(|option| option.kind == kind).map(|option| option.value)
     }
 
     /// Returns its timestamp and its echo of ours (RFC 7323, 3).
@@ -92,12 +79,9 @@ impl Segment {
 
     /// Returns the blocks of its SACK option (RFC 2018, 3).
     pub(crate) fn blocks(&self) -> Vec<[u32; 2]> {
-        let number = |bytes: &[u8]| bytes.iter().fold(0, |number, byte| number << 8 | u32::from(*byte));
-        self.option(SACK)
-            .unwrap_or_default()
-            .chunks_exact(8)
-            .map(|block| [number(&block[..4]), number(&block[4..])])
-            .collect()
+        let (numbers, _) = self.option(SACK).unwrap_or_default().as_chunks::<4>();
+        let (blocks, _) = numbers.as_chunks::<2>();
+        blocks.iter().map(|block| block.map(u32::from_be_bytes)).collect()
     }
 }
 
@@ -138,22 +122,15 @@ pub(crate) struct Message {
 impl Message {
     /// Checks that an ICMP error is about this packet: its addresses, and its quote of at least `least` bytes.
     pub(crate) fn is_about(&self, packet: &[u8], least: usize) -> Step {
-        let ends = addresses(packet);
-        check!(
-            ends == Some((self.destination, self.source)),
-            "the error is from {} to {}",
-            self.source,
-            self.destination
-        )?;
+        let (from, to) = (self.source, self.destination);
+        check!(addresses(packet) == Some((to, from)), "the error is from {from} to {to}")?;
         // Routers change the hop limit, and with it the checksum of an IPv4 header.
-        let changed = if self.source.is_ipv6() { 7..8 } else { 8..12 };
+        let changed = if from.is_ipv6() { 7..8 } else { 8..12 };
         let kept = |bytes: &[u8]| [&bytes[..changed.start], &bytes[changed.end..]].concat();
         let quote = self.body.get(4..).unwrap_or_default();
-        check!(
-            quote.len() >= least && kept(packet).starts_with(&kept(quote)),
-            "the error quotes {} bytes, and they are not the first of the packet",
-            quote.len()
-        )
+        let len = quote.len();
+        let is_quote = len >= least && kept(packet).starts_with(&kept(quote));
+        check!(is_quote, "the error quotes {len} bytes, and they are not the first of the packet")
     }
 }
 
@@ -273,17 +250,14 @@ impl Wire {
         }
     }
 
-    /// Returns the next segment for a connection.
     pub(crate) fn segment(&mut self, key: Key, until: Instant) -> Step<Option<Segment>> {
         self.next(until, |wire| wire.segments.get_mut(&key)?.pop_front())
     }
 
-    /// Returns the next datagram.
     pub(crate) fn datagram(&mut self, until: Instant) -> Step<Option<Arrived>> {
         self.next(until, |wire| wire.datagrams.pop_front())
     }
 
-    /// Returns the next ICMP message.
     pub(crate) fn message(&mut self, until: Instant) -> Step<Option<Message>> {
         self.next(until, |wire| wire.messages.pop_front())
     }

@@ -12,32 +12,20 @@ use netstacks::StackKind;
 
 use self::moment::for_a_moment;
 
-#[cfg(feature = "lwip")]
-#[test]
-fn connection_lwip() {
-    for_a_moment("connection_lwip", 200, |bytes| connection::run(StackKind::Lwip, bytes));
+macro_rules! connections {
+    ($($feature:literal $name:ident $stack:ident,)*) => {
+        $(#[cfg(feature = $feature)]
+        #[test]
+        fn $name() {
+            for_a_moment(stringify!($name), 200, |bytes| connection::run(StackKind::$stack, bytes));
+        })*
+    };
 }
 
-#[cfg(feature = "ipstack")]
-#[test]
-fn connection_ipstack() {
-    for_a_moment("connection_ipstack", 200, |bytes| connection::run(StackKind::Ipstack, bytes));
-}
-
-#[cfg(feature = "smoltcp")]
-#[test]
-fn connection_smoltcp() {
-    for_a_moment("connection_smoltcp", 200, |bytes| connection::run(StackKind::Smoltcp, bytes));
-}
-
-#[cfg(feature = "tcp_ip")]
-#[test]
-fn connection_tcp_ip() {
-    for_a_moment("connection_tcp_ip", 200, |bytes| connection::run(StackKind::TcpIp, bytes));
-}
-
-#[cfg(feature = "netstack-smoltcp")]
-#[test]
-fn connection_netstack_smoltcp() {
-    for_a_moment("connection_netstack_smoltcp", 200, |bytes| connection::run(StackKind::NetstackSmoltcp, bytes));
+connections! {
+    "lwip" connection_lwip Lwip,
+    "ipstack" connection_ipstack Ipstack,
+    "smoltcp" connection_smoltcp Smoltcp,
+    "tcp_ip" connection_tcp_ip TcpIp,
+    "netstack-smoltcp" connection_netstack_smoltcp NetstackSmoltcp,
 }

@@ -72,11 +72,11 @@ fn changed(stack: StackKind, known: &Known, case: &Case, how: How, shards: u16) 
 /// The runs of all cases. With offload only the cases of its own lists may fail, so other failures are not tried. A case that
 /// a workaround mends runs without workarounds on the link that it needs.
 fn runs(known: &Known) -> Vec<(Case, How)> {
-    let (offloading, plain): (Vec<_>, Vec<_>) = Case::all().partition(|case| case.offload() == Some(true));
-    let both = plain.iter().filter(|case| case.offload().is_none() && !known.failures.contains_key(case.id));
+    let (offloading, plain): (Vec<_>, Vec<_>) = Case::all().partition(|case| case.offload == Some(true));
+    let both = plain.iter().filter(|case| case.offload.is_none() && !known.failures.contains_key(case.id));
     let over_offloading = both.chain(&offloading).map(|case| (*case, (true, Workarounds::ALL)));
     let mended = plain.iter().chain(&offloading).filter(|case| known.worked_around.contains_key(case.id));
-    let without = mended.map(|case| (*case, (case.offload().unwrap_or(false), Workarounds::NONE)));
+    let without = mended.map(|case| (*case, (case.offload.unwrap_or(false), Workarounds::NONE)));
     plain.iter().map(|case| (*case, (false, Workarounds::ALL))).chain(over_offloading).chain(without).collect()
 }
 
@@ -189,40 +189,23 @@ fn every_case_has_a_description_and_a_unique_name() {
     assert_eq!(ids.len(), count);
 }
 
-#[cfg(feature = "lwip")]
-#[test]
-fn lwip() {
-    scorecard(StackKind::Lwip);
+macro_rules! scorecards {
+    ($($feature:literal $name:ident $stack:ident,)*) => {
+        $(#[cfg(feature = $feature)]
+        #[test]
+        fn $name() {
+            scorecard(StackKind::$stack);
+        })*
+    };
 }
 
-#[cfg(feature = "ipstack")]
-#[test]
-fn ipstack() {
-    scorecard(StackKind::Ipstack);
-}
-
-#[cfg(feature = "smoltcp")]
-#[test]
-fn smoltcp() {
-    scorecard(StackKind::Smoltcp);
-}
-
-#[cfg(feature = "tcp_ip")]
-#[test]
-fn tcp_ip() {
-    scorecard(StackKind::TcpIp);
-}
-
-#[cfg(feature = "netstack-smoltcp")]
-#[test]
-fn netstack_smoltcp() {
-    scorecard(StackKind::NetstackSmoltcp);
-}
-
-#[cfg(feature = "lwip-published")]
-#[test]
-fn lwip_published() {
-    scorecard(StackKind::LwipPublished);
+scorecards! {
+    "lwip" lwip Lwip,
+    "ipstack" ipstack Ipstack,
+    "smoltcp" smoltcp Smoltcp,
+    "tcp_ip" tcp_ip TcpIp,
+    "netstack-smoltcp" netstack_smoltcp NetstackSmoltcp,
+    "lwip-published" lwip_published LwipPublished,
 }
 
 /// Its own TCP judges the cases. It needs the right to make networks in a process with several threads, which root has.

@@ -12,8 +12,7 @@ const PACKAGE: (&str, &str) = ("lwip", "0.4.0");
 /// A file in the sources. It shows that a folder has them.
 const HEADER: &str = "include/lwip/init.h";
 
-/// The files of lwIP that are compiled, relative to its `src`. Files in `c` include `core/tcp.c`, `core/tcp_in.c`,
-/// `core/tcp_out.c`, `core/udp.c` and `core/ipv4/ip4.c`, and have the same names.
+/// The files of lwIP that are compiled, relative to its `src`. Files in `c` include others, and have their names.
 const LWIP: &[&str] = &[
     "core/def.c",
     "core/inet_chksum.c",
@@ -48,7 +47,6 @@ fn main() -> ExitCode {
     }
 }
 
-/// The folder of lwIP's sources.
 fn sources() -> Result<PathBuf, String> {
     let (name, version) = PACKAGE;
     // If this package is a dependency itself, the other one is in a folder beside it: with the version in its name if
@@ -78,8 +76,7 @@ fn sources() -> Result<PathBuf, String> {
     Ok(sources)
 }
 
-/// The metadata of the packages of this build. It has no platform filter, because that would leave out a dependency of
-/// no target.
+/// The metadata of this build's packages, without a platform filter: it would leave out a dependency of no target.
 fn metadata(package: &Path) -> Result<Value, String> {
     let cargo = variable("CARGO")?;
     let output = Command::new(&cargo)

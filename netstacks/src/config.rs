@@ -6,23 +6,20 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::offload::Offload;
 use crate::{StackKind, Workarounds};
 
 /// The configuration that every stack gets. The MTU and the offloads come from the link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StackConfig {
-    /// Size of each connection's receive buffer and of its send buffer, in bytes. A stack that does not
-    /// support this size uses the nearest one, and reports it in [`Effective`]; or it does not start. The default is
-    /// 4 MiB, and 512 KiB on 32-bit systems.
+    /// Size of each connection's receive buffer and of its send buffer, in bytes: by default 4 MiB, and 512 KiB on
+    /// 32-bit systems. A stack uses the nearest size that it supports ([`Effective`]), or does not start.
     pub window: usize,
-    /// A connection fails with [`io::ErrorKind::TimedOut`] if a response is due and the peer is silent for this
-    /// long. RFC 1122, 4.2.3.5 asks for at least 100 seconds.
+    /// A connection fails with [`io::ErrorKind::TimedOut`] after this long without a due response (RFC 1122, 4.2.3.5).
     pub user_timeout: Duration,
-    /// Largest number of established connections that wait for [`Listener::accept`](crate::Listener::accept). While
-    /// there are this many, SYNs are dropped, and so are the ACKs that would complete a handshake: their clients try
-    /// again. Half-open connections do not count. With lwIP, smoltcp and ipstack at most a sixteenth of `connections`
-    /// are half-open, or as many as the backlog if that is more, and the oldest gives way to a new one (RFC 4987).
-    /// netstack-smoltcp ignores this limit.
+    /// Most established connections that wait for [`Listener::accept`](crate::Listener::accept): beyond it SYNs, and
+    /// ACKs that would complete a handshake, are dropped. With lwIP, smoltcp and ipstack a sixteenth of `connections`,
+    /// or as many as this, may be half-open (RFC 4987). netstack-smoltcp ignores it.
     pub backlog: usize,
     /// Largest number of connections of lwIP, smoltcp and ipstack, in any state. Further SYNs are dropped.
     pub connections: usize,
@@ -62,13 +59,6 @@ impl StackConfig {
     pub const MIN_WINDOW: usize = 4 << 10;
     /// Largest window, in bytes: the largest scaled window of RFC 7323, 2.3.
     pub const MAX_WINDOW: usize = (1 << 30) - 1;
-
-    /// The same for each of so many instances: each has an equal share of the limits on connections, rounded up.
-    #[must_use]
-    pub fn divided(&self, instances: usize) -> Self {
-        let share = |limit: usize| limit.div_ceil(instances.max(1));
-        Self { backlog: share(self.backlog), connections: share(self.connections), ..self.clone() }
-    }
 }
 
 impl Default for StackConfig {
@@ -100,8 +90,7 @@ pub struct Effective {
     pub send_buffer_bytes: usize,
     /// Shift count of the window scale option (RFC 7323); `None` where the stack has none.
     pub window_scale: Option<u8>,
-    /// Largest packet that the stack makes, over IPv4 or IPv6, in bytes, IP header included: the MTU, or a
-    /// super-packet, which the link cuts to the MTU.
+    /// Largest packet that the stack makes, in bytes, IP header included: the MTU, or a super-packet.
     pub largest_packet_bytes: usize,
     /// Congestion control of the stack as a sender.
     pub congestion: Cow<'static, str>,
@@ -112,6 +101,25 @@ pub struct Effective {
     /// The [`Workaround`](crate::Workaround)s that were active, by name.
     #[serde(default, alias = "repairs", skip_serializing_if = "Vec::is_empty")]
     pub workarounds: Vec<Cow<'static, str>>,
+}
+
+#[allow(dead_code, reason = "without any stack it is not used")]
+impl Effective {
+    /// Of a stack that takes its configuration as it is, and all checksums on itself.
+    pub(crate) fn of(stack: StackKind, config: &StackConfig, offload: &Offload) -> Self {
+        Self {
+            stack_version: stack.version().unwrap_or_default().into(),
+            shards: 1,
+            receive_buffer_bytes: config.window,
+            send_buffer_bytes: config.window,
+            window_scale: Some(window_scale(config.window)),
+            largest_packet_bytes: offload.largest_tcp_packet(),
+            congestion: "none".into(),
+            checksum_verified: true,
+            checksum_computed: true,
+            workarounds: config.workarounds.active(stack, offload.cuts()),
+        }
+    }
 }
 
 const fn one() -> usize {
@@ -145,14 +153,22 @@ pub enum StartError {
     },
 }
 
-/// A stack has found a fault of its own and has stopped. The driver and the streams fail with an [`io::Error`] that has
-/// this as its inner error.
+/// A fault of a stack, which has stopped: the inner error of the [`io::Error`] of its driver and streams.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct StackFault(
     /// What is wrong, and where.
     pub String,
 );
+
+/// An error again, for the next caller: the same kind and words, and a [`StackFault`] if it is one.
+#[allow(dead_code, reason = "not every stack uses it")]
+pub(crate) fn again(error: &io::Error) -> io::Error {
+    if StackFault::is_in(error) {
+        return io::Error::new(error.kind(), StackFault(error.to_string()));
+    }
+    io::Error::new(error.kind(), error.to_string())
+}
 
 impl StackFault {
     /// Whether this is the reason for an error.
@@ -162,11 +178,15 @@ impl StackFault {
 }
 
 #[cfg(test)]
-#[test]
-fn the_window_scale_is_the_smallest_that_fits() {
-    for (window, scale) in
-        [(4 << 10, 0), (65_535, 0), (65_536, 1), (256 << 10, 3), (4 << 20, 7), (StackConfig::MAX_WINDOW, 14)]
-    {
-        assert_eq!(window_scale(window), scale, "{window}");
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_window_scale_is_the_smallest_that_fits() {
+        for (window, scale) in
+            [(4 << 10, 0), (65_535, 0), (65_536, 1), (256 << 10, 3), (4 << 20, 7), (StackConfig::MAX_WINDOW, 14)]
+        {
+            assert_eq!(window_scale(window), scale, "{window}");
+        }
     }
 }

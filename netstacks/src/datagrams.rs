@@ -1,7 +1,5 @@
-//! The part of UDP that all stacks share: which packets are datagrams, which may be sent, and where they wait.
-//!
-//! A stack does not get datagrams that it would have to refuse. lwIP does not check the length field, ipstack
-//! does not check whether the checksum is missing, and each replies to a closed port in its own way.
+//! UDP of all stacks: which packets are datagrams, which may be sent, and where they wait. A stack does not get
+//! datagrams that it would have to refuse: some do not check the length, or whether the checksum is missing.
 
 mod arrival;
 mod mailbox;
@@ -21,7 +19,6 @@ use crate::{Datagram, DatagramBatch, MAX_WAITING_BYTES, MAX_WAITING_DATAGRAMS, i
 /// The largest payload of a datagram over IPv4, in bytes: the largest total length, less the headers.
 pub(crate) const MAX_PAYLOAD_V4: usize = 65_535 - IPV4_HEADER_LEN - UDP_HEADER_LEN;
 
-/// Datagrams that wait to be received.
 #[derive(Debug)]
 pub struct Inbox {
     /// Whether datagrams may still be received. A closed inbox takes none.
@@ -99,7 +96,6 @@ impl Inbox {
 /// Largest number of tasks that wait for a datagram. With one more, all are woken: some have lost interest.
 const MAX_RECEIVERS: usize = 64;
 
-/// The tasks that wait for a datagram.
 #[derive(Debug, Default)]
 pub(crate) struct Receivers(Vec<Waker>);
 
@@ -124,12 +120,7 @@ impl Receivers {
     }
 }
 
-/// Whether a datagram may be sent. `max_payload_v4` is the stack's; over IPv6 none fragments, and the MTU
-/// decides.
-///
-/// # Errors
-///
-/// [`io::ErrorKind::InvalidInput`], with the reason.
+/// Whether a datagram may be sent; else [`io::ErrorKind::InvalidInput`]. Over IPv6 none fragments.
 pub(crate) fn check(
     local: SocketAddr,
     peer: SocketAddr,
@@ -172,80 +163,9 @@ pub(crate) fn packet(from: SocketAddr, to: SocketAddr, payload: &[u8]) -> Option
     Some(packet)
 }
 
-/// Whether one host may send from this address, and receive there.
 fn is_end(end: SocketAddr) -> bool {
     end.port() != 0 && is_host(end.ip())
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-    use super::*;
-
-    pub(super) fn ends(ipv6: bool) -> (SocketAddr, SocketAddr) {
-        let [local, peer] = if ipv6 { ["[fd00::9]:53", "[fd00::1]:4000"] } else { ["9.8.7.6:53", "10.0.0.1:4000"] };
-        (local.parse().unwrap(), peer.parse().unwrap())
-    }
-
-    #[test]
-    fn waiting_datagrams_are_bounded_and_in_order() {
-        let (local, peer) = ends(false);
-        let payload = |index: usize| (index as u64).to_be_bytes();
-        let mut inbox = Inbox::new();
-        for index in 0..2 * MAX_WAITING_DATAGRAMS {
-            inbox.push(local, peer, &payload(index)[..index % 9], None);
-        }
-        let mut buffer = [0; 5];
-        for index in 0..MAX_WAITING_DATAGRAMS {
-            let datagram = inbox.pop(&mut buffer).unwrap();
-            assert_eq!(datagram, Datagram { len: (index % 9).min(5), local, peer });
-            assert_eq!(buffer[..datagram.len], payload(index)[..datagram.len]);
-        }
-        assert!(inbox.pop(&mut buffer).is_none() && inbox.payloads.is_empty());
-        for _ in 0..200 {
-            inbox.push(local, peer, &vec![7; 60_000], None);
-        }
-        assert_eq!(inbox.waiting.len(), MAX_WAITING_BYTES / 60_000);
-        inbox.close();
-        inbox.push(local, peer, b"", None);
-        assert!(inbox.is_empty() && inbox.payloads.capacity() == 0);
-    }
-
-    #[test]
-    fn the_datagrams_of_a_super_packet_are_received_one_by_one_or_together() {
-        let (local, peer) = ends(false);
-        let mut inbox = Inbox::new();
-        for payloads in [&b"aabbc"[..], b"ddeeff", b""] {
-            inbox.push(local, peer, payloads, NonZeroU16::new(2));
-        }
-        let mut buffer = [0; 9];
-        for payload in [&b"aa"[..], b"bb", b"c", b"dd"] {
-            let datagram = inbox.pop(&mut buffer).unwrap();
-            assert_eq!((&buffer[..datagram.len], datagram.peer), (payload, peer));
-        }
-        let rest = inbox.pop_batch(&mut buffer).unwrap();
-        assert_eq!(rest, DatagramBatch { len: 4, segment_len: 2, local, peer });
-        assert_eq!(rest.payloads(&buffer).collect::<Vec<_>>(), [b"ee", b"ff"]);
-        let empty = inbox.pop_batch(&mut buffer).unwrap();
-        assert_eq!(empty.payloads(&buffer).collect::<Vec<_>>(), [b""]);
-        assert!(inbox.is_empty() && inbox.payloads.is_empty());
-    }
-
-    #[test]
-    fn an_invalid_datagram_is_refused_with_a_reason() {
-        let (v4, v6) = (ends(false), ends(true));
-        let refused = |local, peer, len| {
-            let error = check(local, peer, len, MAX_PAYLOAD_V4, 1500).unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
-        };
-        refused(v4.0, v6.1, 1);
-        refused(v4.0, "10.0.0.1:0".parse().unwrap(), 1);
-        refused("0.0.0.0:9".parse().unwrap(), v4.1, 1);
-        refused(v4.0, "255.255.255.255:9".parse().unwrap(), 1);
-        refused(v4.0, v4.1, 65_508);
-        refused(v6.0, v6.1, 1453);
-        check(v4.0, v4.1, 65_507, MAX_PAYLOAD_V4, 1500).unwrap();
-        check(v6.0, v6.1, 1452, MAX_PAYLOAD_V4, 1500).unwrap();
-    }
-}
+mod tests;

@@ -1,19 +1,11 @@
-//! Async streams on top of a state machine.
+//! Async streams on top of a state machine: smoltcp and lwIP need a caller that passes them packets and the time.
 //!
-//! smoltcp and lwIP do nothing by themselves: a caller has to pass them packets and the time. One round of this is a
-//! *turn*: it sends packets, receives one batch of packets, and wakes the tasks of connections that have changed.
+//! A *turn* sends packets, receives one batch, and wakes the tasks of connections that have changed. A task reads
+//! arrived bytes and queues bytes without a turn. The [`Owner`] makes the turns: the driver, a background task, or,
+//! while only one connection is busy, its task, unless [`Workaround::TaskTurns`] is off. Then a byte crosses no other
+//! task, and the driver just checks at intervals that the task still makes turns.
 //!
-//! A task reads bytes that have already arrived, and queues bytes to be sent, without a turn. The [`Owner`] makes the
-//! turns:
-//!
-//! - With several busy connections the owner is the driver, a background task. One turn receives packets for all of
-//!   them; then their tasks run; the next turn sends the bytes that these tasks have written.
-//! - If only one connection is busy, its task is the owner, unless [`Workaround::TaskTurns`] is off. It makes the turns inline and registers its own waker with
-//!   the link. So a byte crosses no other task, and the next packet wakes only this task. The driver just checks at
-//!   intervals that the task still makes turns.
-//!
-//! All tasks of a stack share one lock. It is held for one operation of a stream or one turn. Tasks are woken after
-//! it is released.
+//! All tasks of a stack share one lock, held for one operation or one turn. Tasks are woken after it is released.
 
 mod datagrams;
 mod engine;
@@ -59,7 +51,6 @@ pub(crate) fn start<E: Engine>(engine: E, workarounds: Workarounds) -> (DrivenLi
     (listener, datagrams, Box::pin(drive(shared)))
 }
 
-/// Makes the turns while no task makes them.
 async fn drive<E: Engine>(shared: Shared<E>) -> io::Result<()> {
     let mut sleep = Box::pin(tokio::time::sleep(TICK));
     poll_fn(|cx| shared.poll_drive(sleep.as_mut(), cx)).await
@@ -76,7 +67,7 @@ impl<E: Engine> Listener for DrivenListener<E> {
     async fn accept(&mut self) -> io::Result<Flow<E>> {
         let accepted = poll_fn(|cx| {
             let mut state = self.shared.lock()?;
-            if let Some(accepted) = state.engine.accept() {
+            if let Some(accepted) = state.engine.table_mut().accept() {
                 return Poll::Ready(io::Result::Ok(accepted));
             }
             state.acceptor = Some(cx.waker().clone());

@@ -1,12 +1,8 @@
 //! A gate in front of a stack: the program decides about a connection before the stack sees it.
 //!
-//! A stack completes the handshake by itself and reports the connection afterwards. That is too late for a
-//! proxy: its client would be connected although the server refuses. So a [`Gated`] link holds each SYN back and
-//! makes a [`Request`] of it. When the proxy knows whether it can reach the server, it admits the request, refuses it
-//! with a RST, or rejects it with an ICMP message. This works with every stack.
-//!
-//! The gate also replies to ICMP echo requests to any address (RFC 792, RFC 4443, 4.2). Such a reply says that
-//! the link works; it says nothing about the host.
+//! A stack reports a connection after its handshake, too late for a proxy whose server refuses. So a [`Gated`] link
+//! holds each SYN back and makes a [`Request`] of it, which the proxy admits, refuses with a RST, or rejects with an
+//! ICMP message. The gate also replies to ICMP echo requests to any address (RFC 792, RFC 4443, 4.2).
 
 mod flows;
 mod reply;
@@ -24,7 +20,7 @@ use platform::{Capabilities, Checksum, Link, PacketBuffer, PacketMeta};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use self::flows::{New, State, Verdict};
+use self::flows::{State, Verdict};
 use self::reply::Undelivered;
 pub use self::reply::Unreachable;
 use crate::{FlowKey, is_host};
@@ -32,8 +28,7 @@ use crate::{FlowKey, is_host};
 /// Largest number of replies that wait for the link. Further ones are dropped.
 const MAX_REPLIES: usize = 256;
 
-/// Largest number of batches that one call takes from the link to fill its buffers. It has a bound because the caller
-/// may hold the stack's lock.
+/// Largest number of batches that one call takes from the link: the caller may hold the stack's lock.
 const MAX_BATCHES: usize = 8;
 
 /// How long a stack may take to answer an admitted SYN. It drops a SYN if it has no room.
@@ -42,8 +37,7 @@ const ANSWER: Duration = Duration::from_secs(1);
 /// How long a client may take to complete its handshake. The stacks give up after the same time.
 const HANDSHAKE: Duration = Duration::from_secs(20);
 
-/// A segment opens a connection if SYN is the only one of these flags that is set (RFC 9293, 3.5). ECN sets other
-/// flags too (RFC 3168, 6.1.1).
+/// A segment opens a connection if SYN is the only one of these that is set (RFC 9293, 3.5). ECN sets other flags.
 const DECIDING: u8 = FIN | SYN | RST | ACK;
 
 /// Puts a gate in front of a stack: start the stack on the link that this returns. At most `backlog`
@@ -115,8 +109,7 @@ impl Answers {
     }
 }
 
-/// A connection that a peer wants to open. Its SYN waits here. Dropping the request drops the SYN; a retransmitted
-/// SYN makes a new request. So does a SYN after the client has given up; see [`Request::abandoned`].
+/// A connection that a peer wants to open. Dropping it drops the SYN; a retransmitted SYN makes a new request.
 #[derive(Debug)]
 pub struct Request(Admission);
 
@@ -126,8 +119,7 @@ impl Request {
         self.0.key
     }
 
-    /// Waits until the client has given up: it has sent a RST, or has not retransmitted its SYN for too long. Safe to
-    /// cancel and call again.
+    /// Waits until the client has sent a RST, or has not retransmitted its SYN for too long. Safe to cancel.
     pub async fn abandoned(&mut self) {
         loop {
             let until = self.0.shared.lock().silent_until(self.0.key, self.0.number);
@@ -138,8 +130,7 @@ impl Request {
         }
     }
 
-    /// Passes the SYN to the stack, unless the client has given up. Until the admission is dropped or the connection
-    /// ends, the stack gets all packets of this connection, a retransmitted SYN included.
+    /// Passes the SYN to the stack, which gets all packets of this connection until the admission is dropped.
     #[must_use = "without its admission, a retransmitted SYN would be a new request"]
     pub fn admit(self) -> Admission {
         let mut state = self.0.shared.lock();
@@ -158,7 +149,6 @@ impl Request {
         self.reply(|key, sequence| reply::unreachable(key, Undelivered::Syn(sequence), reason));
     }
 
-    /// Replies to the SYN, unless the client has given up.
     fn reply(self, reply: impl FnOnce(FlowKey, u32) -> Option<Vec<u8>>) {
         let Admission { key, number, ref shared, .. } = self.0;
         let sequence = shared.lock().first(key, number);
@@ -166,9 +156,8 @@ impl Request {
     }
 }
 
-/// Lets the packets of a connection reach the stack. Keep it as long as the connection: after it is dropped, the next
-/// SYN of these addresses makes a new [`Request`]. The same is true after a RST, and after the FINs of both sides. See
-/// [`gate()`].
+/// Lets the packets of a connection reach the stack. After it is dropped, after a RST, and after the FINs of both
+/// sides, the next SYN of these addresses makes a new [`Request`].
 #[derive(Debug)]
 pub struct Admission {
     key: FlowKey,
@@ -178,9 +167,8 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// Waits until the client has completed its handshake. Returns `false` if it will not: it has sent a RST or takes too
-    /// long, or the stack has not answered its SYN. After `true`, the stack yields the connection, even if it is reset
-    /// meanwhile. Call it once.
+    /// Waits until the client has completed its handshake. Returns `false` if it resets or takes too long, or the stack
+    /// has not answered. After `true`, the stack yields the connection, even if it is reset. Call it once.
     pub async fn opened(&mut self) -> bool {
         let until = Instant::now() + HANDSHAKE;
         if self.opened.is_terminated() {
@@ -214,7 +202,6 @@ impl Shared {
         crate::lock(&self.state)
     }
 
-    /// Wakes the owner of the link.
     fn wake(&self, mut state: MutexGuard<'_, State>) {
         self.pending.store(true, Ordering::Release);
         let reader = state.reader.take();
@@ -241,7 +228,6 @@ pub struct Gated<L> {
     link: L,
     requests: mpsc::Sender<Request>,
     shared: Arc<Shared>,
-    /// Whether checksums must be verified.
     verify: bool,
     /// Whether handshakes were under way at the last look.
     opening: bool,
@@ -259,14 +245,13 @@ impl<L: Link> Gated<L> {
         }
         let count = state.deliver(buffers)?;
         self.opening = state.opening > 0;
-        if state.has_admitted() {
+        if !state.admitted.is_empty() {
             self.shared.pending.store(true, Ordering::Release);
         }
         Ok(count)
     }
 
-    /// Removes packets that are not for the stack from a batch, and moves the rest to the front. Returns how many
-    /// packets are left.
+    /// Moves the packets of a batch that are for the stack to the front. Returns how many these are.
     fn screen(&mut self, batch: &mut [PacketBuffer]) -> io::Result<usize> {
         let mut kept = 0;
         for index in 0..batch.len() {
@@ -316,7 +301,7 @@ impl<L: Link> Gated<L> {
         match verdict {
             Verdict::Pass => return false,
             Verdict::Hold => {}
-            Verdict::Ask(New { number, opened }) => {
+            Verdict::Ask { number, opened } => {
                 let admission = Admission { key, number, opened, shared: Arc::clone(&self.shared) };
                 // If the queue is full, the request is dropped, and its entry with it.
                 let _full = self.requests.try_send(Request(admission));
@@ -336,8 +321,7 @@ impl<L: Link> Gated<L> {
     }
 }
 
-/// Whether a stack may find a SYN in a packet that the gate cannot parse as a TCP segment: in a fragment, or behind an
-/// extension header that the gate does not know, for example an authentication header (RFC 4302).
+/// Whether a stack may find a SYN in a packet that the gate cannot parse: a fragment, or behind an unknown header.
 fn may_hide_a_syn(packet: &[u8]) -> bool {
     match Transport::parse(packet) {
         Some(transport) => !matches!(transport.protocol, UDP | ICMP | ICMPV6),

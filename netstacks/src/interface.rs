@@ -20,14 +20,12 @@ pub struct Started<Li, D> {
     pub datagrams: D,
     /// The future that keeps the stack running; see [`Driver`].
     pub driver: Driver,
-    /// The configuration that the stack really uses. It may differ from the [`StackConfig`]: ipstack, for one, has no
-    /// window scaling.
+    /// The configuration that the stack really uses. It may differ from the [`StackConfig`].
     pub effective: Effective,
 }
 
-/// The future that serves a stack's timers, and packets that arrive while no stream is polled. It must be
-/// polled for as long as the stack is used. It ends only with an error: the link or the stack has failed.
-/// The stack is gone when the driver, the listener, the datagrams and all streams are dropped.
+/// Serves a stack's timers, and packets that arrive while no stream is polled. Poll it as long as the stack is used; it
+/// ends only with an error. The stack is gone when this, the listener, the datagrams and all streams are dropped.
 pub type Driver = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
 
 /// A TCP/IP stack that can be started on links of the type `L`.
@@ -66,11 +64,7 @@ pub trait Netstack<L: Link>: 'static {
     /// UDP; [`NoDatagrams`](crate::NoDatagrams) for a stack without it.
     type Datagrams: Datagrams;
 
-    /// Starts the stack on a link. Must be called within a tokio runtime; the stack runs on that runtime.
-    ///
-    /// # Errors
-    ///
-    /// See [`StartError`].
+    /// Starts the stack on a link, within the tokio runtime that it then runs on.
     fn start(link: L, config: &StackConfig) -> Result<Started<Self::Listener, Self::Datagrams>, StartError>;
 }
 
@@ -79,11 +73,7 @@ pub trait Listener: Send + 'static {
     /// A connection.
     type Stream: Stream;
 
-    /// Waits for the next connection whose handshake is complete.
-    ///
-    /// # Errors
-    ///
-    /// The stack or its link has failed.
+    /// Waits for the next connection whose handshake is complete. Fails if the stack or its link has failed.
     fn accept(&mut self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
 }
 
@@ -143,17 +133,12 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     /// The peer's address.
     fn peer_addr(&self) -> SocketAddr;
 
-    /// Calls `sink` with received bytes in the stack's memory, which saves a copy when the bytes are forwarded.
-    /// If the sink took all bytes, it is called again with the next ones. Returns how many bytes it took, 0 after the
-    /// peer's FIN.
+    /// Calls `sink` with received bytes in the stack's memory, which saves a copy, and again while it takes all.
+    /// Returns how many bytes it took, 0 after the peer's FIN.
     ///
     /// Returns pending if the sink refuses the first bytes with [`io::ErrorKind::WouldBlock`], or takes none; the
-    /// caller must then arrange its own wake-up. The sink must not block: the stack is locked during the call.
-    ///
-    /// # Errors
-    ///
-    /// The errors of a read and of the sink. A stack that cannot lend its memory always returns
-    /// [`io::ErrorKind::Unsupported`]; use a read instead.
+    /// caller must then arrange its own wake-up. The sink must not block: the stack is locked during the call. A stack
+    /// that cannot lend its memory always returns [`io::ErrorKind::Unsupported`].
     ///
     /// ```
     /// use std::future::poll_fn;
@@ -173,18 +158,13 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
 
-    /// Calls `source` with room in the stack's send buffer, which saves a copy when bytes are forwarded. If the
-    /// source filled all the room, it is called again with more. Returns how many bytes it wrote, 0 if it wrote none
-    /// because it has ended.
+    /// Calls `source` with room in the stack's send buffer, and again while it fills all. Returns how many bytes it
+    /// wrote, 0 if it has ended.
     ///
-    /// Returns pending if the source fails with [`io::ErrorKind::WouldBlock`] before it wrote anything; the caller
-    /// must then arrange its own wake-up. The source must not block: the stack is locked during the call. An error
-    /// after the first bytes is not reported. The source must return it again at the next call, or remember it.
-    ///
-    /// # Errors
-    ///
-    /// The errors of a write and of the source. A stack that cannot lend its buffer always returns
-    /// [`io::ErrorKind::Unsupported`]; use a write instead.
+    /// Returns pending if the source fails with [`io::ErrorKind::WouldBlock`] before it wrote anything; the caller must
+    /// then arrange its own wake-up. The source must not block: the stack is locked during the call. It must return an
+    /// error after the first bytes again at the next call. A stack that cannot lend always returns
+    /// [`io::ErrorKind::Unsupported`].
     fn poll_write_with(&mut self, _cx: &mut Context<'_>, _source: &mut Source<'_>) -> Poll<io::Result<usize>> {
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
@@ -201,9 +181,8 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
         if self.has_failed() { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Ends the connection with a RST; unsent and unread bytes are lost. The RST is sent once, if the link has
-    /// room: a peer that misses it gets another for its next packet. A stack that cannot send a RST closes the
-    /// connection instead.
+    /// Ends the connection with a RST, which is sent once, if the link has room; unsent and unread bytes are lost. A
+    /// stack that cannot send a RST closes the connection instead.
     fn reset(self)
     where
         Self: Sized,
@@ -221,6 +200,5 @@ pub struct FlowKey {
     pub peer: SocketAddr,
 }
 
-/// A map by the addresses that clients choose. Its hash has a random key, so clients cannot choose addresses that collide,
-/// and is several times as fast as the standard library's.
+/// A map by addresses that clients choose: its hash has a random key, and is faster than the standard library's.
 pub type FlowMap<V> = HashMap<FlowKey, V, ahash::RandomState>;

@@ -1,8 +1,5 @@
-//! The `ipstack` crate behind the common interface.
-//!
-//! ipstack runs a task for the device and one for each connection, with channels in between. The adapter gives it
-//! a device that moves packets to and from the link, and wraps its streams. It counts what the packets of a connection show,
-//! so that runs end and memory is bounded. Otherwise ipstack is as it is published: the scorecard has its failures.
+//! The `ipstack` crate behind the common interface. It has a task for the device and one for each connection. The
+//! adapter counts what the packets of a connection show, so that runs end and memory is bounded.
 
 mod device;
 mod flow;
@@ -35,8 +32,7 @@ pub(crate) const VERSION: &str = "1.0.1";
 const MAX_WINDOW: usize = u16::MAX as usize;
 /// RFC 1122, 3.3.3.
 const MIN_MTU: usize = 576;
-/// Largest super-packet that ipstack may send, in bytes: a quarter of the window, so that several are in flight. If one
-/// filled the window, each would wait for the ACK of the one before.
+/// Largest super-packet that ipstack may send, in bytes. One that filled the window would wait for the ACK before it.
 const MAX_PACKET: usize = MAX_WINDOW / 4;
 
 /// The `ipstack` crate, version 1.0.1. It sends no datagrams longer than a packet of the MTU, and drops fragments.
@@ -58,7 +54,7 @@ impl<L: Link> Netstack<L> for Ipstack {
         let max_packet_len = capabilities.max_packet_len.min(MAX_PACKET.max(capabilities.mtu));
         let workarounds = config.workarounds;
         let offload = Offload::of(&Capabilities { max_packet_len, ..capabilities });
-        let offload = if workarounds.has(Workaround::LargeMtu) { offload } else { offload.without_segmentation() };
+        let offload = offload.cutting_if(workarounds.has(Workaround::LargeMtu));
         let mtu = offload.largest_packet().min(MAX_WINDOW);
         let mut settings = IpStackConfig::default();
         settings.mtu_unchecked(mtu as u16).with_tcp_config(tcp_config(window, config.user_timeout, &offload));
@@ -74,17 +70,12 @@ impl<L: Link> Netstack<L> for Ipstack {
             datagrams: IpstackDatagrams { mailbox, hub: Arc::clone(&hub), mtu: capabilities.mtu },
             driver: Box::pin(serve(stack, Ending(hub), deliveries, most)),
             effective: Effective {
-                stack_version: VERSION.into(),
-                shards: 1,
                 // Its window is never smaller than its MTU.
                 receive_buffer_bytes: window.max(mtu),
                 send_buffer_bytes: window,
                 window_scale: None,
-                largest_packet_bytes: offload.largest_tcp_packet(),
-                congestion: "none".into(),
                 checksum_verified: false,
-                checksum_computed: true,
-                workarounds: workarounds.active(StackKind::Ipstack, offload.cuts()),
+                ..Effective::of(StackKind::Ipstack, config, &offload)
             },
         })
     }
@@ -94,8 +85,7 @@ fn tcp_config(window: usize, user_timeout: Duration, offload: &Offload) -> TcpCo
     let mut tcp = TcpConfig::default();
     // It ends a connection if the application neither reads nor writes for this long.
     tcp.timeout = user_timeout;
-    // It sends another packet while fewer bytes than this are in flight, and so stays within the window. It may exceed a
-    // smaller one of the peer by up to a packet (docs/reliability.md).
+    // It sends while fewer bytes than this are in flight. It may exceed a peer's smaller window by up to a packet.
     let largest = offload.largest_payload(false).max(offload.largest_payload(true)).into();
     tcp.max_unacked_bytes = window.saturating_sub(largest).max(1) as u32;
     tcp.read_buffer_size = window;
@@ -113,8 +103,7 @@ impl Drop for Ending {
     }
 }
 
-/// The driver: passes on the connections and datagram streams of ipstack. `most`: the largest write that ipstack gets, over
-/// IPv4 and IPv6.
+/// The driver: passes on ipstack's streams. `most`: the largest write that it gets, over IPv4 and IPv6.
 async fn serve(mut stack: IpStack, hub: Ending, deliveries: Deliveries, most: [usize; 2]) -> io::Result<()> {
     let (hub, deliveries) = (&hub.0, Arc::new(deliveries));
     let mut readers = JoinSet::new();

@@ -1,5 +1,4 @@
-//! Sockets of the kernel behind the interface of a stack: for a program that runs without a stack, and for tests that
-//! compare a stack with the kernel.
+//! Sockets of the kernel behind the interface of a stack.
 
 use std::future::{self, poll_fn};
 use std::io;
@@ -12,11 +11,12 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use platform::Received;
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 
+use crate::addressed::{Addressed, Inner};
 use crate::udp::segment_len_of;
-use crate::{Datagram, DatagramBatch, Datagrams, Listener, Stream};
+use crate::{Datagram, DatagramBatch, Datagrams, Listener};
 
 /// Several listeners as one. Each is polled only when it has become ready: there may be thousands.
 pub struct KernelListener(FuturesUnordered<Accepting>);
@@ -26,10 +26,6 @@ type Accepting = Pin<Box<dyn Future<Output = (TcpListener, io::Result<(TcpStream
 
 impl KernelListener {
     /// Takes over sockets that listen. Must be called within a tokio runtime.
-    ///
-    /// # Errors
-    ///
-    /// The error of the system.
     pub fn new(sockets: impl IntoIterator<Item = net::TcpListener>) -> io::Result<Self> {
         let accepting = |socket: net::TcpListener| {
             socket.set_nonblocking(true)?;
@@ -54,61 +50,26 @@ impl Listener for KernelListener {
         self.0.push(Self::accepting(listener));
         let (socket, peer) = accepted?;
         socket.set_nodelay(true)?;
-        Ok(KernelStream { local: socket.local_addr()?, socket, peer })
+        Ok(KernelStream { local: socket.local_addr()?, stream: socket, peer, beside: () })
     }
 }
 
-/// A connection of a [`KernelListener`].
-pub struct KernelStream {
-    socket: TcpStream,
-    local: SocketAddr,
-    peer: SocketAddr,
-}
+/// A connection of a [`KernelListener`]. The kernel reports a failure at the next read or write.
+pub type KernelStream = Addressed<TcpStream>;
 
-impl KernelStream {
+impl Addressed<TcpStream> {
     /// Its socket.
     pub fn socket(&self) -> &TcpStream {
-        &self.socket
+        &self.stream
     }
 }
 
-impl Stream for KernelStream {
-    fn local_addr(&self) -> SocketAddr {
-        self.local
-    }
+impl Inner for TcpStream {
+    type Beside = ();
 
-    fn peer_addr(&self) -> SocketAddr {
-        self.peer
-    }
-
-    /// The kernel reports a failure at the next read or write.
-    fn has_failed(&self) -> bool {
-        false
-    }
-
-    fn reset(self) {
+    fn make_abrupt(&self) {
         // If that fails, the drop closes the connection with a FIN.
-        let _abrupt = self.socket.set_zero_linger();
-    }
-}
-
-impl AsyncRead for KernelStream {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_read(cx, buffer)
-    }
-}
-
-impl AsyncWrite for KernelStream {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.socket).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_shutdown(cx)
+        let _abrupt = self.set_zero_linger();
     }
 }
 
@@ -118,10 +79,6 @@ pub struct KernelDatagrams(Arc<[(SocketAddr, UdpSocket)]>);
 
 impl KernelDatagrams {
     /// Takes over sockets, each bound to an address of its own. Must be called within a tokio runtime.
-    ///
-    /// # Errors
-    ///
-    /// The error of the system.
     pub fn new(sockets: impl IntoIterator<Item = net::UdpSocket>) -> io::Result<Self> {
         let bound = |socket: net::UdpSocket| {
             socket.set_nonblocking(true)?;

@@ -45,8 +45,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use platform::Link;
 use serde::{Deserialize, Serialize};
 
-/// Declares the stacks, each by its cargo feature, its module and its type. The macro makes the modules, exports the
-/// types, and defines [`StackKind`].
+/// Declares the stacks by cargo feature, module and type: makes the modules, exports the types, defines [`StackKind`].
 macro_rules! stacks {
     ($($(#[$doc:meta])* $feature:literal => $module:ident::$stack:ident,)*) => {
         $(
@@ -56,8 +55,7 @@ macro_rules! stacks {
             pub use crate::$module::$stack;
         )*
 
-        /// The stacks that users can choose: those that this crate knows, compiled in or not, those that are processes of
-        /// their own, and the kernel's.
+        /// The stacks that users can choose: those of this crate, compiled in or not, processes, and the kernel's.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
         pub enum StackKind {
@@ -124,10 +122,6 @@ macro_rules! stacks {
             }
 
             /// Calls the visitor with this stack's type. This is the one place where a name becomes a stack.
-            ///
-            /// # Errors
-            ///
-            /// [`NotCompiledIn`] if this build does not include the stack.
             pub fn visit<L: Link, V: Visitor<L>>(self, visitor: V) -> Result<V::Output, NotCompiledIn> {
                 // A build without any stack does not use it.
                 let _ = &visitor;
@@ -168,6 +162,8 @@ compile_error!(
      build with --no-default-features --features lwip-published,smoltcp, or with other stacks but lwip"
 );
 
+#[allow(unreachable_pub, reason = "its types are the streams of stacks")]
+mod addressed;
 mod config;
 mod interface;
 mod shards;
@@ -179,6 +175,8 @@ mod workarounds;
 mod datagrams;
 #[allow(dead_code, unused_imports, unreachable_pub, reason = "not every stack uses it")]
 mod driven;
+#[cfg(test)]
+mod fixture;
 mod gate;
 pub mod kernel;
 #[allow(dead_code, reason = "not every stack uses it")]
@@ -291,19 +289,3 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/new-stack.md")]
 struct NewStackGuide;
-
-/// Inserts hop-by-hop options into an IPv6 packet, and destination options if `both`.
-#[cfg(test)]
-fn with_extension_headers(packet: &[u8], both: bool) -> Vec<u8> {
-    let mut extensions = vec![packet[6], 0, 1, 4, 0, 0, 0, 0];
-    if both {
-        extensions[0] = 60;
-        extensions.extend([packet[6], 1, 1, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-    }
-    let mut packet = packet.to_vec();
-    packet[6] = 0;
-    let len = u16::from_be_bytes([packet[4], packet[5]]) + extensions.len() as u16;
-    packet[4..6].copy_from_slice(&len.to_be_bytes());
-    packet.splice(40..40, extensions);
-    packet
-}

@@ -1,13 +1,9 @@
 //! lwIP 2.2.1d through its raw API, without its threads, sockets and timers.
 //!
-//! The engine receives packets from the link and passes them to lwIP in place. To send, it passes lwIP's headers and
-//! the bytes in the connection's ring to the link in one vectored call. So a byte is copied once each way: from the
-//! packet to the reader, and from the writer to the ring.
+//! lwIP takes packets from the link in place. Its headers and the bytes of the connection's ring go to the link in one
+//! vectored call. So a byte is copied once each way. UDP has one pcb for all addresses and ports.
 //!
-//! UDP has one pcb for all addresses and ports. A received datagram is copied into a queue. lwIP fragments and
-//! reassembles over IPv4 only.
-//!
-//! lwIP's state is global, so only one engine runs at a time in a process. The lock of [`crate::driven`] guards it.
+//! lwIP's state is global, so a process has one engine at a time. The lock of [`crate::driven`] guards it.
 
 mod core;
 mod flow;
@@ -32,15 +28,13 @@ use self::core::Core;
 use self::output::Output;
 use self::pool::Pool;
 use crate::datagrams::{Inbox, MAX_PAYLOAD_V4, check};
-use crate::driven::{self, Accepted, DrivenDatagrams, DrivenListener, Engine, Flow, FlowId, Intake};
+use crate::driven::{self, DrivenDatagrams, DrivenListener, Engine, Flow, FlowId, Intake, Table};
 use crate::offload::{Offload, header_len};
-use crate::recovery::HEADERS;
 use crate::running::Running;
 use crate::{
-    Effective, Netstack, Sink, Source, StackConfig, StackFault, StackKind, StartError, Started, Workaround, Workarounds,
+    Effective, Netstack, Sink, Source, StackConfig, StackFault, StackKind, StartError, Started, Workaround,
 };
 
-/// The version that lwIP reports.
 pub(crate) const VERSION: &str = lwip_sys::VERSION;
 
 /// lwIP. Over IPv4 it fragments and reassembles datagrams; up to 192 fragments may wait.
@@ -49,18 +43,15 @@ pub struct Lwip;
 /// Every IPv4 host accepts packets of this size (RFC 791, 3.1).
 const MIN_MTU: usize = 576;
 
-/// lwIP counts queued pbufs in 16 bits, and uses two for each segment (`tcp_out.c`). `queue_room` in our own
-/// `c/tcp_out.c` keeps 64 pbufs in reserve.
+/// lwIP counts queued pbufs in 16 bits, two for each segment (`tcp_out.c`). Our `c/tcp_out.c` keeps 64 in reserve.
 const MAX_QUEUED_SEGMENTS: usize = (0xffff - 3 - 64) / 2;
 
 /// At least this many segments of the largest size fit in the send buffer: some are in flight while one is filled.
 const MIN_BUFFERED_SEGMENTS: usize = 4;
 
-/// The interval of TCP's timer.
 const TICK: Duration = Duration::from_millis(lwip_sys::TIMER_MS);
 
-/// Late ticks are made up, one for each egress, if the lag is at most this. With a longer lag they are skipped: they
-/// would retransmit segments although the acknowledgements may still wait unread.
+/// Late ticks are made up if the lag is at most this. Later ones would retransmit what unread acknowledgements cover.
 const MAX_LAG: Duration = Duration::from_secs(1);
 
 impl<L: Link> Netstack<L> for Lwip {
@@ -83,11 +74,9 @@ impl<L: Link> Netstack<L> for Lwip {
             )));
         }
         let (window, scale) = scaled(window);
-        let offload = offload(&capabilities, config.workarounds);
+        let offload = Offload::of(&capabilities).cutting_if(config.workarounds.has(Workaround::LargeSegments));
         let segments = Segments::over(&offload, window);
         let effective = Effective {
-            stack_version: VERSION.into(),
-            shards: 1,
             receive_buffer_bytes: window >> scale << scale,
             send_buffer_bytes: window.min(MAX_QUEUED_SEGMENTS * usize::from(segments.v4)),
             window_scale: Some(scale),
@@ -96,7 +85,7 @@ impl<L: Link> Netstack<L> for Lwip {
             congestion: "newreno".into(),
             checksum_verified: !capabilities.checksum.rx,
             checksum_computed: !capabilities.checksum.tx,
-            workarounds: config.workarounds.active(StackKind::Lwip, offload.cuts()),
+            ..Effective::of(StackKind::Lwip, config, &offload)
         };
         let config = StackConfig { window, ..config.clone() };
         let workarounds = config.workarounds;
@@ -104,12 +93,6 @@ impl<L: Link> Netstack<L> for Lwip {
             driven::start(LwipEngine::start(link, config, segments, scale)?, workarounds);
         Ok(Started { listener, datagrams, driver, effective })
     }
-}
-
-/// The offload of TCP, with or without segments of several MSS.
-fn offload(capabilities: &Capabilities, workarounds: Workarounds) -> Offload {
-    let offload = Offload::of(capabilities);
-    if workarounds.has(Workaround::LargeSegments) { offload } else { offload.without_segmentation() }
 }
 
 /// The nearest window that lwIP supports, and its smallest shift count.
@@ -166,8 +149,7 @@ fn fault() -> Option<StackFault> {
 
 /// lwIP and its link.
 pub struct LwipEngine<L: Link> {
-    /// From a box. lwIP has these pointers too and uses them while one of its functions runs. So no reference made
-    /// through them may live across a call of lwIP.
+    /// From a box. lwIP has these pointers too, so no reference made through them may live across a call of lwIP.
     core: *mut Core,
     output: *mut Output<L>,
     batch: Vec<PacketBuffer>,
@@ -220,7 +202,7 @@ impl<L: Link> LwipEngine<L> {
             one_ack_a_batch: u8::from(config.workarounds.has(Workaround::OneAckABatch)),
         };
         let core =
-            Core::new(config, capabilities.mtu.saturating_sub(HEADERS), Pool::new(packet_len, window), Instant::now());
+            Core::new(config, capabilities.mtu.saturating_sub(header_len(false)), Pool::new(packet_len, window), Instant::now());
         let engine = Self {
             core: Box::into_raw(Box::new(core)),
             output: Box::into_raw(Box::new(Output::new(link))),
@@ -263,7 +245,6 @@ impl<L: Link> LwipEngine<L> {
         unsafe { &mut *self.output }
     }
 
-    /// Returns the error that ended lwIP or the link, if there is one.
     fn check(&mut self) -> io::Result<()> {
         match fault() {
             None => self.output().check(),
@@ -281,7 +262,6 @@ impl<L: Link> LwipEngine<L> {
         }
     }
 
-    /// Runs TCP's timer if it is due.
     fn tick(&mut self, now: Instant) {
         if self.core().ticking.is_empty() {
             self.next_tick = None;
@@ -306,6 +286,8 @@ impl<L: Link> LwipEngine<L> {
 }
 
 impl<L: Link> Engine for LwipEngine<L> {
+    type Connection = flow::Flow;
+
     fn ingress(&mut self, now: Instant) -> io::Result<Intake> {
         self.check()?;
         let filled = self.fill_batch()?;
@@ -331,21 +313,17 @@ impl<L: Link> Engine for LwipEngine<L> {
         self.output().flush()
     }
 
-    fn has_due(&self) -> bool {
-        self.core().table.has_due()
-    }
-
     fn deadline(&mut self, now: Instant) -> Option<Instant> {
         let tick = (!self.core().ticking.is_empty()).then(|| self.next_tick.unwrap_or(now + TICK));
         [tick, self.core().table.deadline()].into_iter().flatten().min()
     }
 
-    fn accept(&mut self) -> Option<Accepted> {
-        self.core_mut().table.accept()
+    fn table(&self) -> &Table<flow::Flow> {
+        &self.core().table
     }
 
-    fn can_accept(&self) -> bool {
-        self.core().table.can_accept()
+    fn table_mut(&mut self) -> &mut Table<flow::Flow> {
+        &mut self.core_mut().table
     }
 
     fn close_listener(&mut self) {
@@ -428,14 +406,6 @@ impl<L: Link> Engine for LwipEngine<L> {
         self.core_mut().inbox.close();
         // SAFETY: it only sets a flag, and makes no callback.
         unsafe { lwip_sys::lwip_sys_udp_close() };
-    }
-
-    fn touched(&mut self) -> Option<FlowId> {
-        self.core_mut().table.next_changed()
-    }
-
-    fn is_idle(&self) -> bool {
-        self.core().table.is_empty()
     }
 
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -1,10 +1,8 @@
-//! The `lwip` crate behind the common interface: lwIP 2.1.2 with the options and the locks of the crate, as published
-//! programs use it. The difference from `lwip` shows the cost of an adapter.
+//! The `lwip` crate behind the common interface: lwIP 2.1.2 with the options and the locks of the crate. The difference
+//! from `lwip` shows the cost of an adapter.
 //!
 //! The window, the send buffer and the MTU are fixed at build time. One spin lock guards all of lwIP. The adapter moves
-//! packets as the crate's examples do, but for four workarounds (`workarounds.rs`).
-//!
-//! A program can have either this or `lwip`, not both; see `lib.rs`.
+//! packets as the crate's examples do. A program can have either this or `lwip`; see `lib.rs`.
 
 use std::ffi::c_void;
 use std::io;
@@ -18,16 +16,17 @@ use std::thread::{self, JoinHandle};
 use ::lwip_published::{NetStack, TcpListener, TcpStream, UdpRecvHalf, UdpSendHalf};
 use futures_util::{FutureExt, Sink, StreamExt};
 use platform::Link;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, ReadBuf};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::addressed::{Addressed, Inner};
 use crate::datagrams::{Deliveries, MAX_PAYLOAD_V4, Mailbox, check, mailbox};
 use crate::offload::Offload;
 use crate::port::{Port, leave, run_together};
 use crate::running::Running;
 use crate::{
-    Datagram, Datagrams, Effective, Listener, Netstack, StackConfig, StackKind, StartError, Started, Stream, lock,
+    Datagram, Datagrams, Effective, Listener, Netstack, StackConfig, StackKind, StartError, Started, lock,
 };
 
 /// As in `Cargo.lock`; the crate has no constant for it.
@@ -63,7 +62,8 @@ impl<L: Link> Netstack<L> for LwipPublished {
         let (globals, sending) = Globals::start()?;
         let (offer, accepted) = mpsc::unbounded_channel();
         let (deliveries, mailbox) = mailbox();
-        let port = Arc::new(Port::new(link, Offload::of(&capabilities).without_segmentation(), false));
+        let offload = Offload::of(&capabilities).cutting_if(false);
+        let port = Arc::new(Port::new(link, offload, false));
         let output = Arc::clone(&globals);
         Ok(Started {
             listener: LwipPublishedListener(accepted),
@@ -73,16 +73,13 @@ impl<L: Link> Netstack<L> for LwipPublished {
                 Box::pin(leave(port, move |cx| lock(&output.stack).poll_next_unpin(cx))),
             ]),
             effective: Effective {
-                stack_version: VERSION.into(),
-                shards: 1,
                 receive_buffer_bytes: WINDOW,
                 send_buffer_bytes: SEND_BUFFER,
                 window_scale: None,
                 largest_packet_bytes: MTU,
                 congestion: "reno".into(),
                 checksum_verified: false,
-                checksum_computed: true,
-                workarounds: config.workarounds.active(StackKind::LwipPublished, false),
+                ..Effective::of(StackKind::LwipPublished, config, &offload)
             },
         })
     }
@@ -197,8 +194,8 @@ async fn arrive<L: Link>(
         }
         let next = || lock(&globals.listener).as_mut()?.next().now_or_never()?;
         while let Some((stream, peer, local)) = next() {
-            let _closed =
-                offer.send(LwipPublishedStream { stream, local, peer, ended: false, _globals: Arc::clone(&globals) });
+            let beside = Beside { ended: false, _globals: Arc::clone(&globals) };
+            let _closed = offer.send(LwipPublishedStream { stream, local, peer, beside });
         }
     }
 }
@@ -215,59 +212,34 @@ impl Listener for LwipPublishedListener {
 }
 
 /// A connection of lwip. If it is dropped before `shutdown`, it ends with a RST.
-pub struct LwipPublishedStream {
-    stream: TcpStream,
-    local: SocketAddr,
-    peer: SocketAddr,
-    /// Whether the peer's FIN has been read.
+type LwipPublishedStream = Addressed<TcpStream>;
+
+/// Whether the peer's FIN has been read, and the globals, which are dropped after the stream.
+pub struct Beside {
     ended: bool,
-    // Dropped after the stream.
     _globals: Arc<Globals>,
 }
 
-impl Stream for LwipPublishedStream {
-    fn local_addr(&self) -> SocketAddr {
-        self.local
-    }
+impl Inner for TcpStream {
+    type Beside = Beside;
 
-    fn peer_addr(&self) -> SocketAddr {
-        self.peer
-    }
-}
-
-impl AsyncRead for LwipPublishedStream {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if self.ended {
+    fn read(&mut self, beside: &mut Beside, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if beside.ended {
             return Poll::Ready(Ok(()));
         }
         // With an empty buffer, the crate moves one packet's data to an internal buffer for the next read. Or it takes
         // the FIN; then the next read finds nothing and is pending.
-        ready!(Pin::new(&mut self.stream).poll_read(cx, &mut ReadBuf::new(&mut [])))?;
-        match Pin::new(&mut self.stream).poll_read(cx, buf) {
+        ready!(Pin::new(&mut *self).poll_read(cx, &mut ReadBuf::new(&mut [])))?;
+        match Pin::new(self).poll_read(cx, buf) {
             Poll::Ready(read) => Poll::Ready(read),
             Poll::Pending => {
-                self.ended = true;
+                beside.ended = true;
                 Poll::Ready(Ok(()))
             }
         }
     }
 }
 
-impl AsyncWrite for LwipPublishedStream {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
-
-/// The datagrams of lwip.
 #[derive(Clone)]
 pub struct LwipPublishedDatagrams {
     mailbox: Mailbox,

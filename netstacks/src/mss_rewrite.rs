@@ -1,11 +1,7 @@
-//! Rewrites the MSS option, so that a stack without support for segmentation offload makes super-packets.
+//! Rewrites the MSS option, so that a stack without segmentation offload makes super-packets.
 //!
-//! Without that support, a stack sends segments as large as the MSS of its peer or its own MTU allows. So the adapter
-//! gives it an MTU as large as a super-packet ([`Offload::largest_packet`]). It raises the MSS in the peer's SYN to the
-//! largest whole number of segments that fits, and lowers the MSS in the stack's SYN-ACK to the real one. For the stack
-//! a packet is then one segment; for the link it is a super-packet.
-//!
-//! The MSS is raised only if the peer accepts segments that fill the link's MTU.
+//! The stack gets the MTU of a super-packet ([`Offload::largest_packet`]). This raises the MSS in the peer's SYN to the
+//! largest whole number of segments, if the peer fills the link's MTU, and lowers the stack's own to the real one.
 
 use platform::Capabilities;
 use platform::packet::TcpSegment;
@@ -16,14 +12,10 @@ use crate::{Workaround, Workarounds};
 
 /// The offload of a stack that makes super-packets by this rewrite.
 pub(crate) fn offload(capabilities: &Capabilities, workarounds: Workarounds) -> Offload {
-    let offload = Offload::of(capabilities);
-    if workarounds.has(Workaround::MssRewrite) { offload } else { offload.without_segmentation() }
+    Offload::of(capabilities).cutting_if(workarounds.has(Workaround::MssRewrite))
 }
 
-/// Raises the MSS in a SYN from the peer. It changes only SYNs. Returns whether it changed the packet.
-///
-/// It does not correct the checksum. On a link that cuts super-packets the peer is the kernel of this host, and its
-/// packets are not verified ([`platform::ChecksumOffload::rx`]).
+/// Raises the MSS in a SYN from the peer. Returns whether it did. The checksum is wrong then, and nobody verifies it.
 #[inline]
 pub(crate) fn raise_mss(offload: &Offload, packet: &mut [u8]) -> bool {
     let Some((ipv6, mss)) = offered_mss(offload, packet) else { return false };
@@ -34,8 +26,7 @@ pub(crate) fn raise_mss(offload: &Offload, packet: &mut [u8]) -> bool {
     raises
 }
 
-/// Lowers the MSS in a SYN to the value for the link's MTU, because the stack has a larger MTU. Call it before
-/// [`Offload::prepare`]; it changes only SYNs.
+/// Lowers the MSS in a SYN of the stack to the link's. Call it before [`Offload::prepare`].
 #[inline]
 pub(crate) fn lower_mss(offload: &Offload, headers: &mut [u8]) {
     if let Some((ipv6, mss)) = offered_mss(offload, headers) {
@@ -59,121 +50,4 @@ fn offered_mss<'a>(offload: &Offload, packet: &'a mut [u8]) -> Option<(bool, &'a
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-    use platform::packet::TCP_HEADER_LEN;
-
-    use super::*;
-    use crate::with_extension_headers;
-
-    /// A TCP packet with these options.
-    pub(crate) fn packet(ipv6: bool, flags: u8, options: &[u8], payload: usize) -> Vec<u8> {
-        let tcp_at = if ipv6 { 40 } else { 20 };
-        let len = tcp_at + TCP_HEADER_LEN + options.len() + payload;
-        let mut packet = vec![0; len];
-        if ipv6 {
-            packet[0] = 0x60;
-            packet[4..6].copy_from_slice(&(len as u16 - 40).to_be_bytes());
-            packet[6] = 6;
-        } else {
-            packet[0] = 0x45;
-            packet[2..4].copy_from_slice(&(len as u16).to_be_bytes());
-            packet[9] = 6;
-        }
-        packet[tcp_at + 12] = ((TCP_HEADER_LEN + options.len()) as u8 / 4) << 4;
-        packet[tcp_at + 13] = flags;
-        packet[tcp_at + TCP_HEADER_LEN..][..options.len()].copy_from_slice(options);
-        packet
-    }
-
-    fn syn(ipv6: bool, mss: u16) -> Vec<u8> {
-        let [a, b] = mss.to_be_bytes();
-        packet(ipv6, SYN, &[1, 3, 3, 7, 2, 4, a, b], 0)
-    }
-
-    fn named(packet: &[u8]) -> u16 {
-        TcpSegment::parse(packet).unwrap().options().find_map(|option| option.mss()).unwrap()
-    }
-
-    fn offload(mtu: usize) -> Offload {
-        Offload::of(&Capabilities::offloading(mtu))
-    }
-
-    #[test]
-    fn the_mss_of_a_peer_that_fills_the_mtu_is_raised_to_whole_segments() {
-        for (mtu, ipv6, peer, expected) in [
-            (1500, false, 1460, 44 * 1460),
-            (1500, true, 1440, 45 * 1440),
-            (1500, false, 65_495, 44 * 1460),
-            (1500, false, 1459, 1459),
-            (9000, false, 8960, 7 * 8960),
-            (65_535, false, 65_495, 65_495),
-            (40_000, false, 39_960, 39_960),
-        ] {
-            let mut packet = syn(ipv6, peer);
-            raise_mss(&offload(mtu), &mut packet);
-            assert_eq!(named(&packet), expected, "MTU {mtu}, IPv6 {ipv6}, a peer with {peer}");
-        }
-    }
-
-    #[test]
-    fn our_own_mss_is_lowered_to_the_links() {
-        for (ipv6, named_before, expected) in [(false, 65_495, 1460), (true, 65_475, 1440), (true, 1000, 1000)] {
-            let mut packet = syn(ipv6, named_before);
-            lower_mss(&offload(1500), &mut packet);
-            assert_eq!(named(&packet), expected);
-        }
-    }
-
-    #[test]
-    fn without_the_workaround_the_mss_is_left_alone() {
-        for (workarounds, expected) in [(Workarounds::ALL, 44 * 1460), (Workarounds::NONE, 1460)] {
-            let mut packet = syn(false, 1460);
-            raise_mss(&super::offload(&Capabilities::offloading(1500), workarounds), &mut packet);
-            assert_eq!(named(&packet), expected);
-        }
-    }
-
-    /// The peer's later segments may have other headers than its SYN, so the MSS does not depend on these.
-    #[test]
-    fn the_mss_is_rewritten_behind_extension_headers() {
-        let mut packet = with_extension_headers(&syn(true, 1440), true);
-        raise_mss(&offload(1500), &mut packet);
-        assert_eq!(named(&packet), 45 * 1440);
-        lower_mss(&offload(1500), &mut packet);
-        assert_eq!(named(&packet), 1440);
-        let mut smaller = with_extension_headers(&syn(true, 1439), true);
-        raise_mss(&offload(1500), &mut smaller);
-        assert_eq!(named(&smaller), 1439, "segments of 1440 bytes would be too long for the peer");
-    }
-
-    #[test]
-    fn a_plain_link_and_other_packets_are_left_alone() {
-        let mut changed = syn(false, 1460);
-        raise_mss(&Offload::of(&Capabilities::plain(1500)), &mut changed);
-        lower_mss(&Offload::of(&Capabilities::plain(1000)), &mut changed);
-        assert_eq!(changed, syn(false, 1460));
-        let mut data = packet(false, 0x10, &[2, 4, 5, 0xb4], 10);
-        let before = data.clone();
-        raise_mss(&offload(1500), &mut data);
-        assert_eq!(data, before, "only a SYN has an MSS");
-    }
-
-    #[test]
-    fn options_that_run_out_of_the_header_are_no_mss() {
-        for options in
-            [&[2, 4, 5][..], &[3, 0, 0, 0], &[3, 200, 2, 4], &[2, 3, 5, 6], &[0, 2, 4, 5], &[1, 1, 1, 2], &[]]
-        {
-            let mut options = options.to_vec();
-            options.resize(options.len().next_multiple_of(4), 0);
-            let mut packet = packet(false, SYN, &options, 0);
-            let found = TcpSegment::parse(&packet).unwrap().layout.mss_at(&packet);
-            // Padding makes a complete option of the first one, with the value 0x0500.
-            assert_eq!(found.is_some(), options == [2, 4, 5, 0], "{options:?}");
-            for len in 0..packet.len() {
-                raise_mss(&offload(1500), &mut packet[..len]);
-            }
-        }
-    }
-}
+mod tests;

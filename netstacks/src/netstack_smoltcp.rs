@@ -1,8 +1,5 @@
-//! The `netstack-smoltcp` crate behind the common interface: smoltcp 0.12 with one runner for all connections, as
-//! published programs use it. The difference from `smoltcp` shows the cost of an adapter.
-//!
-//! The adapter moves packets as the crate's examples do, but for the workaround `mss-rewrite`, and a `shutdown` that does
-//! not wait for the whole close.
+//! The `netstack-smoltcp` crate behind the common interface: smoltcp 0.12 with one runner for all connections. The
+//! difference from `smoltcp` shows the cost of an adapter. This one moves packets as the crate's examples do.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,13 +12,14 @@ use ::netstack_smoltcp::{AnyIpPktFrame, Stack, StackBuilder, TcpListener, TcpStr
 use futures_util::stream::SplitSink;
 use futures_util::{Sink, SinkExt, StreamExt};
 use platform::Link;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::AsyncWrite;
 
+use crate::addressed::{Addressed, Inner};
 use crate::datagrams::{Deliveries, MAX_PAYLOAD_V4, Mailbox, check, mailbox, max_payload};
 use crate::mss_rewrite;
 use crate::port::{Port, leave, run_together};
 use crate::{
-    Datagram, Datagrams, Effective, Listener, Netstack, StackConfig, StackKind, StartError, Started, Stream, lock,
+    Datagram, Datagrams, Effective, Listener, Netstack, StackConfig, StackKind, StartError, Started, lock,
     window_scale,
 };
 
@@ -67,22 +65,15 @@ impl<L: Link> Netstack<L> for NetstackSmoltcp {
                 Box::pin(receive(deliveries, read)),
             ]),
             effective: Effective {
-                stack_version: VERSION.into(),
-                shards: 1,
                 receive_buffer_bytes: window,
                 send_buffer_bytes: window,
                 window_scale: Some(window_scale(window)),
-                largest_packet_bytes: offload.largest_tcp_packet(),
-                congestion: "none".into(),
-                checksum_verified: true,
-                checksum_computed: true,
-                workarounds: config.workarounds.active(StackKind::NetstackSmoltcp, offload.cuts()),
+                ..Effective::of(StackKind::NetstackSmoltcp, config, &offload)
             },
         })
     }
 }
 
-/// Moves packets from the link into the stack.
 async fn arrive<L: Link>(port: Arc<Port<L>>, mut input: SplitSink<Stack, AnyIpPktFrame>) -> io::Result<()> {
     let mut buffers = port.buffers();
     loop {
@@ -106,47 +97,21 @@ impl Listener for NetstackSmoltcpListener {
     async fn accept(&mut self) -> io::Result<NetstackSmoltcpStream> {
         match self.0.next().await {
             // In the crate, the peer's address is the local one.
-            Some((stream, peer, local)) => Ok(NetstackSmoltcpStream { stream, local, peer }),
+            Some((stream, peer, local)) => Ok(NetstackSmoltcpStream { stream, local, peer, beside: () }),
             None => Err(io::Error::new(io::ErrorKind::NotConnected, "netstack-smoltcp has ended")),
         }
     }
 }
 
-/// A connection of netstack-smoltcp. [`Stream::reset`] closes it, because the crate has no call that sends a RST.
-pub struct NetstackSmoltcpStream {
-    stream: TcpStream,
-    local: SocketAddr,
-    peer: SocketAddr,
-}
+/// A connection of netstack-smoltcp. [`Stream::reset`](crate::Stream::reset) closes it: the crate cannot send a RST.
+type NetstackSmoltcpStream = Addressed<TcpStream>;
 
-impl Stream for NetstackSmoltcpStream {
-    fn local_addr(&self) -> SocketAddr {
-        self.local
-    }
+impl Inner for TcpStream {
+    type Beside = ();
 
-    fn peer_addr(&self) -> SocketAddr {
-        self.peer
-    }
-}
-
-impl AsyncRead for NetstackSmoltcpStream {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for NetstackSmoltcpStream {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // This sends the FIN behind the written bytes. It does not wait for the rest of the close.
-        match Pin::new(&mut self.stream).poll_shutdown(&mut Context::from_waker(Waker::noop())) {
+    /// Sends the FIN behind the written bytes. It does not wait for the rest of the close.
+    fn shutdown(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match Pin::new(self).poll_shutdown(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Ready(Ok(())) | Poll::Pending => Poll::Ready(Ok(())),
         }
@@ -165,12 +130,10 @@ async fn receive(deliveries: Deliveries, mut read: ReadHalf) -> io::Result<()> {
     }
 }
 
-/// The datagrams of netstack-smoltcp.
 #[derive(Clone)]
 pub struct NetstackSmoltcpDatagrams {
     mailbox: Mailbox,
     write: Arc<Mutex<WriteHalf>>,
-    /// The MTU of the link.
     mtu: usize,
 }
 

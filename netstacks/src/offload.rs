@@ -1,8 +1,5 @@
-//! The work that a stack leaves to a link with offloads.
-//!
-//! A stack makes super-packets because it sees a larger MSS (`mss_rewrite.rs`), or has its own support for them. It
-//! makes them only for peers that accept segments as large as the link's MTU. Any other peer gets single, smaller
-//! segments. So the MTU and the headers of a super-packet give the size of its segments.
+//! The work that a stack leaves to a link with offloads. Super-packets go only to peers that accept segments as large
+//! as the link's MTU. So the MTU and the headers give the size of their segments.
 
 use std::num::NonZeroU16;
 
@@ -37,9 +34,9 @@ impl Offload {
         }
     }
 
-    /// Without super-packets of TCP.
-    pub(crate) fn without_segmentation(self) -> Self {
-        Self { segmentation: SegmentationOffload::default(), ..self }
+    /// With super-packets of TCP, if `whether`.
+    pub(crate) fn cutting_if(self, whether: bool) -> Self {
+        if whether { self } else { Self { segmentation: SegmentationOffload::default(), ..self } }
     }
 
     /// Whether super-packets of TCP may be sent, over IPv4 or IPv6.
@@ -73,8 +70,7 @@ impl Offload {
         self.mtu.saturating_sub(headers).min(usize::from(u16::MAX)) as u16
     }
 
-    /// The largest payload of a packet without options, in bytes: as many segments as fit into a super-packet, or one
-    /// segment if the link does not cut super-packets.
+    /// The largest payload of a packet without options, in bytes: as many segments as fit, or one.
     pub(crate) fn largest_payload(&self, ipv6: bool) -> u16 {
         let headers = header_len(ipv6);
         let mss = self.mss(headers).max(1);
@@ -83,10 +79,8 @@ impl Offload {
     }
 
     /// Prepares a packet of `len` bytes for the link; `headers` are its first bytes. If the link fills in checksums,
-    /// writes a partial one. Returns the size of the segments to cut if the packet is TCP and larger than the MTU.
-    ///
-    /// A packet that is neither TCP nor a whole datagram is left unchanged. `udp_segment` is the payload of each datagram
-    /// in a UDP super-packet.
+    /// writes a partial one. Returns how to cut TCP above the MTU, or a super-packet of datagrams of `udp_segment`
+    /// bytes.
     #[inline]
     pub(crate) fn prepare(&self, headers: &mut [u8], len: usize, udp_segment: Option<NonZeroU16>) -> PacketMeta {
         if !self.checksum {
@@ -108,7 +102,7 @@ impl Offload {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mss_rewrite::tests::packet;
+    use crate::fixture::packet;
 
     #[test]
     fn a_packet_above_the_mtu_is_cut_to_it() {

@@ -1,15 +1,10 @@
-//! Scripted TCP clients, and UDP: the load of a stack that runs over a link in memory.
+//! Scripted TCP clients, and UDP: the load of a stack, over a link in memory that loses, repeats and reorders nothing.
 //!
-//! [`Peers`] has many connections on one link, for an event loop. A connection has no timers: it only reacts to the stack.
-//! It supports a transfer over a link that loses, repeats and reorders nothing: the handshake, whole segments up to the
-//! stack's window, one acknowledgement for each batch, and a FIN in each direction. It does not retransmit: over a
-//! link that loses packets, or with a stack that drops them, it waits for ever. It has no congestion control,
-//! no selective acknowledgements and no timestamps. It allocates only for bytes that arrive while the caller does not read.
+//! [`Peers`] has many connections on one link, for an event loop. A connection only reacts to the stack, with one
+//! acknowledgement for each batch. It has no timers, no retransmission, no congestion control, no SACK and no
+//! timestamps. Received payload is copied once, if the caller reads while packets wait.
 //!
-//! Only the link copies the payload that it sends. Received payload is copied once, from the packet to the
-//! caller's buffer, if the caller reads while packets wait.
-//!
-//! [`Client`] is a single blocking connection, and [`SharedLink`] shares one link between the peers of several threads.
+//! [`Client`] is a single blocking connection. [`SharedLink`] shares a link between threads.
 
 mod client;
 mod connection;

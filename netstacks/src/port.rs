@@ -19,8 +19,7 @@ use crate::shards::joined;
 /// Longest headers that may be changed on the way out, in bytes: IPv6, and TCP with all its options.
 const MAX_HEADERS: usize = 40 + 60;
 
-/// A link that one task receives from while another one sends. On a link that offloads, it rewrites the MSS
-/// (`mss_rewrite.rs`), so that both sides send super-packets.
+/// A link for a task that receives and one that sends. It rewrites the MSS (`mss_rewrite.rs`).
 pub(crate) struct Port<L> {
     link: Mutex<L>,
     offload: Offload,
@@ -34,7 +33,6 @@ impl<L: Link> Port<L> {
         Self { link: Mutex::new(link), offload, verifies }
     }
 
-    /// Buffers for one batch.
     pub(crate) fn buffers(&self) -> Vec<PacketBuffer> {
         let capabilities = self.lock().capabilities();
         (0..capabilities.batch.max(1)).map(|_| PacketBuffer::new(capabilities.max_packet_len)).collect()
@@ -61,7 +59,6 @@ impl<L: Link> Port<L> {
         }
     }
 
-    /// Prepares a received packet for the stack.
     fn arrive(&self, buffer: &mut PacketBuffer) {
         let mut partial = buffer.meta().checksum == Checksum::Partial;
         let packet = buffer.packet_mut();
@@ -89,7 +86,6 @@ impl<L: Link> Port<L> {
         Ok(())
     }
 
-    /// Returns whether the link had room.
     fn try_send(&self, meta: PacketMeta, packet: &[u8]) -> io::Result<bool> {
         let mut link = self.lock();
         match link.try_send(meta, &[IoSlice::new(packet)]) {
@@ -120,8 +116,7 @@ pub(crate) async fn leave<L: Link>(
     }
 }
 
-/// Runs each part of a stack as a task. When the first of them ends, the driver ends the others and returns its error,
-/// or panics as it did. Must be called within a runtime.
+/// Runs each part of a stack as a task. The first that ends ends the others, and the driver with its error or panic.
 pub(crate) fn run_together(parts: Vec<Pin<Box<dyn Future<Output = io::Result<()>> + Send>>>) -> Driver {
     let mut tasks = JoinSet::new();
     for part in parts {

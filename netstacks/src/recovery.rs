@@ -1,17 +1,13 @@
 //! Loss recovery for stacks that ignore SACK blocks. On their own they retransmit one segment after three duplicate
-//! acknowledgements. This only reads what they accept, and says when they must retransmit the first unacknowledged segment:
+//! acknowledgements. This says when they must retransmit the first unacknowledged segment:
 //!
-//! - At the third duplicate. A stack counts one only if its window is unchanged (RFC 5681, 2). Linux raises its window with
-//!   each segment that arrives, so the stack counts none, and one loss costs a timeout of a second. RFC 6675, 2 counts an
-//!   acknowledgement with SACK blocks, whatever its window.
-//! - If a SACK block has more than two segments (RFC 6675, 4, `IsLost`): one acknowledgement may report many.
-//! - During recovery, if an acknowledgement of new data shows another hole (RFC 6582, 3.2, step 3).
-//! - During recovery, if a retransmission is not acknowledged for two round trips (an idea of RFC 8985, 3).
-//! - As a probe, after two round trips of silence: the last segments, or their only acknowledgement, may be lost. The reply
-//!   to the probe covers everything that the peer has. So lwIP's congestion window does not change, unless SACK blocks then
-//!   show a loss, or the peer is silent again before everything is acknowledged. For smoltcp's Reno and CUBIC each
-//!   retransmission is a loss, and so is a probe. RFC 8985, 7 sends the last segment, once, and needs SACK: the stacks here
-//!   could not use the SACK blocks of the reply.
+//! - At the third duplicate. With SACK blocks its window does not matter (RFC 6675, 2): Linux raises its window with
+//!   each segment that arrives, so the stack counts none.
+//! - If a SACK block has more than two segments (RFC 6675, 4, `IsLost`).
+//! - During recovery, if new data is acknowledged up to another hole (RFC 6582, 3.2, step 3), or a retransmission is
+//!   not acknowledged for two round trips (an idea of RFC 8985, 3).
+//! - As a probe, after two round trips of silence: the last segments, or their only acknowledgement, may be lost.
+//!   lwIP's congestion window does not change; for smoltcp's Reno and CUBIC each retransmission is a loss.
 
 use std::time::Duration;
 
@@ -30,20 +26,14 @@ const DUPLICATES: u8 = 3;
 /// How often a segment is sent again before the stack's own timeout takes over.
 const MAX_RETRIES: u32 = 2;
 
-/// The shortest wait for an acknowledgement.
 const SHORTEST_WAIT: Duration = Duration::from_millis(5);
 /// The round trip time in recovery while it is unknown: half of Linux's `TCP_RTO_MIN` (`include/net/tcp.h`).
 const FIRST_ROUND_TRIP: Duration = Duration::from_millis(100);
 
-/// The additional wait if a single segment is outstanding: `WCDelAckT` of RFC 8985, 7.2, which has 200 ms. lwIP's own
-/// timeout is about as long.
+/// The additional wait if a single segment is outstanding: `WCDelAckT` of RFC 8985, 7.2, which has 200 ms.
 const DELAYED_ACK: Duration = Duration::from_millis(300);
 
-/// The length of an IPv4 and a TCP header without options, in bytes.
-pub(crate) const HEADERS: usize = 40;
-
-/// The state of a connection at its stack. A packet that the stack would not accept by it must change nothing
-/// (RFC 9293, 3.10.7.4).
+/// The state of a connection at its stack, by which packets are acceptable (RFC 9293, 3.10.7.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Edges {
     /// The first byte that is not acknowledged: SND.UNA.
@@ -88,20 +78,17 @@ pub(crate) struct Recovery {
     workarounds: Workarounds,
     mss: u32,
     /// How many duplicates of the last acknowledgement have arrived.
-    duplicates: u8,
-    /// Set during loss recovery.
+    pub(crate) duplicates: u8,
     episode: Option<Episode>,
     /// The end of the sent bytes at the last call of `next`.
     tail: Option<u32>,
-    /// When the wait for an acknowledgement began: at the last acknowledgement, the last retransmission, or, outside of
-    /// recovery, the last new segment.
+    /// When the wait began: at the last acknowledgement, retransmission, or, outside of recovery, new segment.
     since: Option<Instant>,
     /// How often the first unacknowledged segment was sent again because that wait was over.
     retries: u32,
     /// The end of the sent bytes at the last probe, until they are acknowledged.
     probed: Option<u32>,
-    /// A sequence number, and the time when the bytes before it were sent. Their acknowledgement gives a round trip
-    /// time. One measurement at a time is enough (RFC 6298, 3).
+    /// A sequence number, and the time when it was sent, for one round trip time at a time (RFC 6298, 3).
     timed: Option<(u32, Instant)>,
     /// The smoothed round trip time (RFC 6298, 2).
     round_trip: Option<Duration>,
@@ -143,13 +130,7 @@ impl Recovery {
                 || self.workarounds.has(Workaround::PartialAck) && largest_block(segment, edges) > 0)
     }
 
-    /// Whether the last segment was a duplicate acknowledgement.
-    pub(crate) fn is_repeated(&self) -> bool {
-        self.duplicates > 0
-    }
-
-    /// Handles a segment that the stack accepts. Returns a reason if the first unacknowledged segment must be
-    /// retransmitted after the stack has had it.
+    /// Handles a segment that the stack accepts. Returns why the first unacknowledged one must be retransmitted then.
     #[inline]
     pub(crate) fn on_segment(&mut self, segment: &TcpSegment<'_>, edges: &Edges, now: Instant) -> Option<Lost> {
         let acknowledgement = segment.acknowledgement();
@@ -189,11 +170,8 @@ impl Recovery {
         lost
     }
 
-    /// Notes what has been sent. Returns a reason if the first unacknowledged segment must be retransmitted now because no
-    /// acknowledgement has come, or else when that is so. A segment that does not fit into the peer's window waits for an
-    /// acknowledgement that opens it.
-    ///
-    /// Call it after everything was sent that may be sent.
+    /// Call it after everything was sent that may be sent. Returns why the first unacknowledged segment must be
+    /// retransmitted now, or else when. It waits if it does not fit into the window.
     pub(crate) fn next(&mut self, edges: &Edges, fits: bool, now: Instant) -> Result<Option<Instant>, Lost> {
         let tail = self.tail.replace(edges.sent).unwrap_or(edges.unacknowledged);
         // In recovery, new segments are acknowledged only after the lost ones. With a closed window only probes are sent.
@@ -218,13 +196,11 @@ impl Recovery {
         if self.retries == 1 && was_probed && self.workarounds.has(Workaround::PartialAck) {
             return self.retransmit(false, edges.unacknowledged, edges.sent, now);
         }
-        // Unlike Karn's algorithm, this keeps the time of the original: the round trip may have become longer. If it has
-        // not, the next probes are only later than necessary.
+        // Unlike Karn's algorithm, this keeps the time of the original: the round trip may have become longer.
         Lost::Probe
     }
 
-    /// The deadline of the acknowledgement. `None` if nothing is outstanding, the peer's window is closed, or all retries
-    /// are used up.
+    /// The deadline of the acknowledgement. `None` if nothing is outstanding or no retry is left.
     fn late_at(&self, edges: &Edges) -> Option<Instant> {
         let outstanding = edges.sent.wrapping_sub(edges.unacknowledged);
         let recovers = self.episode.is_some();
@@ -246,8 +222,7 @@ fn largest_block(segment: &TcpSegment<'_>, edges: &Edges) -> u32 {
     let lengths = option.value.chunks_exact(8).map(|block| {
         let [start, end] = [[block[0], block[1], block[2], block[3]], [block[4], block[5], block[6], block[7]]]
             .map(|edge| u32::from_be_bytes(edge).wrapping_sub(segment.acknowledgement()));
-        // No peer has received bytes that were not sent. A block before the acknowledgement has very large edges: it
-        // reports a duplicate (RFC 2883, 4).
+        // No peer has bytes that were not sent. A block before the acknowledgement reports a duplicate (RFC 2883, 4).
         if 0 < start && start < end && end <= outstanding { end - start } else { 0 }
     });
     lengths.max().unwrap_or(0)
@@ -263,7 +238,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
     use super::*;
-    use crate::mss_rewrite::tests::packet;
+    use crate::fixture::packet;
 
     /// An acknowledgement of the bytes before `byte`, with this window.
     fn acknowledgement(byte: u32, options: &[u8], payload: usize, window: u16) -> Vec<u8> {

@@ -1,8 +1,5 @@
-//! Instances of a stack side by side, which look like one.
-//!
-//! Each instance has its own link, lock and driver, so instances share nothing while bytes flow. Only new connections and
-//! received datagrams cross from an instance to the part that joins them, and packets that come over the link of another
-//! instance than theirs ([`steer`]).
+//! Instances of a stack side by side, which look like one. Each has its own link, lock and driver. Only new
+//! connections, datagrams, and packets of other shards ([`steer`]) cross.
 
 mod link;
 mod route;
@@ -25,8 +22,7 @@ use crate::{
     Started,
 };
 
-/// Spreads flows over shards: the same two ends, in either order, always have the same shard. The key of the hash is
-/// random, so a client cannot choose its shard.
+/// Spreads flows over shards, both directions to the same one. The key is random, so no client chooses its shard.
 #[derive(Clone, Debug, Default)]
 pub struct Spread(ahash::RandomState);
 
@@ -43,19 +39,12 @@ impl Spread {
 pub type Sharded<S, L> =
     Started<ShardedListener<<S as Netstack<L>>::Listener>, ShardedDatagrams<<S as Netstack<L>>::Datagrams>>;
 
-/// Starts an instance of the stack `S` on each link: the first shard on `first`, and the others in their order. Must be
-/// called within a tokio runtime. The driver makes tasks for each instance, so the workers of a multi-thread runtime share
-/// them.
+/// Starts an instance of the stack `S` on each link, in their order, within a tokio runtime, on which the driver makes
+/// tasks.
 ///
-/// The caller sends each packet over the link of its shard, which `spread` chooses, or the links are of [`steer`]. The limits
-/// of `config` on the number of connections, as far as a stack has them, hold for all instances together: each has an equal
-/// share, rounded up. So one instance may drop a SYN although another has room.
-///
-/// Without other links it returns the parts of [`Netstack::start`], and adds no task and no queue.
-///
-/// # Errors
-///
-/// See [`StartError`]. lwIP can have one instance in a process only: it fails with [`StartError::AlreadyRunning`].
+/// Each packet comes over the link of its shard, which `spread` chooses, or the links are of [`steer`]. Each instance
+/// has an equal share, rounded up, of the limits of `config` on connections. Without other links there is no task and
+/// no queue more. lwIP has one instance in a process: it fails with [`StartError::AlreadyRunning`].
 ///
 /// ```
 /// use netstacks::peer::Peers;
@@ -91,7 +80,9 @@ pub fn sharded<S: Netstack<L>, L: Link>(
         return Ok(Started { listener: ShardedListener(Accepted::OfOne(listener)), datagrams, driver, effective });
     }
     let count = 1 + others.len();
-    let config = config.divided(count);
+    let share = |limit: usize| limit.div_ceil(count);
+    let config =
+        StackConfig { backlog: share(config.backlog), connections: share(config.connections), ..config.clone() };
     // The driver makes one task for each of these, so that none waits for another.
     let mut tasks: Vec<Driver> = Vec::new();
     let (offer, accepted) = mpsc::channel(count);
@@ -114,8 +105,7 @@ pub fn sharded<S: Netstack<L>, L: Link>(
     Ok(Started { listener: ShardedListener(Accepted::OfAll(accepted)), datagrams, driver, effective })
 }
 
-/// Waits until all tasks have ended. The first failure ends the others. A panic goes on in the caller, even if another task
-/// failed first, because a panic of one task makes others fail.
+/// Waits for all tasks. The first failure ends the others. A panic goes on in the caller: it makes others fail.
 pub(crate) async fn joined(mut tasks: JoinSet<io::Result<()>>) -> io::Result<()> {
     let mut result = Ok(());
     while let Some(ended) = tasks.join_next().await {
@@ -131,8 +121,7 @@ pub(crate) async fn joined(mut tasks: JoinSet<io::Result<()>>) -> io::Result<()>
     result
 }
 
-/// Offers the connections of one instance to the listener of all, until that is dropped or the instance fails: then its
-/// driver reports the reason.
+/// Offers the connections of one instance to the listener of all, until that is dropped or the instance fails.
 async fn offer_all<Li: Listener>(mut listener: Li, offer: mpsc::Sender<Li::Stream>) -> io::Result<()> {
     // With a place for it first, a connection waits in the accept queue of its instance.
     while let Ok(place) = offer.reserve().await {
@@ -169,7 +158,6 @@ async fn deliver_all(datagrams: impl Datagrams, deliveries: Arc<Deliveries>) -> 
 pub struct ShardedListener<Li: Listener>(Accepted<Li>);
 
 enum Accepted<Li: Listener> {
-    /// There is one instance, and this is its listener.
     OfOne(Li),
     /// Each instance offers its connections here.
     OfAll(mpsc::Receiver<Li::Stream>),

@@ -1,19 +1,13 @@
 //! smoltcp 0.14, driven directly.
 //!
 //! smoltcp has no backlog and no listener for all ports: each socket listens for one connection, and has two rings of a
-//! window each. So the adapter parses a packet before smoltcp does. A SYN makes a [half-open](half_open) connection without
-//! a socket. The ACK that completes its handshake makes a socket that listens on the SYN's address and port, and gets
-//! the SYN first.
+//! window each. So the adapter parses a packet first. A SYN makes a [half-open](half_open) connection without a socket.
+//! The ACK that completes its handshake makes a socket, which gets the SYN first.
 //!
 //! smoltcp offers each packet to all sockets of a set, and polls all of them. So each connection has its own set, and
-//! the adapter's table finds it. Then the cost of a packet and of a poll does not depend on the number of connections.
+//! the cost of a packet does not depend on their number. Closed sockets that have carried few bytes are used again.
 //!
-//! Closed sockets that have carried few bytes are used again.
-//!
-//! UDP has its own interface and socket; see `smoltcp/datagrams.rs`.
-//!
-//! A byte is copied twice in user space: between the device's packet and the socket's ring, and
-//! between the ring and the caller's buffer.
+//! A byte is copied twice: between the packet and the socket's ring, and between the ring and the caller's buffer.
 
 mod connection;
 mod datagrams;
@@ -45,7 +39,7 @@ use crate::driven::isn::InitialNumbers;
 use crate::driven::segment::{self, Segment};
 use crate::driven::{self, DrivenDatagrams, DrivenListener, Flow, FlowId, Stage, Table};
 use crate::mss_rewrite;
-use crate::recovery::HEADERS;
+use crate::offload::header_len;
 use crate::{Effective, FlowKey, Netstack, StackConfig, StackKind, StartError, Started, Workaround, is_host};
 
 /// As in `Cargo.lock`; the crate has no constant for it.
@@ -69,16 +63,10 @@ impl<L: Link> Netstack<L> for Smoltcp {
         let capabilities = link.capabilities();
         let offload = mss_rewrite::offload(&capabilities, config.workarounds);
         let effective = Effective {
-            stack_version: VERSION.into(),
-            shards: 1,
-            receive_buffer_bytes: config.window,
-            send_buffer_bytes: config.window,
-            window_scale: Some(crate::window_scale(config.window)),
-            largest_packet_bytes: offload.largest_tcp_packet(),
             congestion: config.congestion.name().into(),
             checksum_verified: !capabilities.checksum.rx,
             checksum_computed: !capabilities.checksum.tx,
-            workarounds: config.workarounds.active(StackKind::Smoltcp, offload.cuts()),
+            ..Effective::of(StackKind::Smoltcp, config, &offload)
         };
         let (listener, datagrams, driver) = driven::start(SmoltcpEngine::new(link, config.clone()), config.workarounds);
         Ok(Started { listener, datagrams, driver, effective })
@@ -117,7 +105,7 @@ pub struct SmoltcpEngine<L> {
 
 impl<L: Link> SmoltcpEngine<L> {
     fn new(link: L, config: StackConfig) -> Self {
-        let (mss, now) = (link.capabilities().mtu.saturating_sub(HEADERS), Instant::now());
+        let (mss, now) = (link.capabilities().mtu.saturating_sub(header_len(false)), Instant::now());
         let mut device = Device::new(link, config.workarounds);
         let mut interface_config = Config::new(HardwareAddress::Ip);
         interface_config.random_seed = random_seed();
@@ -145,7 +133,6 @@ impl<L: Link> SmoltcpEngine<L> {
         self.started + Duration::from_micros(clock.total_micros().max(0) as u64)
     }
 
-    /// Decides about the next packet.
     fn classify(&mut self, now: Instant) -> Class {
         let Some(packet) = self.device.next_packet() else { return Class::Other };
         let Some(segment) = segment::parse(packet) else {
@@ -198,9 +185,8 @@ impl<L: Link> SmoltcpEngine<L> {
         }
     }
 
-    /// Puts a segment in the place of the next packet to which smoltcp replies with an acknowledgement of what it
-    /// expects. If the segment has no data, smoltcp limits such replies to one a second (RFC 5961, 7). In TIME-WAIT that
-    /// would also delay the acknowledgement of the peer's FIN.
+    /// Puts a segment in the place of the next packet, to which smoltcp replies with an acknowledgement. In TIME-WAIT
+    /// it has data: else smoltcp replies once a second (RFC 5961, 7), which would also delay that of the peer's FIN.
     fn challenge(&mut self, flow: FlowId, segment: &Segment) -> Class {
         let Some(connection) = self.table[flow].open() else { return Class::Unwelcome };
         let edges = connection.edges();
@@ -322,11 +308,8 @@ impl<L: Link> SmoltcpEngine<L> {
         }
     }
 
-    /// Sends a FIN behind the queued bytes.
-    ///
-    /// After the peer's FIN it waits until all bytes are acknowledged. In LAST-ACK, smoltcp 0.14 ignores an ACK that
-    /// only opens the window (`socket/tcp.rs`, `process`). It would send the rest byte by byte, with window probes,
-    /// until the connection times out.
+    /// Sends a FIN behind the queued bytes. After the peer's FIN it waits until all are acknowledged: in LAST-ACK,
+    /// smoltcp 0.14 ignores an ACK that only opens the window (`socket/tcp.rs`, `process`).
     fn close(&mut self, flow: FlowId) {
         let Some(Connection { socket, fin, .. }) = self.table[flow].open_mut() else { return };
         if socket.state() == State::CloseWait && socket.send_queue() > 0 {
@@ -364,7 +347,6 @@ impl<L: Link> SmoltcpEngine<L> {
         }
     }
 
-    /// Passes the packets of the batch to smoltcp.
     fn input(&mut self, now: Instant) {
         let clock = self.clock(now);
         loop {
@@ -411,10 +393,8 @@ impl<L: Link> SmoltcpEngine<L> {
         result
     }
 
-    /// Makes smoltcp retransmit the first unacknowledged segment. smoltcp does that at the third duplicate of an
-    /// acknowledgement, and restarts the count when the window changes. So this forges these acknowledgements.
-    ///
-    /// Returns whether there is one. A FIN alone is not retransmitted like that, and smoltcp would forget its timer.
+    /// Makes smoltcp retransmit the first unacknowledged segment, by three forged duplicates after another window.
+    /// Returns `false` for a FIN alone: it is not retransmitted, and smoltcp would forget its timer.
     fn retransmit(&mut self, flow: FlowId, clock: smoltcp::time::Instant) -> bool {
         let FlowKey { local, peer } = *self.table.key(flow);
         let Some(headers) = TcpHeaders::new(peer, local) else { return false };
@@ -438,11 +418,8 @@ impl<L: Link> SmoltcpEngine<L> {
     }
 }
 
-/// The kinds of packets.
 enum Class {
-    /// A segment of a connection.
     Segment(FlowId),
-    /// A UDP packet.
     Datagram(Arrival),
     /// A packet that smoltcp must not see, or need not.
     Unwelcome,
@@ -450,8 +427,7 @@ enum Class {
     Other,
 }
 
-/// Whether a packet is TCP although it is no segment: a damaged one, or a fragment. smoltcp would join fragments, find no
-/// socket in an empty set, and reset the connection.
+/// Whether a packet is TCP although it is no segment. smoltcp would join fragments, and reset the connection.
 fn is_tcp(packet: &[u8]) -> bool {
     let whole = Transport::parse(packet).map(|transport| transport.protocol);
     whole.or_else(|| Ipv4Fragment::parse(packet).map(|fragment| fragment.protocol)) == Some(TCP)

@@ -1,26 +1,22 @@
-//! The `tcp_ip` crate behind the common interface.
-//!
-//! The crate runs a task for each connection. The adapter adds three tasks: two move packets between the link and the
-//! stack, as the crate's examples do, and one accepts, because the crate only does handshakes during `accept`.
+//! The `tcp_ip` crate behind the common interface. The adapter adds three tasks: two move packets, and one accepts,
+//! because the crate only does handshakes during `accept`.
 
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use ::tcp_ip::tcp::{TcpConfig, TcpListener, TcpStream};
 use ::tcp_ip::udp::UdpSocket;
 use ::tcp_ip::{IpStackConfig, IpStackRecv, IpStackSend, ip_stack};
 use platform::{Capabilities, Link};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::mpsc;
 
+use crate::addressed::{Addressed, Inner};
 use crate::datagrams::{MAX_PAYLOAD_V4, check, max_payload};
 use crate::mss_rewrite;
 use crate::port::{Port, now, run_together};
 use crate::{
-    Datagram, Datagrams, Effective, Listener, Netstack, StackConfig, StackKind, StartError, Started, Stream,
+    Datagram, Datagrams, Effective, Listener, Netstack, StackConfig, StackKind, StartError, Started,
     window_scale,
 };
 
@@ -65,16 +61,10 @@ impl<L: Link> Netstack<L> for TcpIp {
                 Box::pin(accept(listener, offer)),
             ]),
             effective: Effective {
-                stack_version: VERSION.into(),
-                shards: 1,
                 receive_buffer_bytes: usize::from(unscaled) << shift,
-                send_buffer_bytes: config.window,
-                window_scale: Some(shift),
-                largest_packet_bytes: offload.largest_tcp_packet(),
                 congestion: "newreno".into(),
                 checksum_verified: !checksum.rx,
-                checksum_computed: true,
-                workarounds: config.workarounds.active(StackKind::TcpIp, offload.cuts()),
+                ..Effective::of(StackKind::TcpIp, config, &offload)
             },
         })
     }
@@ -92,7 +82,6 @@ async fn arrive<L: Link>(port: Arc<Port<L>>, input: IpStackSend) -> io::Result<(
     }
 }
 
-/// Moves packets from the stack to the link.
 async fn leave<L: Link>(port: Arc<Port<L>>, mut output: IpStackRecv, largest: usize) -> io::Result<()> {
     let mut packets = vec![vec![0; largest]; BATCH];
     let mut lens = [0; BATCH];
@@ -114,7 +103,7 @@ async fn accept(mut listener: TcpListener, offer: mpsc::Sender<TcpIpStream>) -> 
         };
         match accepted {
             Ok((stream, peer)) => {
-                let _dropped = offer.try_send(TcpIpStream { local: stream.local_addr()?, peer, stream });
+                let _dropped = offer.try_send(TcpIpStream { local: stream.local_addr()?, peer, stream, beside: () });
             }
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Err(error),
             // This error concerns one packet or one connection only.
@@ -136,48 +125,16 @@ impl Listener for TcpIpListener {
     }
 }
 
-/// A connection of `tcp_ip`. [`Stream::reset`] closes it, because `tcp_ip` has no call that sends a RST.
-pub struct TcpIpStream {
-    stream: TcpStream,
-    local: SocketAddr,
-    peer: SocketAddr,
+/// A connection of `tcp_ip`. [`Stream::reset`](crate::Stream::reset) closes it: `tcp_ip` has no call that sends a RST.
+type TcpIpStream = Addressed<TcpStream>;
+
+impl Inner for TcpStream {
+    type Beside = ();
 }
 
-impl Stream for TcpIpStream {
-    fn local_addr(&self) -> SocketAddr {
-        self.local
-    }
-
-    fn peer_addr(&self) -> SocketAddr {
-        self.peer
-    }
-}
-
-impl AsyncRead for TcpIpStream {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
-    }
-}
-
-impl AsyncWrite for TcpIpStream {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, buf)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
-
-/// The datagrams of `tcp_ip`.
 #[derive(Clone)]
 pub struct TcpIpDatagrams {
     socket: Arc<UdpSocket>,
-    /// The MTU of the link.
     mtu: usize,
 }
 

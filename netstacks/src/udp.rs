@@ -53,44 +53,25 @@ pub const MAX_WAITING_BYTES: usize = 4 << 20;
 /// # }
 /// ```
 pub trait Datagrams: Clone + Send + Sync + 'static {
-    /// Waits for the next datagram and copies its payload into `buffer`, as far as it fits. A buffer of 65,535
-    /// bytes holds any.
-    ///
-    /// # Errors
-    ///
-    /// The stack or its link has failed.
+    /// Waits for the next datagram and copies its payload into `buffer`, as far as it fits: 65,535 bytes hold any.
     fn recv(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<Datagram>> + Send;
 
-    /// The same for several datagrams between the same addresses, if they came in one super-packet. A buffer of 65,535 bytes
-    /// holds any; a shorter one may cut the last. A stack that does not take super-packets returns one datagram.
-    ///
-    /// # Errors
-    ///
-    /// The stack or its link has failed.
+    /// The same for datagrams that came in one super-packet, back to back; 65,535 bytes hold any.
     fn recv_batch(&self, buffer: &mut [u8]) -> impl Future<Output = io::Result<DatagramBatch>> + Send {
         async { self.recv(buffer).await.map(DatagramBatch::from) }
     }
 
-    /// Sends a datagram from `local` to `peer`. Does not wait. This and [`Datagrams::try_send_batch`] are made of each other:
-    /// an adapter has at least one of them.
+    /// Sends a datagram from `local` to `peer`. Does not wait. An adapter has this or [`Datagrams::try_send_batch`].
     ///
-    /// # Errors
-    ///
-    /// - [`io::ErrorKind::WouldBlock`] if the link or a queue is full; the datagram is not sent.
-    /// - [`io::ErrorKind::InvalidInput`] if it is longer than the stack can send, the addresses are of two
-    ///   IP versions, one of them cannot belong to a host, or the stack only answers and nothing has come.
-    /// - The stack or its link has failed.
+    /// [`io::ErrorKind::WouldBlock`] if the link or a queue is full; [`io::ErrorKind::InvalidInput`] if it is too long,
+    /// the addresses are not two hosts' of one IP version, or the stack only answers and nothing has come.
     fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {
         self.try_send_batch(local, peer, payload, payload.len()).map(drop)
     }
 
-    /// Sends datagrams that lie back to back in `payloads`, each of `segment_len` bytes; the last may be shorter. Returns
-    /// the bytes of those that were sent. A stack on a link with UDP super-packets sends as many as fit in one packet. A
-    /// `segment_len` of 0 means one datagram.
-    ///
-    /// # Errors
-    ///
-    /// As for [`Datagrams::try_send`]; none was sent.
+    /// Sends datagrams that lie back to back in `payloads`, each of `segment_len` bytes; the last may be shorter. A
+    /// `segment_len` of 0 means one. Returns the bytes of those that were sent; fails if none was. A stack on a link
+    /// with UDP super-packets sends as many as fit in one packet.
     fn try_send_batch(
         &self,
         local: SocketAddr,

@@ -1,7 +1,5 @@
 //! The workarounds: what an adapter does in the place of its stack, because a figure would be worse by a tenth or more.
-//!
-//! Each can be switched off. docs/workarounds.md says what each is worth, and what else the adapters do, always: they
-//! translate between link and stack, and harden it against hostile peers.
+//! docs/workarounds.md says what each is worth.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -24,30 +22,9 @@ macro_rules! workarounds {
             /// All workarounds.
             pub const ALL: &[Self] = &[$(Self::$workaround),+];
 
-            /// Its name on the command line and in reports.
-            pub const fn name(self) -> &'static str {
+            const fn row(self) -> (&'static str, &'static [StackKind], &'static str, bool) {
                 match self {
-                    $(Self::$workaround => $name,)+
-                }
-            }
-
-            /// The stacks that have it.
-            pub const fn stacks(self) -> &'static [StackKind] {
-                match self {
-                    $(Self::$workaround => &[$(StackKind::$stack),+],)+
-                }
-            }
-
-            /// Its effect, in a sentence.
-            pub fn does(self) -> &'static str {
-                match self {
-                    $(Self::$workaround => concat!($($does),+).trim(),)+
-                }
-            }
-
-            const fn is_only_with_offload(self) -> bool {
-                match self {
-                    $(Self::$workaround => $offload,)+
+                    $(Self::$workaround => ($name, &[$(StackKind::$stack),+], concat!($($does),+), $offload),)+
                 }
             }
         }
@@ -80,6 +57,21 @@ workarounds! {
 }
 
 impl Workaround {
+    /// Its name on the command line and in reports.
+    pub const fn name(self) -> &'static str {
+        self.row().0
+    }
+
+    /// The stacks that have it.
+    pub const fn stacks(self) -> &'static [StackKind] {
+        self.row().1
+    }
+
+    /// Its effect, in a sentence.
+    pub fn does(self) -> &'static str {
+        self.row().2.trim()
+    }
+
     /// The workarounds of a stack.
     pub fn of(stack: StackKind) -> impl Iterator<Item = Self> {
         Self::ALL.iter().copied().filter(move |workaround| workaround.stacks().contains(&stack))
@@ -105,11 +97,6 @@ impl Workarounds {
     /// None.
     pub const NONE: Self = Self { only: true, named: 0 };
 
-    /// All workarounds but this one.
-    pub const fn all_but(workaround: Workaround) -> Self {
-        Self { only: false, named: workaround.bit() }
-    }
-
     /// Whether a workaround is on.
     #[inline]
     pub const fn has(self, workaround: Workaround) -> bool {
@@ -127,15 +114,11 @@ impl Workarounds {
 
     /// The names of the active workarounds of a stack, on a link that cuts super-packets or does not.
     pub fn active(self, stack: StackKind, cuts: bool) -> Vec<Cow<'static, str>> {
-        let is_active = |workaround: &Workaround| self.has(*workaround) && (cuts || !workaround.is_only_with_offload());
+        let is_active = |workaround: &Workaround| self.has(*workaround) && (cuts || !workaround.row().3);
         Workaround::of(stack).filter(is_active).map(|workaround| workaround.name().into()).collect()
     }
 
     /// Checks that a stack has the workarounds that are named.
-    ///
-    /// # Errors
-    ///
-    /// Names a workaround that the stack does not have, and those that it has.
     pub fn check(self, stack: StackKind) -> Result<(), String> {
         let Some(wrong) = self.named().find(|workaround| !workaround.stacks().contains(&stack)) else { return Ok(()) };
         let own: Vec<_> = Workaround::of(stack).map(Workaround::name).collect();

@@ -23,7 +23,6 @@ fn bits(address: IpAddr) -> (u128, u32) {
     }
 }
 
-/// The address with these bits.
 fn from_bits(bits: u128, width: u32) -> IpAddr {
     if width == 32 { Ipv4Addr::from_bits((bits >> 96) as u32).into() } else { Ipv6Addr::from_bits(bits).into() }
 }
@@ -39,7 +38,6 @@ pub fn network_of(address: IpAddr, prefix_len: u8) -> IpAddr {
     from_bits(ones & !host_part(width.min(prefix_len.into()), width), width)
 }
 
-/// The host part of an address, as a mask.
 fn host_part(prefix_len: u32, width: u32) -> u128 {
     let low = |count: u32| 1_u128.checked_shl(count).map_or(u128::MAX, |bit| bit - 1);
     low(128 - prefix_len) & !low(128 - width)

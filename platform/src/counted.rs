@@ -2,6 +2,7 @@
 
 use std::io::IoSlice;
 use std::iter::Sum;
+use std::ops::Add;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -13,8 +14,7 @@ use crate::{PacketBuffer, Tap, Tapped};
 /// A [`Link`](crate::Link) that wraps another link and counts its packets and bytes in each direction.
 pub type Counted<L> = Tapped<L, Arc<Traffic>>;
 
-/// The running counts of a [`Counted`] link. Any thread can read them. "Received" and "sent" are from the point of
-/// view of the stack: received packets came out of the device.
+/// The running counts of a [`Counted`] link. The stack receives what comes out of the device.
 #[derive(Debug, Default)]
 pub struct Traffic {
     rx_packets: AtomicU64,
@@ -52,24 +52,22 @@ impl PacketCounts {
     /// The counts since `earlier`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
+        self.with(earlier, u64::saturating_sub)
+    }
+
+    fn with(self, other: Self, each: impl Fn(u64, u64) -> u64) -> Self {
         Self {
-            rx_packets: self.rx_packets.saturating_sub(earlier.rx_packets),
-            rx_bytes: self.rx_bytes.saturating_sub(earlier.rx_bytes),
-            tx_packets: self.tx_packets.saturating_sub(earlier.tx_packets),
-            tx_bytes: self.tx_bytes.saturating_sub(earlier.tx_bytes),
+            rx_packets: each(self.rx_packets, other.rx_packets),
+            rx_bytes: each(self.rx_bytes, other.rx_bytes),
+            tx_packets: each(self.tx_packets, other.tx_packets),
+            tx_bytes: each(self.tx_bytes, other.tx_bytes),
         }
     }
 }
 
-/// The counts of several links together.
 impl Sum for PacketCounts {
     fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
-        counts.fold(Self::default(), |sum, counts| Self {
-            rx_packets: sum.rx_packets + counts.rx_packets,
-            rx_bytes: sum.rx_bytes + counts.rx_bytes,
-            tx_packets: sum.tx_packets + counts.tx_packets,
-            tx_bytes: sum.tx_bytes + counts.tx_bytes,
-        })
+        counts.fold(Self::default(), |sum, counts| sum.with(counts, u64::add))
     }
 }
 

@@ -9,8 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::sys::{self, TunDevice};
 use crate::{Cause, Class, Error, Network};
 
-/// Whether a device is to take work off the stack: checksums, and the segmentation and joining of
-/// TCP segments.
+/// Whether a device takes checksums, segmentation and joining off the stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "lowercase")]
@@ -33,13 +32,11 @@ pub struct TunConfig {
     pub network: Network,
     /// Its MTU, in bytes.
     pub mtu: u16,
-    /// How many packets may wait in the device for the stack before the kernel drops packets (`txqueuelen` of
-    /// Linux). Other systems ignore it.
+    /// How many packets may wait in the device for the stack (`txqueuelen` of Linux). Other systems ignore it.
     pub tx_queue_len: u32,
     /// Whether the device offloads.
     pub offload: Offload,
-    /// An open TUN device to take over instead of creating one. Its owner has set it up: name, addresses, MTU, queue
-    /// and framing stay unchanged, and nothing is offloaded.
+    /// An open TUN device to take over, which its owner has set up. Nothing is offloaded.
     pub fd: Option<i32>,
 }
 
@@ -53,7 +50,6 @@ impl TunConfig {
         Err(Error::new(Cause::NoOffload, "use the offload of", "the TUN device", source))
     }
 
-    /// The error of a device that has one queue.
     pub(crate) fn no_queues(&self, reason: &'static str) -> Error {
         let source = io::Error::new(io::ErrorKind::Unsupported, reason);
         let device = self.fd.map_or_else(|| self.name.clone(), |fd| format!("file descriptor {fd}"));
@@ -62,14 +58,11 @@ impl TunConfig {
 }
 
 impl TunDevice {
-    /// Opens a TUN interface like [`TunDevice::open`], as a link for each of so many shards of a stack. Each shard
-    /// sends over its own link. With a queue for each shard, each receives the packets of its queue: Linux puts those
-    /// of a flow into the queue that last sent some of it, and else into one that it chooses by a hash. With one queue,
-    /// the first link receives all packets; see [`TunDevice::receives`].
+    /// Opens a TUN interface as a link for each of so many shards of a stack, over which it sends. With a queue for
+    /// each shard, each receives its queue: Linux chooses it by the last sender of the flow, or by a hash. With one
+    /// queue, the first link receives all; see [`TunDevice::receives`].
     ///
-    /// `queues` is 1 or the number of shards; any other number is [`Class::Invalid`]. `None` is as many as there are
-    /// shards where the device can have several, else one. Several queues of a device that has one fail with
-    /// [`Cause::NoQueues`].
+    /// `queues` is 1 or the number of shards, or else [`Class::Invalid`]; `None` is as many as the device can have.
     pub fn open_shards(config: &TunConfig, shards: usize, queues: Option<usize>) -> Result<Vec<Self>, Error> {
         if shards == 0 || queues.is_some_and(|queues| queues != 1 && queues != shards) {
             let object =
@@ -95,9 +88,7 @@ impl TunDevice {
 pub struct DropCounter(pub(crate) Arc<dyn Fn() -> Option<u64> + Send + Sync>);
 
 impl DropCounter {
-    /// Packets dropped so far in both directions: because the queue was full, because the kernel did not accept them,
-    /// or because they were malformed. `None` if the system does not report it. Call it in the device's network
-    /// namespace.
+    /// Packets dropped so far, both ways. `None` if the system does not report it. Call it in the device's namespace.
     pub fn read(&self) -> Option<u64> {
         (self.0)()
     }

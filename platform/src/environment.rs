@@ -45,7 +45,7 @@ impl Environment {
     }
 }
 
-/// What is hashed before the identity of a machine, so the hash is not the one that another program makes of it.
+/// Makes the hash another one than other programs make of the identity.
 const PURPOSE: &[u8] = b"rust-tun-perf machine ";
 
 /// A hash of 48 bits. So many ids of 128 bits have the same hash that it says nothing about the id.

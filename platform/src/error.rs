@@ -18,9 +18,7 @@ pub enum Class {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "most names say it")]
 pub enum Cause {
-    /// Any other cause.
     Other(Class),
-    /// This system does not have the feature.
     Unsupported(Feature),
     NoOffload,
     NoQueues,
@@ -54,11 +52,8 @@ pub enum Cause {
     /// Windows: devices have no file descriptors there.
     NoDescriptors,
     InterfaceDeleted,
-    /// Linux: the loopback interface cannot be read or set up.
     NoLoopback,
-    /// No more threads or processes can be started.
     ProcessLimit,
-    /// Another profile is being taken.
     SamplerBusy,
     EmptyProfile,
 }
@@ -131,7 +126,6 @@ impl Error {
         self.cause
     }
 
-    /// The system's number of the error.
     #[cfg(target_os = "linux")]
     pub(crate) fn errno(&self) -> Option<i32> {
         self.source.raw_os_error()

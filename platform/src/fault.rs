@@ -23,13 +23,10 @@ use crate::{Capabilities, Impairments, Link, PacketBuffer, PacketMeta};
 /// A [`Link`] that wraps another link and does to packets what [`Impairments`] say, both ways. The same seed and the
 /// same packets have the same fates. Without impairments, packets pass through; else they may be copied.
 ///
-/// A packet that is held back for reordering does not wait forever. A received one is delivered when the wrapped link
-/// was found empty twice in a row; until then the link stays readable. A sent one goes out when the link is polled and
-/// has no packets, or with the next call if the link is full then.
-///
-/// A packet with a delay is delivered or sent when the link is used or polled after its due time. When a packet is due,
-/// a thread of the link wakes the task that polled the link last. Packets over a rate limit wait in a queue of 100 ms;
-/// more are dropped. Dropping the link drops the delayed packets.
+/// A received packet that is held back is delivered when the wrapped link was found empty twice in a row; a sent one
+/// goes out when the link is polled and has no packets, or with the next call. A delayed packet moves when the link is
+/// used or polled after its due time, for which a thread wakes the last task that polled. Packets over a rate limit
+/// wait in a queue of 100 ms; more are dropped.
 #[derive(Debug)]
 pub struct Faulty<L> {
     link: L,
@@ -62,7 +59,6 @@ struct State {
     /// How often a packet was offered to be sent.
     offered: u64,
     switch: LinkSwitch,
-    /// Packets to be delivered.
     arrived: VecDeque<Packet>,
     /// Whether the last receive found the link empty while packets were held back.
     found_empty: bool,
@@ -72,7 +68,6 @@ struct State {
     decided: Option<Fate>,
     /// Whether a fault, not the link, denied room for the last packet.
     denied: bool,
-    /// The limits on the length of received and of sent packets.
     rx_limit: Limit,
     tx_limit: Limit,
     /// `None` if packets have no delay.
@@ -143,7 +138,6 @@ impl State {
         }
     }
 
-    /// Decides the fate of a packet that has arrived.
     fn arrive(&mut self, mut packet: Packet) {
         if self.rx_limit.stops(packet.0, &packet.1) {
             self.counter.count(|counts| &mut counts.too_big);
@@ -189,7 +183,6 @@ impl State {
         }
     }
 
-    /// Delivers the packets that are due.
     fn deliver_due(&mut self) {
         let now = Instant::now();
         self.arrived.extend(std::iter::from_fn(|| self.rx.next_due(now)));
@@ -395,7 +388,6 @@ impl State {
     }
 }
 
-/// The bytes of a packet in one piece.
 fn copy(slices: &[IoSlice<'_>]) -> Vec<u8> {
     slices.iter().flat_map(|slice| slice.iter().copied()).collect()
 }

@@ -3,8 +3,7 @@
 #[cfg(unix)]
 pub use crate::utun::{Calls, Packets, Slot};
 
-/// Reads a text as each reader of a file of `/proc` does: the counts of an interface in `net/dev`, the stolen time of
-/// `stat`, and whether a process is alive by its `stat`. Returns how many of them found something.
+/// Reads a text as each reader of a file of `/proc` does. Returns how many of them found something.
 #[cfg(target_os = "linux")]
 pub fn read_proc(text: &str, interface: &str, hertz: u64) -> usize {
     use crate::sys::linux;

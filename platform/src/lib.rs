@@ -1,15 +1,8 @@
-//! Everything that differs between operating systems.
-//!
-//! The rest of the program sees a [`Link`]: one end of a pipe of IP packets. A [`TunDevice`] is a link. A
-//! [`MemoryLink`] is one too: it tests a stack without a device.
-//!
-//! [`Capabilities`] describe a link. Code above this crate reads them instead of checking the operating system.
-//!
-//! Each operating system has a module under `sys/`, of which `sys/mod.rs` picks one. The other modules are the same on all
-//! systems.
+//! Everything that differs between operating systems. The rest of the program sees a [`Link`]: one end of a pipe of IP
+//! packets, such as a [`TunDevice`] or a [`MemoryLink`]. Code above this crate reads its [`Capabilities`] instead of
+//! checking the operating system, of which each has a module under `sys/`.
 
 mod addresses;
-mod child;
 mod counted;
 mod device;
 pub mod doctor;
@@ -36,7 +29,6 @@ mod utun;
 pub mod vnet;
 
 pub use addresses::{Network, host_prefix_len, network_of, validate_host};
-pub use child::{Child, Conversation, End, MAX_OUTPUT, Orders, Printed, read_line};
 pub use counted::{Counted, PacketCounts, Traffic};
 pub use device::{DropCounter, Offload, TunConfig, validate_name};
 pub use environment::Environment;
@@ -46,16 +38,20 @@ pub use impairments::{Impairments, Outage};
 pub use link::{Capabilities, Checksum, ChecksumOffload, Link, PacketBuffer, PacketMeta, SegmentationOffload};
 pub use memory::MemoryLink;
 pub use namespace::{Adopted, Interface, InterfaceCounts, Loopback, Namespace, add_host_route};
-pub use process::{ProcessCondition, ProcessEnd, ProcessMeter, parallelism, pin_thread};
+pub use process::{
+    Child, Control, Conversation, End, MAX_OUTPUT, NotReady, Orders, PARENT, PROTOCOL, Printed, ProcessCondition,
+    ProcessEnd, ProcessMeter, Program, Worker, end_with_parent, ending, last_lines, last_words, line, output,
+    parallelism, parse_ready, pin_thread, printed, read_line, shown,
+};
 pub use socket::{
     MAX_BYTES_TOGETHER, MAX_DATAGRAMS_TOGETHER, Received, TcpStatistics, end_connection, send_datagrams, unsent,
 };
 pub use sys::{
     Interrupts, TunDevice, add_address, add_route, allow_open_files, bind_to_interface, check_device_node,
     coalesce_datagrams, cpu_of_process, cpu_of_thread, default_congestion_control, discard, enable_forwarding,
-    end_with_parent, end_with_this_thread, enter_netns, folder_of_thread, interface_counts, interface_is_up,
-    interface_names, is_local_address, mtu_of_descriptor, peak_rss_bytes, poll_until, processes_in, processors,
-    recv_datagrams, return_large_buffers, set_black_hole, set_congestion_control, set_loopback_up, set_socket_buffers,
+    end_with_this_thread, enter_netns, folder_of_thread, interface_counts, interface_is_up, interface_names,
+    is_local_address, mtu_of_descriptor, peak_rss_bytes, poll_until, processes_in, processors, recv_datagrams,
+    return_large_buffers, set_black_hole, set_congestion_control, set_loopback_up, set_socket_buffers,
     set_user_timeout, sharpen_timers, stolen_time, switches_of_process, switches_of_thread, tcp_statistics,
     this_program, with_mounts,
 };

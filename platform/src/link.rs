@@ -9,8 +9,7 @@ use std::task::{Context, Poll};
 pub struct Capabilities {
     /// Largest IP packet, in bytes, that crosses the link in one piece: the MTU of the device.
     pub mtu: usize,
-    /// Largest packet, in bytes, that [`Link::try_recv`] delivers and [`Link::try_send`] takes: the
-    /// MTU, or the 64 KiB of a super-packet where segmentation is offloaded.
+    /// Largest packet, in bytes: the MTU, or the 64 KiB of a super-packet.
     pub max_packet_len: usize,
     /// Which side need not touch TCP and UDP checksums.
     pub checksum: ChecksumOffload,
@@ -21,8 +20,7 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// A link within one host and without offload: packets of at most `mtu` bytes. The sender computes
-    /// checksums. The receiver need not verify them: the packets never left this host's memory.
+    /// A link within one host and without offload: nobody has to verify checksums of packets in memory.
     pub fn plain(mtu: usize) -> Self {
         Self {
             mtu,
@@ -33,8 +31,7 @@ impl Capabilities {
         }
     }
 
-    /// The same link with every offload: its sender leaves TCP's checksum and segmentation to the
-    /// other side, in super-packets of up to [`Self::MAX_SUPER_PACKET`] bytes.
+    /// The same link with every offload, and super-packets of up to [`Self::MAX_SUPER_PACKET`] bytes.
     pub fn offloading(mtu: usize) -> Self {
         Self {
             mtu,
@@ -45,26 +42,22 @@ impl Capabilities {
         }
     }
 
-    /// Bytes in a batch. So much, and the buffer that it is copied to, stay in a processor's cache until the
-    /// reader has it. With a megabyte, a byte cost half as much again.
+    /// Bytes in a batch: they stay in a processor's cache. With a megabyte, a byte cost half as much again.
     const BATCH_BYTES: usize = 256 << 10;
 
-    /// The batch of a link with packets of up to so many bytes: 4 to 32. Each packet is a system call of its
-    /// own, and more of them delay the ACK.
+    /// 4 to 32 packets: each is a system call, and more of them delay the ACK.
     fn batch_of(packet_len: usize) -> usize {
         (Self::BATCH_BYTES / packet_len.max(1)).clamp(4, 32)
     }
 
-    /// Largest super-packet, in bytes, its IP header included: the maximum of IPv4's total length
-    /// (RFC 791, 3.1), and `GSO_LEGACY_MAX_SIZE` (`include/linux/netdevice.h`) less one.
+    /// The maximum of IPv4's total length (RFC 791, 3.1), and `GSO_LEGACY_MAX_SIZE` less one.
     pub const MAX_SUPER_PACKET: usize = 65_535;
 }
 
 /// Which transport checksums a stack need not compute or verify.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChecksumOffload {
-    /// Packets that arrive need not be verified: the kernel of this host made them and passed them over in
-    /// memory, or the link has verified them.
+    /// Packets that arrive need not be verified: they come from this host's memory, or the link has verified them.
     pub rx: bool,
     /// Packets that are sent may be [`Checksum::Partial`].
     pub tx: bool,
@@ -96,8 +89,7 @@ pub enum Checksum {
     Partial,
 }
 
-/// The data beside a packet: the system-neutral reading of Linux's `struct virtio_net_hdr`
-/// (`include/uapi/linux/virtio_net.h`). The default is a plain packet with a filled checksum.
+/// The data beside a packet, as in Linux's `struct virtio_net_hdr` (`include/uapi/linux/virtio_net.h`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PacketMeta {
     /// State of the transport checksum.
@@ -158,29 +150,24 @@ impl PacketBuffer {
 ///
 /// Readiness is a promise about the time after a `WouldBlock`. Once `try_recv` has returned it, or has filled fewer
 /// buffers than it was given, `poll_readable` is ready if a packet waits, even if it came before the call; else it
-/// wakes the task when one arrives. A poll may be ready without a packet: the caller then tries, and polls again. A
-/// caller that has seen neither must not wait for `poll_readable`: packets that were there before may never make it
-/// ready (Windows announces a packet once). The same holds for `try_send` and `poll_writable`. Each `poll` method
-/// remembers the waker of its last call only.
+/// wakes the task when one arrives. Before that it may never be ready (Windows announces a packet once). A poll may be
+/// ready without a packet. The same holds for `try_send` and `poll_writable`. Only the last waker is remembered.
 pub trait Link: Send + Sync + 'static {
     /// What this link can do. Constant for its lifetime.
     fn capabilities(&self) -> Capabilities;
 
-    /// Asks the link to deliver and to take UDP super-packets: several datagrams between the same ports in one packet
-    /// (`VIRTIO_NET_HDR_GSO_UDP_L4`). Returns whether it does so from now on. To be called before the first packet. A link
-    /// that is not asked never delivers one, so a stack that knows nothing of them never sees one.
+    /// Asks the link to deliver and to take UDP super-packets (`VIRTIO_NET_HDR_GSO_UDP_L4`), before the first packet.
+    /// Returns whether it does so from now on. A link that is not asked never delivers one.
     fn enable_udp_segmentation(&mut self) -> bool {
         false
     }
 
-    /// Takes the packets that are waiting, at most one for each buffer. Returns how many buffers, from the first
-    /// on, it filled: at least one. If it leaves buffers empty, the link expects no more packets now.
-    ///
-    /// Each buffer holds [`Capabilities::max_packet_len`] bytes.
+    /// Fills at most one buffer of [`Capabilities::max_packet_len`] bytes for each waiting packet. Returns how many,
+    /// from the first on: at least one. If it leaves buffers empty, the link expects no more packets now.
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize>;
 
-    /// Whether it has passed packets on, which are for the readers of other links, since it was last asked. They wait until
-    /// somebody calls `try_recv`, even if this link's reader expects nothing.
+    /// Whether it has passed packets on to the readers of other links, since it was last asked. They wait for
+    /// `try_recv`.
     fn has_passed_on(&mut self) -> bool {
         false
     }
@@ -188,8 +175,7 @@ pub trait Link: Send + Sync + 'static {
     /// Sends one packet; its bytes are the slices one after the other. On an error, no part of it is sent.
     fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()>;
 
-    /// Sends the packets that a batching link still holds, or wakes the other end. To be called at the end of
-    /// each turn: before waiting, and whenever the peer waits for a reply.
+    /// Sends what a batching link still holds, or wakes the other end. Call it at the end of each turn.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -201,7 +187,6 @@ pub trait Link: Send + Sync + 'static {
     fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 
-/// The length of a packet that is given in slices.
 pub(crate) fn packet_len(slices: &[IoSlice<'_>]) -> usize {
     slices.iter().map(|slice| slice.len()).sum()
 }

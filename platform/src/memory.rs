@@ -9,14 +9,12 @@ use std::task::{Context, Poll, Waker};
 use crate::link::packet_len;
 use crate::{Capabilities, Checksum, Link, PacketBuffer, PacketMeta};
 
-/// One end of a bounded pipe of packets in memory. It loses nothing: a full pipe returns `WouldBlock`. After one end
-/// was dropped, the other end receives the packets that are left, and then returns [`io::ErrorKind::BrokenPipe`].
+/// One end of a bounded pipe of packets that loses nothing: a full one returns `WouldBlock`. When the other end is gone
+/// and its packets are received, it returns [`io::ErrorKind::BrokenPipe`].
 #[derive(Debug)]
 pub struct MemoryLink {
     capabilities: Capabilities,
-    /// Packets from the other end.
     incoming: Arc<Mutex<Queue>>,
-    /// Packets to the other end.
     outgoing: Arc<Mutex<Queue>>,
 }
 
@@ -33,16 +31,14 @@ struct Queue {
     writer: Option<Waker>,
 }
 
-/// How many packets are taken under one lock. They are copied after the lock is released: otherwise one end would
-/// wait while the other end copies.
+/// Packets taken under one lock, and copied after its release: else one end would wait while the other copies.
 const AT_ONCE: usize = 32;
 
 impl MemoryLink {
     /// The usual depth, in packets, for [`MemoryLink::pair`].
     pub const DEFAULT_DEPTH: usize = 256;
 
-    /// The two ends of a link without offload. A packet has at most `mtu` bytes, and at most `depth` packets wait in
-    /// each direction.
+    /// The two ends of a link without offload. At most `depth` packets wait in each direction.
     pub fn pair(mtu: usize, depth: usize) -> (Self, Self) {
         Self::pair_of(Capabilities::plain(mtu), depth)
     }
@@ -52,9 +48,7 @@ impl MemoryLink {
         Self::pair_of(Capabilities::offloading(mtu), depth)
     }
 
-    /// The same link with one wake for each batch in both directions, like a device with interrupt moderation:
-    /// [`Link::flush`] or a full pipe wakes the reader. A wake for each packet costs more than the packet, and makes
-    /// the two ends take turns.
+    /// The same link with one wake for each batch: [`Link::flush`] or a full pipe wakes the reader.
     #[must_use]
     pub fn moderated(self) -> Self {
         for queue in [&self.incoming, &self.outgoing] {
@@ -97,8 +91,7 @@ impl MemoryLink {
         Ok(count)
     }
 
-    /// Checks that a packet may cross the link. Only a super-packet may be larger than the MTU. A meta other than the
-    /// default needs the matching offload.
+    /// Only a super-packet may be larger than the MTU. A meta other than the default needs the matching offload.
     fn check(&self, meta: PacketMeta, len: usize) -> io::Result<()> {
         let Capabilities { mtu, max_packet_len, checksum, segmentation, .. } = self.capabilities;
         let refuse = |reason| Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
@@ -213,7 +206,6 @@ impl Link for MemoryLink {
     }
 }
 
-/// Wakes the end that waits for packets, outside the lock.
 fn wake_reader(mut queue: MutexGuard<'_, Queue>) {
     let reader = queue.reader.take();
     drop(queue);

@@ -10,9 +10,8 @@ use crate::{Class, Error, PacketCounts, host_prefix_len, sys};
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A new network namespace, and a thread in it that runs closures. Sockets and processes that this thread creates
-/// stay in the namespace. Dropping this value deletes the namespace, unless something else keeps it alive: a socket,
-/// a process, or a device.
+/// A new network namespace, and a thread in it that runs closures. It lives as long as this value, or a socket, a
+/// process or a device in it.
 #[derive(Debug)]
 pub struct Namespace {
     /// `None` ends the thread.
@@ -23,7 +22,6 @@ pub struct Namespace {
 
 impl Namespace {
     /// Creates a namespace. Call [`crate::enter_netns`] before: it gets the right that this needs.
-    /// [`Class::Unavailable`] if the system has no namespaces or does not allow them.
     pub fn new() -> Result<Self, Error> {
         let (jobs, queue) = mpsc::channel::<Job>();
         let (answer, entered) = mpsc::channel();
@@ -54,8 +52,7 @@ impl Namespace {
         done.recv().map_err(|_| gone())
     }
 
-    /// The thread's folder under `/proc`. With it, other threads read the counters of the network: see
-    /// [`interface_counts`](crate::interface_counts).
+    /// The thread's folder under `/proc`; see [`interface_counts`](crate::interface_counts).
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -83,8 +80,7 @@ fn ended(source: io::Error) -> Error {
 /// The kernel's counts of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InterfaceCounts {
-    /// Packets and bytes from the point of view of the program at a TUN device: it receives the packets that the
-    /// kernel transmits.
+    /// Packets and bytes. The program at a TUN device receives what the kernel transmits.
     pub packets: PacketCounts,
     /// Packets dropped in both directions: because the queue was full, or because the kernel did not accept them.
     pub dropped: u64,
@@ -99,8 +95,7 @@ pub struct Interface {
     pub address: IpAddr,
     /// Prefix length of its network, in bits.
     pub prefix_len: u8,
-    /// An address outside its network. Packets to the network of this address, with the same prefix length, go out of
-    /// the interface.
+    /// An address outside its network. The network of this address, with the same prefix length, gets a route.
     pub route_to: Option<IpAddr>,
     /// Its MTU, in bytes.
     pub mtu: u16,
@@ -119,8 +114,7 @@ pub struct Adopted {
     pub address: Option<IpAddr>,
     /// How many packets may wait in its queue before the kernel drops packets (`txqueuelen`).
     pub tx_queue_len: u32,
-    /// Whether its packets have a virtio header, without which nothing can be offloaded. `None` if it is no TUN or TAP
-    /// device.
+    /// Whether its packets have a virtio header, as offload needs. `None` if it is no TUN or TAP device.
     pub vnet_header: Option<bool>,
     /// How many queues the program has opened. `None` if it is no TUN or TAP device.
     pub queues: Option<u32>,
@@ -137,8 +131,7 @@ pub struct Loopback {
     pub offload: bool,
 }
 
-/// Adds a route to the calling thread's network: all packets to a host go out of an interface; see
-/// [`crate::add_route`].
+/// All packets to a host go out of an interface; see [`crate::add_route`].
 pub fn add_host_route(interface: &str, host: IpAddr) -> Result<(), Error> {
     sys::add_route(interface, host, host_prefix_len(host), None)
 }
@@ -155,18 +148,17 @@ mod tests {
     use super::*;
     use crate::{add_address, folder_of_thread, interface_counts, set_black_hole};
 
-    /// Says that a test cannot run, past the test harness, which would hide it.
-    fn skip(test: &str, error: &dyn std::fmt::Display) {
-        let _closed = writeln!(io::stderr(), "SKIP {}::{test}: {error}", module_path!());
+    /// `None` if the test cannot run. This is said past the test harness, which would hide it.
+    fn namespace(test: &str) -> Option<Namespace> {
+        let skip = |error: &Error| drop(writeln!(io::stderr(), "SKIP {}::{test}: {error}", module_path!()));
+        Namespace::new().inspect_err(skip).ok()
     }
 
     #[test]
     fn joined_networks_reach_each_other_at_once() {
         for (here, there, prefix_len) in [("10.0.1.1", "10.0.2.1", 24), ("fd10:0:1::1", "fd10:0:2::1", 64)] {
-            let (near, far) = match (Namespace::new(), Namespace::new()) {
-                (Ok(near), Ok(far)) => (near, Arc::new(far)),
-                (Err(error), _) | (_, Err(error)) => return skip("joined_networks", &error),
-            };
+            let Some((near, far)) = namespace("joined_networks").zip(namespace("joined_networks")) else { return };
+            let far = Arc::new(far);
             let interface = |name: &str, address: &str, route_to: &str| Interface {
                 name: name.to_owned(),
                 address: address.parse().unwrap(),
@@ -194,10 +186,7 @@ mod tests {
 
     #[test]
     fn an_added_address_is_reached_at_once() {
-        let namespace = match Namespace::new() {
-            Ok(namespace) => namespace,
-            Err(error) => return skip("an_added_address", &error),
-        };
+        let Some(namespace) = namespace("an_added_address") else { return };
         namespace.run(|| crate::set_loopback_up().unwrap()).unwrap();
         for host in 1..50 {
             let address = SocketAddr::new(IpAddr::from([0xfd10, 0, 1, 0, 0, 0, 0, host]), 0);
@@ -212,10 +201,7 @@ mod tests {
 
     #[test]
     fn a_namespace_has_a_network_of_its_own_and_outlives_a_panic_by_an_error() {
-        let namespace = match Namespace::new() {
-            Ok(namespace) => namespace,
-            Err(error) => return skip("a_namespace", &error),
-        };
+        let Some(namespace) = namespace("a_namespace") else { return };
         let network = |path: PathBuf| std::fs::read_link(path).unwrap();
         assert_ne!(network(namespace.path()), network(folder_of_thread().join("ns/net")));
         let inside = namespace.run(|| folder_of_thread().join("ns/net")).unwrap();

@@ -9,7 +9,7 @@ use socket2::Socket;
 use crate::packet::{IPV6_HEADER_LEN, UDP_HEADER_LEN};
 use crate::sys;
 
-/// The kernel's statistics of a connection. A value is `None` if the kernel does not report it.
+/// The kernel's statistics of a connection, as far as the kernel reports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpStatistics {
     /// Segments that the kernel retransmitted. Not on Windows.
@@ -37,8 +37,7 @@ pub struct Received {
     pub from: Option<SocketAddr>,
 }
 
-/// Shuts a connection down in both directions. This ends every read and write that another thread is waiting in: they
-/// fail, or return as if the peer had closed the connection.
+/// Shuts a connection down both ways. This ends every read and write of other threads.
 pub fn end_connection(socket: &TcpStream) {
     // It fails only for a socket that is not connected, which needs no shutdown.
     let _unconnected = socket.shutdown(Shutdown::Both);
@@ -46,16 +45,14 @@ pub fn end_connection(socket: &TcpStream) {
     sys::cancel_io(socket);
 }
 
-/// The most datagrams of one call of [`send_datagrams`], and of one UDP super-packet: Linux' `UDP_MAX_SEGMENTS`, which is
-/// larger in newer kernels (`include/linux/udp.h`).
+/// The most datagrams of one call and of one UDP super-packet: Linux' `UDP_MAX_SEGMENTS` (`include/linux/udp.h`).
 pub const MAX_DATAGRAMS_TOGETHER: usize = 64;
 
 /// The most bytes of their payloads. Over IPv4 there would be room for 20 more.
 pub const MAX_BYTES_TOGETHER: usize = 65_535 - IPV6_HEADER_LEN - UDP_HEADER_LEN;
 
 /// Sends datagrams that lie back to back in `payloads`, each of `segment_len` bytes; the last may be shorter. Returns
-/// the bytes of the datagrams that were sent. One call sends up to [`MAX_DATAGRAMS_TOGETHER`] on Linux 4.18 and newer
-/// (`UDP_SEGMENT`), and one elsewhere. A connected socket has no `to`. If it fails, as `sendto` does, none was sent.
+/// the bytes of those that were sent: on Linux up to [`MAX_DATAGRAMS_TOGETHER`] datagrams, elsewhere one.
 pub fn send_datagrams(
     socket: &Socket,
     to: Option<SocketAddr>,
@@ -68,8 +65,7 @@ pub fn send_datagrams(
     sys::send_together(socket, to, payloads, segment_len)
 }
 
-/// Names the error of a datagram that was not sent: [`io::ErrorKind::WouldBlock`] if there is no room for it, and
-/// [`io::ErrorKind::InvalidInput`] if it is too long. Rust's library has no names for these errors.
+/// Names an error of `sendto`: `WouldBlock` if there is no room, `InvalidInput` if the datagram is too long.
 pub fn unsent(error: io::Error) -> io::Error {
     // ENOBUFS and EMSGSIZE. Some systems return the first if the queue of a device is full.
     const NO_ROOM_OR_TOO_LONG: [i32; 2] = if cfg!(windows) {
@@ -87,11 +83,10 @@ pub fn unsent(error: io::Error) -> io::Error {
 }
 
 #[cfg(test)]
-mod datagram_tests {
+mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
     use std::net::UdpSocket;
-    use std::time::Duration;
 
     use socket2::SockRef;
 
@@ -129,36 +124,22 @@ mod datagram_tests {
             assert_eq!(empty, Received { len: 0, segment_len: 0, from: Some(from) });
         }
     }
-}
 
-#[cfg(all(test, target_os = "linux"))]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-    use std::io::{Read, Write};
-    use std::net::TcpListener;
-    use std::time::Duration;
-
-    use socket2::SockRef;
-
-    use super::*;
-    use crate::{set_congestion_control, tcp_statistics};
-
+    #[cfg(target_os = "linux")]
     #[test]
-    fn a_fresh_connection_has_no_retransmission_and_knows_reno() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        assert_eq!(tcp_statistics(&socket).retransmits, Some(0));
-        let socket = SockRef::from(&socket);
-        set_congestion_control(&socket, "reno").unwrap();
-        assert_eq!(set_congestion_control(&socket, "no-such-thing").unwrap_err().kind(), io::ErrorKind::NotFound);
-    }
+    fn a_connection_knows_reno_and_has_round_trips_and_windows_but_no_retransmission() {
+        use std::io::{Read, Write};
+        use std::net::TcpListener;
 
-    #[test]
-    fn a_used_connection_has_round_trips_and_windows() {
+        use crate::{set_congestion_control, tcp_statistics};
+
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut other, _) = listener.accept().unwrap();
+        assert_eq!(tcp_statistics(&socket).retransmits, Some(0));
+        set_congestion_control(&SockRef::from(&socket), "reno").unwrap();
+        let unknown = set_congestion_control(&SockRef::from(&socket), "no-such-thing").unwrap_err();
+        assert_eq!(unknown.kind(), io::ErrorKind::NotFound);
         socket.write_all(b"ping").unwrap();
         other.read_exact(&mut [0; 4]).unwrap();
         other.write_all(b"pong").unwrap();

@@ -7,19 +7,11 @@ use std::time::SystemTime;
 use crate::link::packet_len;
 use crate::{PacketBuffer, Tap, Tapped};
 
-/// The magic number of a file with timestamps in nanoseconds.
-const MAGIC: u32 = 0xa1b2_3c4d;
-const VERSION: [u16; 2] = [2, 4];
-/// Larger than any packet.
-const SNAPLEN: u32 = 256 << 10;
-/// `LINKTYPE_RAW`: the packet begins with its IP header.
-const LINKTYPE: u32 = 101;
+/// The header of a file: times in nanoseconds, version 2.4, packets of any length, which begin with their IP headers
+/// (`LINKTYPE_RAW`).
+const FILE_HEADER: [u32; 6] = [0xa1b2_3c4d, 0x0004_0002, 0, 0, 256 << 10, 101];
 
-/// A [`Link`](crate::Link) that wraps another link and writes every packet of both directions to `W`, as a pcap file
-/// (draft-ietf-opsawg-pcap) for Wireshark or tcpdump. Super-packets are written as they are.
-///
-/// An error of the writer ends the trace, but not the link; [`Trace::take_error`] returns it. Use an [`io::BufWriter`]:
-/// it is flushed when the link is dropped.
+/// Writes every packet of both directions to `W` as pcap (draft-ietf-opsawg-pcap), until an error; see [`Trace`].
 pub type Traced<L, W> = Tapped<L, Tracer<W>>;
 
 /// The tap of a [`Traced`] link.
@@ -41,7 +33,7 @@ impl<L, W: Write> Traced<L, W> {
     /// Writes all packets of `link` from now on.
     pub fn new(link: L, writer: W) -> Self {
         let trace = Trace(Arc::new(Mutex::new(State { writer: Some(writer), error: None })));
-        trace.write(|writer| writer.write_all(&file_header()));
+        trace.write(|writer| writer.write_all(FILE_HEADER.map(u32::to_le_bytes).as_flattened()));
         Self { link, tap: Tracer(trace) }
     }
 
@@ -92,31 +84,15 @@ impl<W: Write> Trace<W> {
     }
 
     fn packet(&self, slices: &[IoSlice<'_>]) {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let len = packet_len(slices) as u32;
         self.write(|writer| {
-            writer.write_all(&packet_header(packet_len(slices)))?;
+            // The length of the captured bytes, and of the packet.
+            let header = [now.as_secs() as u32, now.subsec_nanos(), len, len];
+            writer.write_all(header.map(u32::to_le_bytes).as_flattened())?;
             slices.iter().try_for_each(|slice| writer.write_all(slice))
         });
     }
-}
-
-fn file_header() -> [u8; 24] {
-    let mut header = [0; 24];
-    header[0..4].copy_from_slice(&MAGIC.to_le_bytes());
-    header[4..6].copy_from_slice(&VERSION[0].to_le_bytes());
-    header[6..8].copy_from_slice(&VERSION[1].to_le_bytes());
-    header[16..20].copy_from_slice(&SNAPLEN.to_le_bytes());
-    header[20..24].copy_from_slice(&LINKTYPE.to_le_bytes());
-    header
-}
-
-/// Seconds, nanoseconds, and the length twice: of the captured bytes, and of the packet.
-fn packet_header(len: usize) -> [u8; 16] {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let mut header = [0; 16];
-    for (at, field) in [now.as_secs() as u32, now.subsec_nanos(), len as u32, len as u32].into_iter().enumerate() {
-        header[at * 4..][..4].copy_from_slice(&field.to_le_bytes());
-    }
-    header
 }
 
 #[cfg(test)]

@@ -1,7 +1,4 @@
-//! The packets of a utun socket (macOS). Each packet has its address family in front of it, and one call can receive
-//! many packets.
-//!
-//! The system calls are behind the trait [`Calls`], so that this code is also tested on systems without utun.
+//! The packets of a utun socket (macOS), with the system calls behind [`Calls`], for tests on other systems.
 
 use std::array;
 use std::io::{self, IoSlice};
@@ -13,24 +10,20 @@ use portable_atomic::AtomicU64;
 use crate::link::{packet_len, with_header};
 use crate::{PacketBuffer, PacketMeta};
 
-/// Length of the address family in front of each packet, in bytes. The family is in network byte order
-/// (`bsd/net/if_utun.c`, `utun_output` and `utun_ctl_send`).
+/// The address family in front of each packet, in network byte order (`bsd/net/if_utun.c`, `utun_output`).
 pub(crate) const FAMILY_LEN: usize = 4;
 
 /// IP versions and their families: `AF_INET` and `AF_INET6` of XNU's `bsd/sys/socket.h`.
 const FAMILIES: [(u8, u32); 2] = [(4, 2), (6, 30)];
 
-/// The most packets that one call receives.
 pub(crate) const BATCH: usize = 32;
 
 /// The system calls of a utun socket that never block.
 pub trait Calls {
-    /// Receives a packet (`readv(2)`). Returns its length, family included. The rest of a packet that does not fit the
-    /// storage is lost.
+    /// Receives a packet (`readv(2)`). Returns its length, family included.
     fn receive(&self, slot: &mut Slot<'_>) -> io::Result<usize>;
 
-    /// Receives packets until none is left or all slots are full, and returns their number (`recvmsg_x` of
-    /// `bsd/kern/uipc_syscalls.c`). Fails on a kernel without this call.
+    /// Receives packets until none is left or all slots are full (`recvmsg_x`). Fails on a kernel without this call.
     fn receive_many(&self, slots: &mut [Slot<'_>]) -> io::Result<usize>;
 
     /// Sends a packet with its family in front (`writev(2)`). Returns the number of bytes that the kernel accepted.
@@ -91,8 +84,7 @@ impl Packets {
         Ok(1)
     }
 
-    /// As `Link::try_send`. If the kernel has no memory, the packet is lost, as in a network. The socket stays
-    /// writable, so there is nothing to wait for.
+    /// As `Link::try_send`. If the kernel has no memory, the packet is lost. The socket stays writable.
     pub fn try_send(&self, calls: &impl Calls, slices: &[IoSlice<'_>]) -> io::Result<()> {
         match with_header(&family(slices)?, slices, |all| calls.send(all)) {
             Ok(sent) if sent == FAMILY_LEN + packet_len(slices) => Ok(()),
@@ -119,7 +111,6 @@ fn receive_many(calls: &impl Calls, buffers: &mut [PacketBuffer]) -> io::Result<
     if count == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(count) }
 }
 
-/// Whether the kernel lacks the call, or lacks it for this kind of socket.
 fn is_unsupported(error: &io::Error) -> bool {
     let code = error.raw_os_error();
     [libc::ENOSYS, libc::ENOTSUP, libc::EOPNOTSUPP, libc::EINVAL].into_iter().any(|none| code == Some(none))

@@ -87,19 +87,15 @@ impl fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// Completes a checksum that is [`Checksum::Partial`], of TCP or UDP, for a receiver that verifies it. A packet that is
-/// refused is left unchanged.
-///
-/// The sum of the pseudo-header is taken from the field, as the kernel takes it (`net/core/dev.c`,
-/// `skb_checksum_help`): if the sender left another value there, the checksum is wrong, and the receiver sees it.
+/// Completes a checksum that is [`Checksum::Partial`], of TCP or UDP. A packet that is refused is left unchanged. The
+/// sum of the pseudo-header is taken from the field, as the kernel takes it (`net/core/dev.c`, `skb_checksum_help`).
 pub fn complete_checksum(packet: &mut [u8]) -> Result<(), Malformed> {
     check_length(packet)?;
     if fill_checksum(packet) { Ok(()) } else { Err(Malformed::ChecksumUnknown) }
 }
 
-/// Reads the header in front of a packet from a device. A super-packet of one segment is a plain packet, as for the
-/// kernel. This is stricter than the kernel in one respect: the checksum has to lie where TCP or UDP has it, because a
-/// [`PacketMeta`] names no place. So a partial checksum inside a tunnel is refused.
+/// Reads the header in front of a packet. A super-packet of one segment is a plain packet, as for the kernel. Unlike
+/// the kernel, this refuses a partial checksum inside a tunnel: a [`PacketMeta`] names no place.
 pub fn read(header: &[u8; HEADER_LEN], packet: &[u8]) -> Result<PacketMeta, Malformed> {
     let field = |at| u16::from_ne_bytes([header[at], header[at + 1]]);
     check_length(packet)?;
@@ -134,9 +130,8 @@ pub fn read(header: &[u8; HEADER_LEN], packet: &[u8]) -> Result<PacketMeta, Malf
     Ok(meta)
 }
 
-/// Reads the header, as [`read`] does, and verifies the TCP or UDP checksum of a packet that came from another machine
-/// and that nobody has verified yet (`virtio_net_hdr_from_skb`). Fragments are not verified: the checksum is in the
-/// whole datagram.
+/// The same, and verifies the checksum of a packet of another machine that nobody has verified
+/// (`virtio_net_hdr_from_skb`). Fragments are not verified.
 pub fn read_verified(header: &[u8; HEADER_LEN], packet: &[u8]) -> Result<PacketMeta, Malformed> {
     let meta = read(header, packet)?;
     if header[0] & (NEEDS_CSUM | DATA_VALID) == 0 && !is_checksum_right(packet) {
@@ -181,12 +176,10 @@ impl Layout {
         (payload_at <= headers.len()).then_some(Self { protocol: UDP, ipv6, transport_at: at, payload_at })
     }
 
-    /// Offset of the checksum in the transport header.
     fn checksum_offset(&self) -> usize {
         if self.protocol == TCP { TCP_CHECKSUM_AT } else { UDP_CHECKSUM_AT }
     }
 
-    /// The `gso_type` of a super-packet with these headers.
     fn gso_type(&self) -> u8 {
         match (self.protocol, self.ipv6) {
             (TCP, false) => GSO_TCPV4,
@@ -196,8 +189,7 @@ impl Layout {
     }
 }
 
-/// Makes the header in front of a packet. `headers` are its first bytes, with complete IP and TCP or UDP headers.
-/// Refuses a meta that does not fit the packet: only TCP and UDP have a partial checksum or segments.
+/// Makes the header in front of a packet. Refuses a meta that does not fit its first bytes, with complete headers.
 #[inline]
 pub fn write(meta: PacketMeta, headers: &[u8]) -> Result<[u8; HEADER_LEN], Malformed> {
     let mut header = [0; HEADER_LEN];

@@ -10,9 +10,8 @@ use std::process::Command;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use platform::{Child, Class, Namespace, ProcessEnd};
+use platform::{Child, Class, Namespace, ProcessEnd, Worker, last_words};
 use serde::Deserialize;
-use tokio::task::spawn_blocking;
 
 use super::sockets::kernel;
 use super::window::Window;
@@ -22,7 +21,6 @@ use crate::error::RunError;
 use crate::failure::{CLIENT, Failure};
 use crate::meter::Cost;
 use crate::plan::scenario::{Amount, Scenario};
-use crate::process::{ending, last_words};
 use crate::remedy::WithRemedy;
 use crate::sample::{Measurements, Status};
 
@@ -135,7 +133,7 @@ impl Iperf3 {
     }
 
     /// Runs the client in the calling thread's network.
-    pub(crate) async fn run(self, window: &Window) -> Result<(), Failure> {
+    pub(crate) async fn run(self, window: Arc<Window>) -> Result<(), Failure> {
         window.wait().map_err(|error| error.failure(CLIENT))?;
         let report = report(self.client).await?;
         let end = Some(window.read());
@@ -149,13 +147,12 @@ async fn serve(address: IpAddr, network: &Namespace) -> Result<Child, RunError> 
     let mut command = Command::new(PROGRAM);
     command.args(["--server", "--one-off", "--forceflush", "--port"]).arg(PORT.to_string());
     command.arg("--bind").arg(address.to_string());
-    platform::end_with_this_thread(&mut command);
-    let (server, conversation) = Child::converse(command, Some(network)).map_err(no_start)?;
+    let (mut server, _) = Worker::converse(command, Some(network), "").map_err(no_start)?;
     // It prints something once it listens.
-    if let Ok(Some(_)) = spawn_blocking(move || conversation.receive(LISTEN_TIMEOUT)).await {
-        return Ok(server);
+    if server.first_line(LISTEN_TIMEOUT).await.is_some() {
+        return Ok(server.into_process());
     }
-    let words = server.kill().await.map(|end| end.stderr.clone()).unwrap_or_default();
+    let words = server.into_process().kill().await.map(|end| end.stderr.clone()).unwrap_or_default();
     Err(RunError::Process { class: Class::Failed, text: last_words("iperf3's server did not listen", &words) })
 }
 
@@ -198,7 +195,7 @@ async fn report(mut client: Command) -> Result<Report, Failure> {
     match serde_json::from_slice::<Report>(&end.stdout) {
         Ok(Report { error: Some(words), .. }) => Err(failure(format!("iperf3: {words}"))),
         Ok(report) if end.by == ProcessEnd::Exited(0) => Ok(report),
-        _ => Err(failure(last_words(&ending("client of iperf3", &end.by), &end.stderr))),
+        _ => Err(failure(end.told("client of iperf3"))),
     }
 }
 

@@ -17,10 +17,11 @@ use platform::{Checksum, Class, Link, PacketBuffer, PacketMeta, Switches, TcpSta
 use super::error::LoadError;
 use super::stream::{Finish, Phase, Stream};
 use super::window::Window;
+use crate::failure::Failure;
 use crate::meter::Cost;
 use crate::plan::scenario::{Amount, Scenario};
 use crate::remedy::{SystemError, WithRemedy};
-use crate::sample::DeviceFacts;
+use crate::sample::{DeviceFacts, Status};
 
 /// The ports of the run's own packets.
 const PORTS: [u16; 2] = [5201, 5202];
@@ -30,6 +31,13 @@ const LOST: Duration = Duration::from_secs(1);
 
 /// Turns, about a millisecond in all, after which the task yields: other tasks watch the clock.
 const TURNS: u64 = 16;
+
+/// The failure of a run over a device.
+pub(crate) fn failure(error: &LoadError) -> Failure {
+    let failure = error.failure("the device");
+    let is_lost = matches!(error, LoadError::Io { .. });
+    if is_lost { Failure { status: Status::DeviceLost, ..failure } } else { failure }
+}
 
 /// How much payload to send.
 #[derive(Clone, Copy)]

@@ -285,12 +285,16 @@ fn with_defaults(mut line: Words, baseline: bool) -> Words {
         line.0.retain(|(option, _)| option != "current-thread");
         line.or("runtime", "current-thread");
     }
-    if !line.has("program") {
+    if line.has("program") {
+        // A program has the settings that it is started with, and our proxy the usual ones.
+        line.or("runtime", "multi-thread");
+        line.or("offload", "auto");
+    } else {
         line.or("netstack", compiled_in().join(","));
+        line.or("runtime", "current-thread,multi-thread");
+        line.or("offload", "all");
     }
-    line.or("runtime", "current-thread,multi-thread");
     line.or("mode", "reader,writer");
-    line.or("offload", "all");
     let on = if platform::offload_supported() { "on" } else { "off" };
     for (_, texts) in line.0.iter_mut().filter(|(option, _)| option == "offload") {
         texts.iter_mut().for_each(|text| *text = text.replace("auto", on));

@@ -2,12 +2,11 @@
 
 use std::io::{BufRead, Write};
 
-use conformance::line;
-use platform::{Class, read_line};
+use platform::{Class, PROTOCOL, line, read_line};
 
 use super::runtime::{processors, runtime};
 use crate::error::RunError;
-use crate::process::protocol::{Greeting, Message, PROTOCOL, Task};
+use crate::protocol::{Greeting, Message, Task};
 use crate::subject::forward::carry::carry;
 use crate::subject::program::socks5;
 

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::mpsc;
 use std::thread;
 
-use conformance::{Case, Layer, Outcome, Program, Ran, Recording, Run, known};
+use conformance::{Case, Layer, Outcome, Ran, Recording, Run, known};
 use netstacks::{StackKind, Workarounds};
-use platform::Feature;
+use platform::{Feature, Program};
 
 use super::RunError;
 use crate::plan::ConformPlan;
@@ -92,7 +92,7 @@ fn of_stack(
     // A program that did not start for the first case is not tried again.
     let mut refused = None;
     for (index, case) in cases.iter().enumerate() {
-        let offload = plan.offload.or(case.offload()).unwrap_or(false);
+        let offload = plan.offload.or(case.offload).unwrap_or(false);
         let recording = Recording::default();
         let run = run(offload, is_recorded.then(|| recording.clone()));
         let ran = refused.clone().unwrap_or_else(|| conformance::run(case, run.clone()));

@@ -12,6 +12,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use platform::Conversation;
 use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -20,7 +21,6 @@ use crate::failure::Failure;
 use crate::load::datagram::{Flows, ProcessCounts, Trial};
 use crate::load::stream::Direction;
 use crate::sample::Status;
-use crate::subject::carrier::ControlChannel;
 
 /// How often the counts are asked for during a trial at least. Each answer costs the process CPU time.
 const DURING: Duration = Duration::from_millis(100);
@@ -61,7 +61,7 @@ pub(crate) struct Report {
 /// only with a failure.
 pub(crate) async fn follow(
     name: &'static str,
-    control: Arc<ControlChannel>,
+    control: Arc<Conversation>,
     flows: Arc<Flows>,
     interval: Option<Duration>,
 ) -> Result<(), Failure> {

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use conformance::line;
-use platform::{End, ProcessEnd};
+use conformance::Ready;
+use forwarders::Counts;
+use platform::{Control, End, ProcessEnd, last_words, line, parse_ready};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -11,15 +12,14 @@ use super::datagram_process;
 use super::intervals::Intervals;
 use super::process_executor::outcome;
 use crate::cell::Mode;
+use crate::error::RunError;
 use crate::load::datagram::Flows;
 use crate::load::iperf3;
 use crate::meter::Usage;
 use crate::plan::scenario::Scenario;
-use crate::process::control::Control;
-use crate::process::protocol::{Answer, Greeting, Message, Report, StackReport};
-use crate::process::{last_words, stated_error};
+use crate::protocol::{Greeting, Message, StackReport};
 use crate::sample::{Measurements, Sample};
-use crate::subject::carrier::{counters, parse_ready};
+use crate::subject::carrier::counters;
 use crate::subject::forward::carried;
 use crate::subject::go;
 
@@ -27,15 +27,15 @@ use crate::subject::go;
 pub fn lines(line: &str) -> Vec<String> {
     let message = Message::parse(line).ok().map(|message| json(&message));
     let greeting = Greeting::parse(line, "the program").ok().map(|greeting| json(&greeting));
-    let ready = parse_ready(line).map(|ready| json(&Answer::Ready(ready)));
-    let report = parse::<Report>(line).map(|report| json(&report));
+    let ready = parse_ready::<Ready>(line).map(|ready| format!("{{\"ready\":{}}}", json(&ready)));
+    let report = parse::<Counts>(line).map(|report| json(&report));
     let _compared_as_it_is = parse::<StackReport>(line);
     [message, greeting, ready, report].into_iter().flatten().collect()
 }
 
 /// Obeys orders to the end, and returns the reports; `None` if one is no order.
 pub fn orders(orders: &[u8]) -> Option<Vec<u8>> {
-    let mut control = Control { orders, output: Vec::new(), report: Report::default };
+    let mut control = Control { orders, output: Vec::new(), report: Counts::default };
     control.until_end().ok().map(|()| control.output)
 }
 
@@ -78,7 +78,7 @@ pub fn sample(scenario: &Scenario, stdout: &[u8], stderr: &[u8], code: i32) -> R
 
 /// The words of each reader of standard error.
 pub fn words(stderr: &str, code: i32) -> Vec<String> {
-    let stated = stated_error(&end(&[], stderr.as_bytes(), code)).map(|error| error.to_string());
+    let stated = RunError::stated(&end(&[], stderr.as_bytes(), code)).map(|error| error.to_string());
     stated.into_iter().chain([last_words("it ended", stderr), go::last_words(stderr)]).collect()
 }
 

@@ -4,18 +4,16 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use futures_util::FutureExt;
 use netstacks::Stream;
 use netstacks::kernel::{KernelDatagrams, KernelListener, KernelStream};
 use platform::Class;
 use socket2::{SockRef, Socket};
 
 use super::loaded::Loaded;
-use super::server_side::ServerSide;
+use super::server_side::server;
 use crate::error::RunError;
 use crate::load::engine::Client;
 use crate::load::sockets::kernel::{self, Bulk, KernelSockets, Settings};
-use crate::load::window::Window;
 use crate::load::{Load, Targets};
 use crate::plan::scenario::Scenario;
 use crate::program::{Profile, Role, Upstream};
@@ -101,23 +99,23 @@ pub(super) fn prepare(
     scenario: &Scenario,
     load: Load,
     Sockets { listeners, datagrams, targets, silent }: Sockets,
-    Prepared { meter, driver, parts }: Prepared,
+    subject: Prepared,
 ) -> Result<Loaded, RunError> {
     let ports: Vec<u16> = targets.iter().map(SocketAddr::port).collect();
     let known = load.clone();
     let target_of = move |connection: &KernelStream| {
+        // It is silent as long as it is there.
+        let _kept = &silent;
         let target = ports.iter().position(|port| *port == connection.local_addr().port())?;
         let socket = || SockRef::from(connection.socket()).try_clone().ok().map(Into::into);
         known.served_by(target, &socket);
         Some(target)
     };
-    let window = Window::new(load.threads(), meter);
-    let driver = driver.inspect(|_| drop(silent)).boxed();
     let listener = KernelListener::new(listeners).map_err(failed)?;
     let datagrams = datagrams_for(datagrams, &load, scenario.cell.window_len()).map_err(failed)?;
-    let server = ServerSide::spawn(listener, datagrams, driver, &load, target_of);
-    let (clients, congestion) = clients(scenario, &load, &targets)?;
-    Ok(Loaded::new(load, window, server, parts).with((clients, congestion)))
+    let server = server(listener, datagrams, &load, target_of);
+    let clients = clients(scenario, &load, &targets)?;
+    Ok(Loaded::new(load.threads(), load, subject, |_| server).with(clients))
 }
 
 /// Makes the clients of a load in the calling thread's network. Also returns their congestion control.

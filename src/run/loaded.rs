@@ -16,15 +16,15 @@ use crate::cell::{Generator, Subject};
 use crate::error::RunError;
 use crate::failure::Failure;
 use crate::load::engine::Client;
-use crate::load::error::LoadError;
 use crate::load::iperf3::Iperf3;
-use crate::load::packets::Shuttle;
+use crate::load::packets::{self, Shuttle};
 use crate::load::window::Window;
 use crate::load::{Figures, Load};
 use crate::plan::scenario::{Devices, Scenario, Tun};
-use crate::process::protocol::StackReport;
+use crate::protocol::StackReport;
 use crate::sample::{DeviceFacts, ProgramFacts, Status};
 use crate::subject::carrier::Carrier;
+use crate::subject::stack::Server;
 use crate::subject::{Network, Parts, Prepared, device, external, forward, kernel, loopback, memory, path, program};
 
 /// A load on a subject.
@@ -63,16 +63,14 @@ pub(super) async fn prepare(
             on_process(scenario, load, tun, subject)
         }
         (Subject::Path(kind), Devices::Tun(tun), _) => {
-            let (Prepared { meter, driver, parts }, server) = path::prepare(scenario, tun, kind, &load)?;
-            let window = Window::new(load.threads(), meter);
-            let (clients, congestion) = kernel_load::clients(scenario, &load, &targets(tun.network.peer, &load))?;
-            Ok(Loaded::new(load, window, ServerSide::new(driver, server), parts).with((clients, congestion)))
+            let (subject, server) = path::prepare(scenario, tun, kind, &load)?;
+            let clients = kernel_load::clients(scenario, &load, &targets(tun.network.peer, &load))?;
+            Ok(Loaded::new(load.threads(), load, subject, |_| server).with(clients))
         }
         (Subject::Stack(kind), Devices::Tun(tun), _) => {
-            let (Prepared { meter, driver, parts }, server, link) = memory::prepare(scenario, kind, &load)?;
-            let window = Window::new(load.threads(), meter);
+            let (subject, server, link) = memory::prepare(scenario, kind, &load)?;
             let clients = memory_load::clients(&tun.network, link, &load)?;
-            Ok(Loaded::new(load, window, ServerSide::new(driver, server), parts).with((clients, None)))
+            Ok(Loaded::new(load.threads(), load, subject, |_| server).with((clients, None)))
         }
         (Subject::Loopback, _, network) => {
             let (subject, address) = loopback::prepare(scenario, matches!(network, Network::Own))?;
@@ -86,7 +84,9 @@ pub(super) async fn prepare(
                 Generator::Own => kernel_load::prepare_between(scenario, load, networks, far.address, subject),
                 Generator::Iperf3 => {
                     let load = Iperf3::start(scenario, (near.address, far.address), networks.far()).await?;
-                    Ok(of_iperf3(load, subject))
+                    let (figures, congestion) = (load.figures(), load.congestion.clone());
+                    let loaded = Loaded::new(1, figures, subject, |window| load.run(window).boxed());
+                    Ok(loaded.with((Vec::new(), congestion)))
                 }
             }
         }
@@ -104,9 +104,7 @@ pub(super) async fn prepare(
 
 /// A process of its own serves the load. It reports only when asked.
 fn on_process(scenario: &Scenario, load: Load, tun: &Tun, subject: Prepared) -> Result<Loaded, RunError> {
-    let Prepared { meter, driver, parts } = subject;
-    let window = Window::new(load.threads(), meter);
-    let server = match (&load, &parts.carrier) {
+    let server = match (&load, &subject.parts.carrier) {
         (Load::Datagrams(load), Some(carrier)) => {
             let (name, control, flows) = (carrier.name(), carrier.control(), Arc::clone(&load.flows));
             datagram_process::follow(name, control, flows, scenario.interval).boxed()
@@ -114,36 +112,26 @@ fn on_process(scenario: &Scenario, load: Load, tun: &Tun, subject: Prepared) -> 
         _ if load.awaited().is_some() => future::ready(Ok(())).boxed(),
         _ => future::pending().boxed(),
     };
-    let (clients, congestion) = kernel_load::clients(scenario, &load, &targets(tun.network.peer, &load))?;
-    Ok(Loaded::new(load, window, ServerSide::new(driver, server), parts).with((clients, congestion)))
+    let clients = kernel_load::clients(scenario, &load, &targets(tun.network.peer, &load))?;
+    Ok(Loaded::new(load.threads(), load, subject, |_| server).with(clients))
 }
 
 /// A task writes packets to the device and reads them again.
 fn on_device(scenario: &Scenario, load: Load, tun: &Tun) -> Result<Loaded, RunError> {
     let Load::Streams(load) = load else { return Err(unfit(scenario)) };
-    let (Prepared { meter, driver, parts }, link) = device::prepare(scenario, tun)?;
-    let window = Arc::new(Window::new(1, meter));
-    let device = parts.device.as_ref().ok_or_else(|| unfit(scenario))?;
+    let (subject, link) = device::prepare(scenario, tun)?;
+    let device = subject.parts.device.as_ref().ok_or_else(|| unfit(scenario))?;
     // The stack's address is the only one of the device's network that certainly exists and is not the kernel's own.
     let shuttle = Shuttle::new(link, scenario, tun.network.peer, device)?;
-    let (streams, timed) = (Arc::clone(&load.each), Arc::clone(&window));
-    let task = async move {
-        let Some(stream) = streams.first() else { return Ok(()) };
-        shuttle.run(stream, &timed).await.map_err(|error| {
-            let failure = error.failure("the device");
-            let is_lost = matches!(error, LoadError::Io { .. });
-            if is_lost { Failure { status: Status::DeviceLost, ..failure } } else { failure }
-        })
+    let streams = Arc::clone(&load.each);
+    let server = |window: Arc<Window>| {
+        let task = async move {
+            let Some(stream) = streams.first() else { return Ok(()) };
+            shuttle.run(stream, &window).await.map_err(|error| packets::failure(&error))
+        };
+        task.boxed()
     };
-    let server = ServerSide::new(driver, task.boxed());
-    Ok(Loaded::new(Arc::new(load) as Arc<dyn Figures>, window, server, parts))
-}
-
-fn of_iperf3(load: Iperf3, Prepared { meter, driver, parts }: Prepared) -> Loaded {
-    let window = Arc::new(Window::new(1, meter));
-    let (figures, congestion, timed) = (load.figures(), load.congestion.clone(), Arc::clone(&window));
-    let task = async move { load.run(&timed).await };
-    Loaded::new(figures, window, ServerSide::new(driver, task.boxed()), parts).with((Vec::new(), congestion))
+    Ok(Loaded::new(1, Arc::new(load) as Arc<dyn Figures>, subject, server))
 }
 
 /// The error of a scenario with parts that do not belong together: another program wrote it.
@@ -153,15 +141,16 @@ pub(super) fn unfit(scenario: &Scenario) -> RunError {
 }
 
 impl Loaded {
-    /// A load without clients.
+    /// A load on a subject, without clients. So many threads wait for its window.
     pub(super) fn new(
+        threads: usize,
         load: impl Into<Arc<dyn Figures>>,
-        window: impl Into<Arc<Window>>,
-        server: ServerSide,
-        subject: Parts,
+        Prepared { meter, driver, parts }: Prepared,
+        server: impl FnOnce(Arc<Window>) -> Server,
     ) -> Self {
-        let (load, window) = (load.into(), window.into());
-        Self { load, window, server, clients: Vec::new(), congestion: None, subject }
+        let window = Arc::new(Window::new(threads, meter));
+        let server = ServerSide::new(driver, server(Arc::clone(&window)));
+        Self { load: load.into(), window, server, clients: Vec::new(), congestion: None, subject: parts }
     }
 
     /// The same with clients, and their congestion control.

@@ -10,7 +10,7 @@ use std::process::{self, Command};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use platform::{Child, Class, End, Interrupts, ProcessEnd};
+use platform::{Child, Class, End, Interrupts, PARENT, ProcessEnd, ending, last_words};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task;
 use tokio::time::timeout;
@@ -18,8 +18,7 @@ use tokio::time::timeout;
 use super::executor::Executor;
 use crate::error::RunError;
 use crate::plan::scenario::Scenario;
-use crate::process::protocol::{CHILD, Greeting, Message, Task};
-use crate::process::{PARENT, ending, last_words, stated_error};
+use crate::protocol::{CHILD, Greeting, Message, Task};
 use crate::remedy::WithRemedy;
 use crate::sample::{self, Environment, Measurements, Sample, Status};
 use crate::subject::go;
@@ -185,7 +184,7 @@ fn is_interrupted(end: &End) -> bool {
 pub(super) fn outcome(scenario: &Scenario, end: &End) -> Result<Sample, RunError> {
     // An interrupt for all would have reached this process, too.
     let alone = || "the process alone was interrupted".to_owned();
-    let how = if is_interrupted(end) { alone() } else { ending("process", &end.by) };
+    let how = if is_interrupted(end) { alone() } else { ending("the process", &end.by) };
     match (parse(&end.stdout), &end.by) {
         (Ok(sample), ProcessEnd::Exited(0)) => Ok(sample),
         (Ok(sample), ProcessEnd::Exited(_)) if !sample.is_ok() => Ok(sample),
@@ -196,7 +195,7 @@ pub(super) fn outcome(scenario: &Scenario, end: &End) -> Result<Sample, RunError
             Ok(sample)
         }
         (Err(_), _) if end.stderr.contains(&RunError::NoOffload.to_string()) => Err(RunError::NoOffload),
-        (Err(reason), by) => stated_error(end).map_or_else(
+        (Err(reason), by) => RunError::stated(end).map_or_else(
             || {
                 let reason = match by {
                     ProcessEnd::Exited(_) => format!("{how} and no sample: {reason}"),

@@ -32,18 +32,6 @@ impl ServerSide {
         Self { driver: Some(tokio::spawn(driver)), server: Some(tokio::spawn(server)) }
     }
 
-    /// Starts the driver, and the servers of a load. `target_of` returns the number of the target that a connection came to.
-    /// Datagrams come from `source`.
-    pub(super) fn spawn<Li: Listener>(
-        listener: Li,
-        source: impl Datagrams,
-        driver: BoxFuture<'static, Failure>,
-        load: &Load,
-        target_of: impl Fn(&Li::Stream) -> Option<usize> + Send + 'static,
-    ) -> Self {
-        Self::new(driver, server(listener, source, load, target_of))
-    }
-
     /// Waits until the server is done or either fails. Never returns once both have ended.
     pub(super) async fn next(&mut self) -> Result<(), Failure> {
         tokio::select! {
@@ -90,8 +78,9 @@ impl Serve for &Load {
     }
 }
 
-/// The servers of a load: see [`ServerSide::spawn`].
-fn server<Li: Listener>(
+/// The servers of a load. `target_of` returns the number of the target that a connection came to. Datagrams come from
+/// `source`.
+pub(super) fn server<Li: Listener>(
     listener: Li,
     source: impl Datagrams,
     load: &Load,

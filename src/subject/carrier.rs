@@ -1,34 +1,30 @@
 //! The process that carries packets or connections between two networks: its start, its control and its end.
 
 use std::io;
-use std::process::{self, Command};
+use std::process;
 use std::sync::Arc;
 use std::time::Duration;
 
-use conformance::{Program, Ready, START};
+use conformance::Ready;
 use forwarders::{Carried, Counts};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use platform::{Child, Class, Conversation, End, Interrupts, Namespace, PacketCounts, ProcessEnd, ProcessMeter};
+use platform::{
+    Child, Class, Conversation, End, Interrupts, Namespace, NotReady, PARENT, PacketCounts, ProcessEnd, ProcessMeter,
+    Program, Worker,
+};
 use serde::de::DeserializeOwned;
 use tokio::task::spawn_blocking;
 
 use crate::error::RunError;
 use crate::failure::Failure;
 use crate::meter::{Counters, Meter, Usage};
-use crate::process::protocol::{Answer, CHILD, Carry, Message, REPORT, Report, Task};
-use crate::process::{PARENT, ending, last_words, shown, stated_error};
 use crate::profile::FoldedStacks;
+use crate::protocol::{CHILD, Carry, Message, Task};
 use crate::remedy::WithRemedy;
 use crate::sample::Status;
 
-/// How long a carrier may take to make its devices.
-const READY_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// How long it may take to report: the machine is under load.
-const REPORT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// How long it may take to end, and how long if it has to draw a flame graph.
+/// How long a carrier may take to end, and how long if it has to draw a flame graph.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 const DRAW_TIMEOUT: Duration = Duration::from_mins(1);
 
@@ -67,7 +63,7 @@ impl CarrierProgram {
 pub(crate) struct Carrier {
     name: &'static str,
     process: Child,
-    control: Arc<ControlChannel>,
+    control: Arc<Conversation>,
     has_profile: bool,
     stacks: Option<FoldedStacks>,
 }
@@ -92,45 +88,18 @@ impl Carrier {
             let error = platform::Error::new(class, "start", object, source);
             error.remedy("see that this program is there and may be executed")
         };
-        let mut command = Command::new(program.path);
-        command.args(program.arguments).env(PARENT, process::id().to_string());
-        platform::end_with_this_thread(&mut command);
-        let (process, conversation) = Child::converse(command, network).map_err(failed)?;
-        conversation.send(&task);
-        let control = Arc::new(ControlChannel(conversation));
-        let carrier = Self { name, process, control, has_profile, stacks };
-        let control = carrier.control();
-        let answer = spawn_blocking(move || control.0.receive(READY_TIMEOUT));
-        tokio::select! {
-            biased;
-            () = interrupts.next() => {
-                carrier.stop().await;
-                Err(RunError::Interrupted)
+        let mut command = program.command();
+        command.env(PARENT, process::id().to_string());
+        let (worker, control) = Worker::converse(command, network, task).map_err(failed)?;
+        match worker.ready(interrupts.next()).await {
+            Ok((process, ready)) => {
+                Ok((Self { name, process, control: Arc::new(control), has_profile, stacks }, ready))
             }
-            answer = answer => {
-                let said = answer.ok().flatten();
-                match said.as_deref().and_then(parse_ready) {
-                    Some(ready) => Ok((carrier, ready)),
-                    None => Err(carrier.refusal(said).await),
-                }
-            }
-        }
-    }
-
-    /// The reason why it did not become ready: a line that it `said` in place of that, its end, or the time.
-    async fn refusal(self, said: Option<String>) -> RunError {
-        let name = self.name;
-        let was_running = self.process.ended().now_or_never().is_none();
-        let by = ProcessEnd::Crashed("SIGKILL".to_owned());
-        match self.stop().await {
-            // Killed by this process, which is the consequence and not the cause.
-            Some(end) if !(was_running && end.by == by) => error(name, &end),
-            _ => {
-                let late = || format!("it was not ready within {} s, and was killed", READY_TIMEOUT.as_secs());
-                let reason =
-                    said.map_or_else(late, |line| format!("it printed {:?} before it was ready", shown(line.trim())));
-                let source = io::Error::new(io::ErrorKind::TimedOut, reason);
-                platform::Error::new(Class::Failed, "start", format!("the {name}"), source).into()
+            Err(NotReady::Cancelled) => Err(RunError::Interrupted),
+            Err(NotReady::Ended(end)) => Err(error(name, &end)),
+            Err(reason) => {
+                let source = io::Error::new(io::ErrorKind::TimedOut, reason.to_string());
+                Err(platform::Error::new(Class::Failed, "start", format!("the {name}"), source).into())
             }
         }
     }
@@ -142,11 +111,12 @@ impl Carrier {
 
     /// Tells the carrier to begin.
     pub(crate) fn begin(&self) {
-        self.control.send(&format!("{START}\n"));
+        // Its end is noticed elsewhere.
+        let _ended = self.process.begin();
     }
 
     /// The control channel, for any thread.
-    pub(crate) fn control(&self) -> Arc<ControlChannel> {
+    pub(crate) fn control(&self) -> Arc<Conversation> {
         Arc::clone(&self.control)
     }
 
@@ -185,8 +155,8 @@ impl Carrier {
                 return Failure { status: Status::Panicked, detail: format!("the {name} is lost") };
             };
             // A carrier that loses its device prints an error.
-            let status = if stated_error(&end).is_some() { Status::DeviceLost } else { Status::Panicked };
-            Failure { status, detail: last_words(&ending(name, &end.by), &end.stderr) }
+            let status = if end.stated_error().is_some() { Status::DeviceLost } else { Status::Panicked };
+            Failure { status, detail: end.told(name) }
         }
         .boxed()
     }
@@ -211,30 +181,9 @@ impl Carrier {
     }
 }
 
-pub(crate) fn parse_ready(line: &str) -> Option<Ready> {
-    serde_json::from_str(line).ok().map(|Answer::Ready(ready)| ready)
-}
-
 /// The error that a process printed; without one, how it ended.
 fn error(name: &str, end: &End) -> RunError {
-    let text = || last_words(&ending(name, &end.by), &end.stderr);
-    stated_error(end).unwrap_or_else(|| RunError::Process { class: Class::Failed, text: text() })
-}
-
-/// The orders to a carrier, from any thread.
-pub(crate) struct ControlChannel(Conversation);
-
-impl ControlChannel {
-    /// Sends lines, each with its line feed.
-    pub(crate) fn send(&self, lines: &str) {
-        self.0.send(lines);
-    }
-
-    /// The carrier's counts so far; `None` if it does not report in time.
-    pub(crate) fn report<R: DeserializeOwned>(&self) -> Option<R> {
-        let answer = self.0.ask(&format!("{REPORT}\n"), REPORT_TIMEOUT)?;
-        serde_json::from_str(&answer).ok()
-    }
+    RunError::stated(end).unwrap_or_else(|| RunError::Process { class: Class::Failed, text: end.told(name) })
 }
 
 /// Measures the cost of a carrier from outside, and counts the packets that it carries.
@@ -259,8 +208,8 @@ impl<F: Fn() -> Counters + Send + Sync + 'static> Meter for CarrierMeter<F> {
 }
 
 /// The counters of a carrier that made this report, between devices that dropped so many packets.
-pub(crate) fn counters(report: Option<Report>, carried: fn(&Counts) -> Carried, drops: Option<u64>) -> Counters {
-    let Some(Report { counts }) = report else { return Counters::default() };
+pub(crate) fn counters(report: Option<Counts>, carried: fn(&Counts) -> Carried, drops: Option<u64>) -> Counters {
+    let Some(counts) = report else { return Counters::default() };
     let lost = counts.to_far.lost_packets.saturating_add(counts.to_near.lost_packets);
     let carried = carried(&counts);
     let packets = PacketCounts {

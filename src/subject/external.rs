@@ -10,7 +10,7 @@
 //! (`between`).
 //!
 //! The process starts in the run's network and opens the device. This process sets the device up and makes the load.
-//! docs/external-stack.md describes the protocol between them: a [`Task`], and then the orders of `protocol`. The run
+//! docs/external-stack.md describes the protocol between them: a [`Task`], and then the orders to a worker. The run
 //! trusts no count of the process: the clients count bytes, the kernel counts packets, and the run compares the report of
 //! the process with the clients' counts. Only datagrams that arrive at the process are counted by it alone.
 
@@ -18,10 +18,10 @@ use std::future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use conformance::{Device, Program, Ready, Task, line};
+use conformance::{Device, Ready, Task};
 use futures_util::FutureExt;
 use netstacks::StackKind;
-use platform::{FaultCounter, Interface, Interrupts, Network, ProcessMeter};
+use platform::{FaultCounter, Interface, Interrupts, Network, ProcessMeter, Program, line};
 use serde::Serialize;
 
 use super::between::{self, FAR};

@@ -15,9 +15,8 @@ pub(crate) mod carry;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use conformance::Program;
 use forwarders::{Carried, Counts, Offload};
-use platform::{Interface, Interrupts};
+use platform::{Interface, Interrupts, Program};
 
 use super::carrier::{Carrier, CarrierProgram};
 use super::networks::Networks;
@@ -25,8 +24,8 @@ use super::{Parts, Prepared, go};
 use crate::cell::{Forwarder, ForwarderName, Mode};
 use crate::error::RunError;
 use crate::plan::scenario::{End, Scenario};
-use crate::process::protocol::Carry;
 use crate::profile::FoldedStacks;
+use crate::protocol::Carry;
 use crate::sample::DeviceFacts;
 
 /// How many packets may wait in a device if the scenario sets no number. The same default as on the command line.

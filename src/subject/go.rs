@@ -16,12 +16,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fnv::FnvHasher;
-use platform::{Class, End, Error, ProcessEnd};
+use platform::{Class, End, Error, ProcessEnd, output, printed};
 use tempfile::TempDir;
 
 use crate::cell::ForwarderName;
 use crate::plan::scenario::Scenario;
-use crate::process::{output, printed};
 use crate::remedy::{SystemError, WithRemedy};
 
 /// A program in Go.

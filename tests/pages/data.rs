@@ -36,7 +36,7 @@ fn write_the_files() {
 
 /// Returns a file of all layers with a current-thread runtime, failures, an outlier, and intervals.
 fn laptop() -> String {
-    let mut cells = vec!["--layer=device --offload=on".to_owned()];
+    let mut cells = vec![format!("--layer=device {RUNTIME} --offload=on")];
     for mode in MODES {
         cells.push(format!("--layer=loopback --mode={mode} {RUNTIME}"));
         for layer in ["stack", "path"] {

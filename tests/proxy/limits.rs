@@ -115,10 +115,14 @@ pub(crate) fn a_scan_of_datagrams_displaces_no_flow_with_an_answer(between: Betw
     note_datagrams(&lab, PORT, seen);
     lab.client.run(|| {
         let live = UdpSocket::bind("0.0.0.0:0").unwrap();
-        live.set_read_timeout(Some(PATIENCE)).unwrap();
-        for _ in 0..2 {
+        live.set_read_timeout(Some(PATIENCE / 10)).unwrap();
+        // A busy machine may lose a datagram, but then no flow.
+        let ask = || {
             live.send_to(b"live", (SERVER, PORT)).unwrap();
-            live.recv(&mut [0; 4]).unwrap();
+            live.recv(&mut [0; 4]).is_ok()
+        };
+        for _ in 0..2 {
+            assert!((0..10).any(|_| ask()), "no answer");
             let scan = UdpSocket::bind("0.0.0.0:0").unwrap();
             for port in 1..2000 {
                 scan.send_to(b"?", (SILENT[0], port)).unwrap();

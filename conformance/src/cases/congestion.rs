@@ -12,41 +12,115 @@ const QUIET: Duration = ms(60);
 const MSS: usize = 1460;
 
 pub(super) const CASES: &[Case] = &[
-    Case::new("initial-window", |lab| initial(lab, MSS), "RFC 6928, 2")
+    Case::new("initial-window", "RFC 6928, 2", |lab| initial(lab, MSS))
         .about("The server writes 100 KB at once to a new client with a window of 8 MB")
         .expects("At most ten segments, 14,600 bytes, come before the first ACK."),
-    Case::new("initial-window-small-mss", |lab| initial(lab, 500), "RFC 6928, 2")
+    Case::new("initial-window-small-mss", "RFC 6928, 2", |lab| initial(lab, 500))
         .about("The same with an MSS of 500")
         .expects("At most ten segments, 5,000 bytes, come before the first ACK."),
-    Case::new("slow-start", slow_start, "RFC 5681, 3.1")
-        .about("The client acknowledges its first segment in 20 parts")
-        .expects("The congestion window grows by the bytes, not by the ACKs: at most four new segments come."),
-    Case::new("one-segment-after-timeout", one_segment_after_timeout, "RFC 5681, 3.1")
-        .about("A whole flight is lost, and nothing is acknowledged")
-        .expects("The congestion window is one segment after the timeout: no other comes with the first one."),
-    Case::new("slow-start-after-timeout", slow_start_after_timeout, "RFC 5681, 3.1")
-        .about("The same; then the client acknowledges the one segment")
-        .expects("Two segments come, and no more."),
-    Case::new("halving", halving, "RFC 5681, 3.2; RFC 9438, 4.6")
-        .about("One segment of a flight is lost, and duplicate ACKs report it")
-        .expects(
-            "The next flight is smaller, at most three quarters as long: half of it is usual, and 70 % with CUBIC.",
-        ),
-    Case::new("limited-transmit", limited_transmit, "RFC 5681, 3.2; RFC 3042, 2")
-        .about("Two duplicate ACKs, one after the other")
-        .expects("Each brings a new segment."),
-    Case::new("idle-restart", idle_restart, "RFC 5681, 4.1")
-        .about("After 200 KB, the server is idle for 1.3 seconds and then writes 100 KB")
-        .expects("At most ten segments, 14,600 bytes, come before the first ACK."),
-    Case::new("acks-with-data", |lab| no_duplicates(lab, |client| client.data(&[b'x'; 100])), "RFC 5681, 2")
+    Case::new("slow-start", "RFC 5681, 3.1", |lab| {
+        let (mut client, _sending) = begin(lab, MSS, 400_000)?;
+        let first = client.flight(QUIET)?;
+        let before = client.reach(&first);
+        for _ in 0..20 {
+            client.ack_to(client.expected.wrapping_add(MSS as u32 / 20))?;
+        }
+        let acknowledged = MSS / 20 * 20;
+        let second = client.flight(QUIET)?;
+        let new = (client.reach(&second) + acknowledged).saturating_sub(before);
+        check!(new <= 4 * MSS, "20 ACKs for {acknowledged} bytes brought {new} new bytes")
+    })
+    .about("The client acknowledges its first segment in 20 parts")
+    .expects("The congestion window grows by the bytes, not by the ACKs: at most four new segments come."),
+    Case::new("one-segment-after-timeout", "RFC 5681, 3.1", |lab| {
+        let (mut client, _sending, _) = timed_out(lab)?;
+        client.expect_none(ms(150), "a second segment", |segment| !segment.payload.is_empty())
+    })
+    .about("A whole flight is lost, and nothing is acknowledged")
+    .expects("The congestion window is one segment after the timeout: no other comes with the first one."),
+    Case::new("slow-start-after-timeout", "RFC 5681, 3.1", |lab| {
+        let (mut client, _sending, again) = timed_out(lab)?;
+        client.forget()?;
+        client.ack_to(again.end())?;
+        let next = client.flight(QUIET)?;
+        check!((1..=2).contains(&next.len()), "{} segments came after the ACK", next.len())
+    })
+    .about("The same; then the client acknowledges the one segment")
+    .expects("Two segments come, and no more."),
+    Case::new("halving", "RFC 5681, 3.2; RFC 9438, 4.6", |lab| {
+        let (mut client, _sending) = begin(lab, MSS, 1_000_000)?;
+        let mut flights = grown(&mut client, 2)?;
+        let (lost, before) = (flights[0].seq, client.reach(&flights));
+        // Each segment after the lost one makes a duplicate ACK.
+        for _ in &flights[1..] {
+            client.ack()?;
+        }
+        let again = client.expect("the lost segment", |segment| segment.seq == lost && !segment.payload.is_empty())?;
+        flights.push(again);
+        flights.extend(client.flight(QUIET)?);
+        client.ack_to(client.expected.wrapping_add(client.reach(&flights) as u32))?;
+        let next = client.flight(QUIET)?;
+        let after = client.reach(&next);
+        let is_less = (1..=before * 3 / 4).contains(&after);
+        check!(is_less, Hang, "{after} bytes came at once after a loss, and {before} before it")
+    })
+    .about("One segment of a flight is lost, and duplicate ACKs report it")
+    .expects("The next flight is smaller, at most three quarters as long: half of it is usual, and 70 % with CUBIC."),
+    Case::new("limited-transmit", "RFC 5681, 3.2; RFC 3042, 2", |lab| {
+        let (mut client, _sending) = begin(lab, MSS, 1_000_000)?;
+        let mut flight = grown(&mut client, 1)?;
+        let sent = client.reach(&flight);
+        applies!(sent <= 60_000, "no congestion window limits the flight")?;
+        for _ in 0..2 {
+            // Linux waits for more to send if it has sent something in the last millisecond.
+            thread::sleep(ms(5));
+            client.ack()?;
+            let sent = client.expected.wrapping_add(client.reach(&flight) as u32);
+            flight.push(client.expect_within(ms(150), "new segment", |segment| distance(sent, segment.end()) > 0)?);
+        }
+        Ok(())
+    })
+    .about("Two duplicate ACKs, one after the other")
+    .expects("Each brings a new segment."),
+    Case::new("idle-restart", "RFC 5681, 4.1", |lab| {
+        let (mut client, sending) = begin(lab, MSS, 200_000)?;
+        client.receives(&pattern(140, 200_000), LATE)?;
+        let served = sending.served()?;
+        thread::sleep(ms(1300));
+        let _sending = served.send(pattern(141, 100_000), Then::Keep);
+        let first = client.flight(QUIET)?;
+        let reach = client.reach(&first);
+        check!((1..=10 * MSS).contains(&reach), Hang, "{reach} bytes came at once after the pause")
+    })
+    .about("After 200 KB, the server is idle for 1.3 seconds and then writes 100 KB")
+    .expects("At most ten segments, 14,600 bytes, come before the first ACK."),
+    Case::new("acks-with-data", "RFC 5681, 2", |lab| no_duplicates(lab, |client| client.data(&[b'x'; 100])))
         .about("Five data segments with the same acknowledgement")
         .expects("They are no duplicate ACKs: nothing is sent again."),
-    Case::new("window-updates", window_updates, "RFC 5681, 2")
-        .about("Five ACKs with the same number, each with a larger window")
-        .expects("They are no duplicate ACKs: nothing is sent again."),
-    Case::new("ack-every-second", ack_every_second, "RFC 5681, 4.2; RFC 9293, 3.8.6.3, SHLD-19")
-        .about("Two full segments arrive, 40 times")
-        .expects("The second one is acknowledged at once. All take less than a second."),
+    Case::new("window-updates", "RFC 5681, 2", |lab| {
+        no_duplicates(lab, |client| {
+            client.window += 1000;
+            client.ack()
+        })
+    })
+    .about("Five ACKs with the same number, each with a larger window")
+    .expects("They are no duplicate ACKs: nothing is sent again."),
+    Case::new("ack-every-second", "RFC 5681, 4.2; RFC 9293, 3.8.6.3, SHLD-19", |lab| {
+        let (mut client, mut served) = lab.connect_and_exchange()?;
+        let bytes = pattern(143, 2 * MSS);
+        let mut whole = Duration::ZERO;
+        for _ in 0..40 {
+            let begin = Instant::now();
+            client.send(client.part(&bytes, 0..MSS))?;
+            client.send(client.part(&bytes[MSS..], 0..MSS))?;
+            client.acked(SOON)?;
+            whole += begin.elapsed();
+            served.reads(&bytes)?;
+        }
+        check!(whole < patient(SOON), Speed, "the ACKs took {whole:.2?}")
+    })
+    .about("Two full segments arrive, 40 times")
+    .expects("The second one is acknowledged at once. All take less than a second."),
 ];
 
 /// Opens a connection whose window limits no flight, and begins to write.
@@ -70,19 +144,6 @@ fn initial(lab: &mut Lab, mss: usize) -> Step {
     sending.finish()
 }
 
-fn slow_start(lab: &mut Lab) -> Step {
-    let (mut client, _sending) = begin(lab, MSS, 400_000)?;
-    let first = client.flight(QUIET)?;
-    let before = client.reach(&first);
-    for _ in 0..20 {
-        client.ack_to(client.expected.wrapping_add(MSS as u32 / 20))?;
-    }
-    let acknowledged = MSS / 20 * 20;
-    let second = client.flight(QUIET)?;
-    let new = (client.reach(&second) + acknowledged).saturating_sub(before);
-    check!(new <= 4 * MSS, "20 ACKs for {acknowledged} bytes brought {new} new bytes")
-}
-
 /// Loses a whole flight, and waits for the timeout. Returns the first segment that comes again.
 fn timed_out(lab: &mut Lab) -> Step<(Client, Sending, Segment)> {
     let (mut client, sending) = begin(lab, MSS, 400_000)?;
@@ -91,19 +152,6 @@ fn timed_out(lab: &mut Lab) -> Step<(Client, Sending, Segment)> {
     let missing = client.expected;
     let again = client.expect_within(LATE, "retransmission", |segment| segment.seq == missing)?;
     Ok((client, sending, again))
-}
-
-fn one_segment_after_timeout(lab: &mut Lab) -> Step {
-    let (mut client, _sending, _) = timed_out(lab)?;
-    client.expect_none(ms(150), "a second segment", |segment| !segment.payload.is_empty())
-}
-
-fn slow_start_after_timeout(lab: &mut Lab) -> Step {
-    let (mut client, _sending, again) = timed_out(lab)?;
-    client.forget()?;
-    client.ack_to(again.end())?;
-    let next = client.flight(QUIET)?;
-    check!((1..=2).contains(&next.len()), "{} segments came after the ACK", next.len())
 }
 
 /// Acknowledges this many flights, so that the congestion window grows. Returns the next flight, which is not acknowledged.
@@ -116,53 +164,6 @@ fn grown(client: &mut Client, flights: usize) -> Step<Vec<Segment>> {
     let flight = client.flight(QUIET)?;
     check!(!flight.is_empty(), "nothing came after the first ACKs")?;
     Ok(flight)
-}
-
-fn halving(lab: &mut Lab) -> Step {
-    let (mut client, _sending) = begin(lab, MSS, 1_000_000)?;
-    let mut flights = grown(&mut client, 2)?;
-    let (lost, before) = (flights[0].seq, client.reach(&flights));
-    // Each segment after the lost one makes a duplicate ACK.
-    for _ in &flights[1..] {
-        client.ack()?;
-    }
-    let again = client.expect("the lost segment", |segment| segment.seq == lost && !segment.payload.is_empty())?;
-    flights.push(again);
-    flights.extend(client.flight(QUIET)?);
-    client.ack_to(client.expected.wrapping_add(client.reach(&flights) as u32))?;
-    let next = client.flight(QUIET)?;
-    let after = client.reach(&next);
-    check!(
-        (1..=before * 3 / 4).contains(&after),
-        Hang,
-        "{after} bytes came at once after a loss, and {before} before it"
-    )
-}
-
-fn limited_transmit(lab: &mut Lab) -> Step {
-    let (mut client, _sending) = begin(lab, MSS, 1_000_000)?;
-    let mut flight = grown(&mut client, 1)?;
-    let sent = client.reach(&flight);
-    applies!(sent <= 60_000, "no congestion window limits the flight")?;
-    for _ in 0..2 {
-        // Linux waits for more to send if it has sent something in the last millisecond.
-        thread::sleep(ms(5));
-        client.ack()?;
-        let sent = client.expected.wrapping_add(client.reach(&flight) as u32);
-        flight.push(client.expect_within(ms(150), "new segment", |segment| distance(sent, segment.end()) > 0)?);
-    }
-    Ok(())
-}
-
-fn idle_restart(lab: &mut Lab) -> Step {
-    let (mut client, sending) = begin(lab, MSS, 200_000)?;
-    client.receives(&pattern(140, 200_000), LATE)?;
-    let served = sending.served()?;
-    thread::sleep(ms(1300));
-    let _sending = served.send(pattern(141, 100_000), Then::Keep);
-    let first = client.flight(QUIET)?;
-    let reach = client.reach(&first);
-    check!((1..=10 * MSS).contains(&reach), Hang, "{reach} bytes came at once after the pause")
 }
 
 /// Checks that nothing comes again while `acknowledge` sends ACKs with the number of a whole flight.
@@ -178,26 +179,4 @@ fn no_duplicates(lab: &mut Lab, mut acknowledge: impl FnMut(&mut Client) -> Step
     }
     let missing = client.expected;
     client.expect_none(ms(80), "the first segment", |segment| segment.seq == missing && !segment.payload.is_empty())
-}
-
-fn window_updates(lab: &mut Lab) -> Step {
-    no_duplicates(lab, |client| {
-        client.window += 1000;
-        client.ack()
-    })
-}
-
-fn ack_every_second(lab: &mut Lab) -> Step {
-    let (mut client, mut served) = lab.connect_and_exchange()?;
-    let bytes = pattern(143, 2 * MSS);
-    let mut whole = Duration::ZERO;
-    for _ in 0..40 {
-        let begin = Instant::now();
-        client.send(client.part(&bytes, 0..MSS))?;
-        client.send(client.part(&bytes[MSS..], 0..MSS))?;
-        client.acked(SOON)?;
-        whole += begin.elapsed();
-        served.reads(&bytes)?;
-    }
-    check!(whole < patient(SOON), Speed, "the ACKs took {whole:.2?}")
 }

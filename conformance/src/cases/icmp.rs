@@ -5,44 +5,134 @@ pub(super) mod replies;
 use crate::prelude::*;
 
 pub(super) const CASES: &[Case] = &[
-    Case::new("icmp-hard-wrong-number", hard_wrong_number, "RFC 5927, 4.1 and 5.2")
-        .about("ICMP \"protocol unreachable\" and \"port unreachable\" about segments that are not in flight")
-        .expects("They are forged, and ignored: the connection stays open.")
-        .over_ipv6("icmp-hard-wrong-number-ipv6", "The same over IPv6, and \"unrecognized next header\"", "RFC 5927, 4.1 and 5.2; RFC 9293, 3.9.2.2"),
-    Case::new("icmp-handshake-wrong-number", handshake_wrong_number, "RFC 5927, 4.1 and 5.2")
-        .about("The same during the handshake, about a SYN+ACK with another number")
-        .expects("They are ignored, and the connection opens."),
-    Case::new("icmp-soft-errors", soft_errors, "RFC 9293, 3.9.2.2, MUST-56; RFC 5461, 2.2")
-        .about(
-            "ICMP \"network unreachable\", \"source route failed\", \"time exceeded\" and \"parameter problem\" about \
+    Case::new("icmp-hard-wrong-number", "RFC 5927, 4.1 and 5.2", |lab| {
+        let (mut client, mut served) = lab.connect_and_exchange()?;
+        forged(lab, &client)?;
+        check!(served.is_quiet(ms(50)), Hang, "the stream has ended")?;
+        exchange(&mut client, &mut served)
+    })
+    .about("ICMP \"protocol unreachable\" and \"port unreachable\" about segments that are not in flight")
+    .expects("They are forged, and ignored: the connection stays open.")
+    .over_ipv6(
+        "icmp-hard-wrong-number-ipv6",
+        "The same over IPv6, and \"unrecognized next header\"",
+        "RFC 5927, 4.1 and 5.2; RFC 9293, 3.9.2.2",
+    ),
+    Case::new("icmp-handshake-wrong-number", "RFC 5927, 4.1 and 5.2", |lab| {
+        let (client, _) = lab.half_open()?;
+        forged(lab, &client)?;
+        thread::sleep(ms(20));
+        client.ack()?;
+        lab.serves(client)
+    })
+    .about("The same during the handshake, about a SYN+ACK with another number")
+    .expects("They are ignored, and the connection opens."),
+    Case::new("icmp-soft-errors", "RFC 9293, 3.9.2.2, MUST-56; RFC 5461, 2.2", |lab| {
+        let kinds: &[[u8; 2]] = if lab.ipv6 {
+            &[[1, 0], [1, 3], [3, 0], [3, 1], [4, 0], [4, 2]]
+        } else {
+            &[[3, 0], [3, 1], [3, 5], [11, 0], [11, 1], [12, 0]]
+        };
+        let (mut client, mut served) = lab.connect()?;
+        for kind in kinds {
+            served.write(b"in flight")?;
+            let data = client.expect_data()?;
+            lab.send_packet(&packets::error(kind[0], kind[1], 0, &client.stack_packet()))?;
+            client.ack_to(data.end())?;
+            named(exchange(&mut client, &mut served), || format!("after type and code {kind:?}"))?;
+        }
+        Ok(())
+    })
+    .about(
+        "ICMP \"network unreachable\", \"source route failed\", \"time exceeded\" and \"parameter problem\" about \
              a segment in flight",
-        )
-        .expects("Soft errors: the connection stays open.")
-        .over_ipv6("icmp-soft-errors-ipv6", "ICMPv6 \"no route\", \"address unreachable\", \"time exceeded\" and \"parameter problem\" about a segment in flight", "RFC 9293, 3.9.2.2, MUST-56"),
-    Case::new("icmp-source-quench", source_quench, "RFC 6633, 4; RFC 9293, 3.9.2.2, MUST-55")
-        .about("ICMP \"source quench\" for every segment of 100 KB")
-        .expects("It is ignored: the data arrives as fast as without it."),
-    Case::new("icmp-too-big-wrong-number", too_big_wrong_number, "RFC 5927, 4.1 and 7.2")
-        .about("ICMP \"fragmentation needed\" with an MTU of 600 about segments that are not in flight")
-        .expects("It is forged, and ignored: the packets stay large.")
-        .over_ipv6("icmp-too-big-wrong-number-ipv6", "The same over IPv6, with an MTU of 1280", "RFC 5927, 4.1 and 7.2"),
-    Case::new("icmp-too-big-below-minimum", too_big_below_minimum, "RFC 8201, 4")
-        .about("ICMPv6 \"packet too big\" with MTUs of 0, 68, 600 and 1279")
-        .expects(
-            "They are dropped: no packet becomes shorter than 1280 bytes by them, and none has a fragment header.",
-        )
-        .ipv6(),
-    Case::new("icmp-too-big-larger", too_big_larger, "RFC 1191, 3; RFC 8201, 4")
-        .about("ICMP \"fragmentation needed\" with MTUs of 1501, 9000 and 65,535")
-        .expects("No packet becomes longer than the MTU of the link, and all data arrives.")
-        .over_ipv6("icmp-too-big-larger-ipv6", "The same over IPv6", "RFC 8201, 4"),
-    Case::new("icmp-wrong-checksum", wrong_checksum, "RFC 792")
-        .about("ICMP \"fragmentation needed\" with an MTU of 600 and a wrong checksum")
-        .expects("It is dropped: the packets stay large."),
-    Case::new("icmp-nonsense", nonsense, "RFC 1122, 3.2.2")
-        .about("ICMP messages of every type, cut after 0 to 60 bytes, with right and wrong checksums")
-        .expects("The stack does not crash or hang: the connection goes on, and new ones open.")
-        .over_ipv6("icmp-nonsense-ipv6", "The same over IPv6", "RFC 4443, 2.4"),
+    )
+    .expects("Soft errors: the connection stays open.")
+    .over_ipv6(
+        "icmp-soft-errors-ipv6",
+        "ICMPv6 \"no route\", \"address unreachable\", \"time exceeded\" and \"parameter problem\" about \
+         a segment in flight",
+        "RFC 9293, 3.9.2.2, MUST-56",
+    ),
+    Case::new("icmp-source-quench", "RFC 6633, 4; RFC 9293, 3.9.2.2, MUST-55", |lab| {
+        let (mut client, served) = lab.connect()?;
+        let about = client.stack_packet();
+        deliver_with(&mut client, served, &pattern(130, 100_000), SOON, |client, segment| {
+            // A copy of the header of this segment.
+            let about = packets::with_tcp_bytes(about.clone(), 4, &segment.seq.to_be_bytes());
+            client.send_packet(&packets::error(4, 0, 0, &about))?;
+            Ok(false)
+        })?;
+        lab.send_packet(&packets::error(4, 0, 0, &about))
+    })
+    .about("ICMP \"source quench\" for every segment of 100 KB")
+    .expects("It is ignored: the data arrives as fast as without it."),
+    Case::new("icmp-too-big-wrong-number", "RFC 5927, 4.1 and 7.2", |lab| {
+        let mtu = if lab.ipv6 { 1280 } else { 600 };
+        stays_large(lab, |lab, client| lab.flood(not_in_flight(client).map(|about| packets::too_big(mtu, &about))))
+    })
+    .about("ICMP \"fragmentation needed\" with an MTU of 600 about segments that are not in flight")
+    .expects("It is forged, and ignored: the packets stay large.")
+    .over_ipv6(
+        "icmp-too-big-wrong-number-ipv6",
+        "The same over IPv6, with an MTU of 1280",
+        "RFC 5927, 4.1 and 7.2",
+    ),
+    Case::new("icmp-too-big-below-minimum", "RFC 8201, 4", |lab| {
+        let (mut client, served) = lab.connect_and_exchange()?;
+        lab.flood([0, 68, 600, 1279].map(|mtu| packets::too_big(mtu, &client.stack_packet())))?;
+        thread::sleep(ms(20));
+        let packets = packets_of(&mut client, served)?;
+        check!(packets.len() <= 40, Speed, "{} packets came for 30,000 bytes", packets.len())?;
+        let is_plain = |packet: &Segment| packet.packet_len == 60 + packet.options.len() + packet.payload.len();
+        check!(packets.iter().all(is_plain), "a packet has an extension header")
+    })
+    .about("ICMPv6 \"packet too big\" with MTUs of 0, 68, 600 and 1279")
+    .expects("They are dropped: no packet becomes shorter than 1280 bytes by them, and none has a fragment header.")
+    .ipv6(),
+    Case::new("icmp-too-big-larger", "RFC 1191, 3; RFC 8201, 4", |lab| {
+        let larger = lab.mtu.saturating_add(7500);
+        let (mut client, mut served) = lab.connect_with(&Offer { mss: Some(larger), ..Offer::default() })?;
+        exchange(&mut client, &mut served)?;
+        let mtus = [lab.mtu.saturating_add(1), larger, u16::MAX];
+        lab.flood(mtus.map(|mtu| packets::too_big(mtu.into(), &client.stack_packet())))?;
+        thread::sleep(ms(20));
+        let longest = longest(&packets_of(&mut client, served)?);
+        check!(longest <= lab.mtu.into(), "a packet has {longest} bytes")
+    })
+    .about("ICMP \"fragmentation needed\" with MTUs of 1501, 9000 and 65,535")
+    .expects("No packet becomes longer than the MTU of the link, and all data arrives.")
+    .over_ipv6("icmp-too-big-larger-ipv6", "The same over IPv6", "RFC 8201, 4"),
+    Case::new("icmp-wrong-checksum", "RFC 792", |lab| {
+        stays_large(lab, |lab, client| {
+            let mut error = packets::too_big(600, &client.stack_packet());
+            error[22] ^= 0x10;
+            lab.send_packet(&error)
+        })
+    })
+    .about("ICMP \"fragmentation needed\" with an MTU of 600 and a wrong checksum")
+    .expects("It is dropped: the packets stay large."),
+    Case::new("icmp-nonsense", "RFC 1122, 3.2.2", |lab| {
+        let (mut client, mut served) = lab.connect_and_exchange()?;
+        let (from, to) = (client.local.ip(), client.server.ip());
+        let quote = [&[0; 4], &not_in_flight(&client)[0][..]].concat();
+        for kind in 0..=u8::MAX {
+            let messages = [0, 3, 4, 8, 24, 31, 32, 60].into_iter().flat_map(|len| {
+                let right = packets::message(from, to, [kind, 0], &quote[..len]);
+                let other = packets::message(from, to, [kind, 4], &quote[..len]);
+                let wrong = packets::damaged(right.clone());
+                [right, other, wrong]
+            });
+            lab.flood(messages)?;
+            if kind % 32 == 31 {
+                named(exchange(&mut client, &mut served), || format!("after type {kind}"))?;
+            }
+        }
+        lab.still_serves()
+    })
+    .about("ICMP messages of every type, cut after 0 to 60 bytes, with right and wrong checksums")
+    .expects("The stack does not crash or hang: the connection goes on, and new ones open.")
+    .over_ipv6("icmp-nonsense-ipv6", "The same over IPv6", "RFC 4443, 2.4"),
 ];
 
 /// Types and codes of errors that may end a connection (RFC 9293, 3.9.2.2).
@@ -64,50 +154,6 @@ fn forged(lab: &Lab, client: &Client) -> Step {
     let about = not_in_flight(client);
     let errors = |[kind, code]: &[u8; 2]| about.clone().map(|about| packets::error(*kind, *code, 0, &about));
     lab.flood(hard(lab.ipv6).iter().flat_map(errors))
-}
-
-fn hard_wrong_number(lab: &mut Lab) -> Step {
-    let (mut client, mut served) = lab.connect_and_exchange()?;
-    forged(lab, &client)?;
-    check!(served.is_quiet(ms(50)), Hang, "the stream has ended")?;
-    exchange(&mut client, &mut served)
-}
-
-fn handshake_wrong_number(lab: &mut Lab) -> Step {
-    let (client, _) = lab.half_open()?;
-    forged(lab, &client)?;
-    thread::sleep(ms(20));
-    client.ack()?;
-    lab.serves(client)
-}
-
-fn soft_errors(lab: &mut Lab) -> Step {
-    let kinds: &[[u8; 2]] = if lab.ipv6 {
-        &[[1, 0], [1, 3], [3, 0], [3, 1], [4, 0], [4, 2]]
-    } else {
-        &[[3, 0], [3, 1], [3, 5], [11, 0], [11, 1], [12, 0]]
-    };
-    let (mut client, mut served) = lab.connect()?;
-    for kind in kinds {
-        served.write(b"in flight")?;
-        let data = client.expect_data()?;
-        lab.send_packet(&packets::error(kind[0], kind[1], 0, &client.stack_packet()))?;
-        client.ack_to(data.end())?;
-        named(exchange(&mut client, &mut served), || format!("after type and code {kind:?}"))?;
-    }
-    Ok(())
-}
-
-fn source_quench(lab: &mut Lab) -> Step {
-    let (mut client, served) = lab.connect()?;
-    let about = client.stack_packet();
-    deliver_with(&mut client, served, &pattern(130, 100_000), SOON, |client, segment| {
-        // A copy of the header of this segment.
-        let about = packets::with_tcp_bytes(about.clone(), 4, &segment.seq.to_be_bytes());
-        client.send_packet(&packets::error(4, 0, 0, &about))?;
-        Ok(false)
-    })?;
-    lab.send_packet(&packets::error(4, 0, 0, &about))
 }
 
 /// Returns the packets of 30,000 bytes from the server.
@@ -135,57 +181,4 @@ fn stays_large(lab: &mut Lab, tell: impl Fn(&Lab, &Client) -> Step) -> Step {
     thread::sleep(ms(20));
     let longest = longest(&packets_of(&mut client, served)?);
     check!(longest > 1280, "the longest packet has {longest} bytes")
-}
-
-fn too_big_wrong_number(lab: &mut Lab) -> Step {
-    let mtu = if lab.ipv6 { 1280 } else { 600 };
-    stays_large(lab, |lab, client| lab.flood(not_in_flight(client).map(|about| packets::too_big(mtu, &about))))
-}
-
-fn wrong_checksum(lab: &mut Lab) -> Step {
-    stays_large(lab, |lab, client| {
-        let mut error = packets::too_big(600, &client.stack_packet());
-        error[22] ^= 0x10;
-        lab.send_packet(&error)
-    })
-}
-
-fn too_big_below_minimum(lab: &mut Lab) -> Step {
-    let (mut client, served) = lab.connect_and_exchange()?;
-    lab.flood([0, 68, 600, 1279].map(|mtu| packets::too_big(mtu, &client.stack_packet())))?;
-    thread::sleep(ms(20));
-    let packets = packets_of(&mut client, served)?;
-    check!(packets.len() <= 40, Speed, "{} packets came for 30,000 bytes", packets.len())?;
-    let is_plain = |packet: &Segment| packet.packet_len == 60 + packet.options.len() + packet.payload.len();
-    check!(packets.iter().all(is_plain), "a packet has an extension header")
-}
-
-fn too_big_larger(lab: &mut Lab) -> Step {
-    let larger = lab.mtu.saturating_add(7500);
-    let (mut client, mut served) = lab.connect_with(&Offer { mss: Some(larger), ..Offer::default() })?;
-    exchange(&mut client, &mut served)?;
-    let mtus = [lab.mtu.saturating_add(1), larger, u16::MAX];
-    lab.flood(mtus.map(|mtu| packets::too_big(mtu.into(), &client.stack_packet())))?;
-    thread::sleep(ms(20));
-    let longest = longest(&packets_of(&mut client, served)?);
-    check!(longest <= lab.mtu.into(), "a packet has {longest} bytes")
-}
-
-fn nonsense(lab: &mut Lab) -> Step {
-    let (mut client, mut served) = lab.connect_and_exchange()?;
-    let (from, to) = (client.local.ip(), client.server.ip());
-    let quote = [&[0; 4], &not_in_flight(&client)[0][..]].concat();
-    for kind in 0..=u8::MAX {
-        let messages = [0, 3, 4, 8, 24, 31, 32, 60].into_iter().flat_map(|len| {
-            let right = packets::message(from, to, [kind, 0], &quote[..len]);
-            let other = packets::message(from, to, [kind, 4], &quote[..len]);
-            let wrong = packets::damaged(right.clone());
-            [right, other, wrong]
-        });
-        lab.flood(messages)?;
-        if kind % 32 == 31 {
-            named(exchange(&mut client, &mut served), || format!("after type {kind}"))?;
-        }
-    }
-    lab.still_serves()
 }

@@ -9,85 +9,114 @@ use super::segments::wrapped::{PADDING, behind, wrapped};
 use crate::prelude::*;
 
 pub(super) const CASES: &[Case] = &[
-    Case::new("hop-limit-sent", hop_limit_sent, "RFC 1122, 3.2.1.7")
-        .about("The time to live of SYN+ACK, data, FIN, RST and a datagram")
-        .expects("At least 32: more than any path has.")
-        .over_ipv6("hop-limit-sent-ipv6", "The same over IPv6", "RFC 8200, 3 and 8.2"),
-    Case::new("hop-limit-received", hop_limit_received, "RFC 1122, 3.2.1.7")
-        .about("Segments and a datagram that arrive with a time to live of 1")
-        .expects("They are at their destination, and are taken.")
-        .over_ipv6("hop-limit-received-ipv6", "The same over IPv6", "RFC 8200, 3"),
-    Case::new("traffic-class", traffic_class, "RFC 2474, 3; RFC 3168, 5")
-        .about("Segments with every bit of the type of service")
-        .expects("The connection opens and carries bytes.")
-        .over_ipv6(
-            "traffic-class-ipv6",
-            "Segments with every bit of the traffic class and of the flow label",
-            "RFC 8200, 6 and 7; RFC 6437, 2",
-        ),
-    Case::new("ipv6-routing-header", routing_header, "RFC 5095, 3; RFC 8200, 4.4")
-        .about("Segments behind routing headers of type 0 and of an unknown type, with another host to visit")
-        .expects("They are dropped, and not forwarded. An error, if one comes, points to the type.")
-        .ipv6(),
-    Case::new("ipv6-routing-header-done", |lab| behind(lab, 43, routing(0, 0)), "RFC 5095, 3; RFC 8200, 4.4")
+    Case::new("hop-limit-sent", "RFC 1122, 3.2.1.7", |lab| {
+        let mut client = lab.client();
+        let syn_ack = client.open_with(&Offer::default())?;
+        let mut served = lab.accept()?;
+        served.write(b"data")?;
+        let data = client.expect_data()?;
+        client.ack_to(data.end())?;
+        served.shutdown()?;
+        let fin = client.expect("FIN", |segment| segment.payload.is_empty())?;
+        let mut stranger = lab.client();
+        stranger.ack_to(1)?;
+        let rst = stranger.expect_answer("RST", |_| true)?;
+        lab.arrives(b"question")?;
+        let sent = lab.send_datagram(lab.server(), lab.peer(), b"answer");
+        let datagram = lab.datagram(SOON)?;
+        let limits = [syn_ack, data, fin, rst].map(|segment| segment.hop_limit);
+        check!(limits.iter().all(|limit| *limit >= 32), "the hop limits are {limits:?}")?;
+        let limit = datagram.map(|datagram| datagram.hop_limit);
+        check!(sent.is_ok() && limit.is_some_and(|limit| limit >= 32), "a datagram has the hop limit {limit:?}")
+    })
+    .about("The time to live of SYN+ACK, data, FIN, RST and a datagram")
+    .expects("At least 32: more than any path has.")
+    .over_ipv6("hop-limit-sent-ipv6", "The same over IPv6", "RFC 8200, 3 and 8.2"),
+    Case::new("hop-limit-received", "RFC 1122, 3.2.1.7", |lab| {
+        let limit = 1 + lab.routers;
+        let at = if lab.ipv6 { 7 } else { 8 };
+        wrapped(lab, move |packet| packets::with_ip_bytes(packet.to_vec(), at, &[limit]))?;
+        lab.send_packet(&packets::with_ip_bytes(lab.to_server(b"far"), at, &[limit]))?;
+        check!(lab.received(SOON)?.is_some(), Data, "the datagram was not received")
+    })
+    .about("Segments and a datagram that arrive with a time to live of 1")
+    .expects("They are at their destination, and are taken.")
+    .over_ipv6("hop-limit-received-ipv6", "The same over IPv6", "RFC 8200, 3"),
+    Case::new("traffic-class", "RFC 2474, 3; RFC 3168, 5", |lab| {
+        let (at, bytes): (_, &[u8]) = if lab.ipv6 { (0, &[0x6f, 0xff, 0xff, 0xff]) } else { (1, &[0xff]) };
+        wrapped(lab, move |packet| packets::with_ip_bytes(packet.to_vec(), at, bytes))
+    })
+    .about("Segments with every bit of the type of service")
+    .expects("The connection opens and carries bytes.")
+    .over_ipv6(
+        "traffic-class-ipv6",
+        "Segments with every bit of the traffic class and of the flow label",
+        "RFC 8200, 6 and 7; RFC 6437, 2",
+    ),
+    Case::new("ipv6-routing-header", "RFC 5095, 3; RFC 8200, 4.4", |lab| {
+        let wrap = |packet: &[u8], kind| packets::with_extension(packet, 43, &routing(kind, 1));
+        refused(lab, &[0, 200], wrap, |_| Some(([4, 0], 42)))
+    })
+    .about("Segments behind routing headers of type 0 and of an unknown type, with another host to visit")
+    .expects("They are dropped, and not forwarded. An error, if one comes, points to the type.")
+    .ipv6(),
+    Case::new("ipv6-routing-header-done", "RFC 5095, 3; RFC 8200, 4.4", |lab| behind(lab, 43, routing(0, 0)))
         .about("Every segment is behind a routing header of type 0 with no host left to visit")
         .expects("The header is ignored; the connection opens and carries bytes.")
         .ipv6(),
-    Case::new("ipv6-option-skipped", |lab| behind(lab, 60, option(0)), "RFC 8200, 4.2")
+    Case::new("ipv6-option-skipped", "RFC 8200, 4.2", |lab| behind(lab, 60, option(0)))
         .about("Every segment has an unknown destination option with the action bits 00")
         .expects("The option is skipped; the connection opens and carries bytes.")
         .ipv6(),
-    Case::new("ipv6-option-refused", option_refused, "RFC 8200, 4.2")
-        .about("Segments with unknown destination options with the action bits 01, 10 and 11")
-        .expects("They are dropped: silently for 01. An error for the others, if one comes, points to the option.")
-        .ipv6(),
-    Case::new("ipv6-no-next-header", no_next_header, "RFC 8200, 4.7")
-        .about("Segments behind \"no next header\"")
-        .expects("Nothing follows such a header: they are ignored, silently.")
-        .ipv6(),
-    Case::new("loopback-addresses", loopback, "RFC 1122, 3.2.1.3 (g)")
-        .about("SYNs and datagrams from 127.0.0.1, and to 127.0.0.1")
-        .expects("Silence. Nothing is accepted or received; new connections open.")
-        .over_ipv6("loopback-addresses-ipv6", "The same with ::1", "RFC 4291, 2.5.3"),
-    Case::new("syn-to-a-group", syn_to_group, "RFC 9293, 3.9.2.3, MUST-57; RFC 1122, 4.2.3.10")
-        .about("SYNs to multicast and broadcast addresses")
-        .expects("Silence, and no connection.")
-        .over_ipv6("syn-to-a-group-ipv6", "SYNs to multicast addresses", "RFC 9293, 3.9.2.3, MUST-57"),
+    Case::new("ipv6-option-refused", "RFC 8200, 4.2", |lab| {
+        let wrap = |packet: &[u8], action| packets::with_extension(packet, 60, &option(action));
+        refused(lab, &[1, 2, 3], wrap, |action| (action > 1).then_some(([4, 2], 42)))
+    })
+    .about("Segments with unknown destination options with the action bits 01, 10 and 11")
+    .expects("They are dropped: silently for 01. An error for the others, if one comes, points to the option.")
+    .ipv6(),
+    Case::new("ipv6-no-next-header", "RFC 8200, 4.7", |lab| {
+        const NONE: u8 = 59;
+        const BEHIND: &str = "behind destination options";
+        let wrap = |packet: &[u8], form| {
+            if form == BEHIND {
+                packets::with_ip_bytes(packets::with_extension(packet, 60, &PADDING), 40, &[NONE])
+            } else {
+                packets::with_ip_bytes(packet.to_vec(), 6, &[NONE])
+            }
+        };
+        refused(lab, &["behind the IPv6 header", BEHIND], wrap, |_| None)
+    })
+    .about("Segments behind \"no next header\"")
+    .expects("Nothing follows such a header: they are ignored, silently.")
+    .ipv6(),
+    Case::new("loopback-addresses", "RFC 1122, 3.2.1.3 (g)", |lab| {
+        let host = if lab.ipv6 { Ipv6Addr::LOCALHOST.into() } else { IpAddr::V4(Ipv4Addr::LOCALHOST) };
+        let (peer, server) = (lab.peer(), lab.server());
+        for (from, to) in [(SocketAddr::new(host, 4000), server), (peer, SocketAddr::new(host, server.port()))] {
+            let client = lab.client_from(from, to);
+            named(ignored(lab, client), || format!("from {from} to {to}"))?;
+            lab.send_packet(&packets::datagram(from, to, b"from nowhere"))?;
+            check!(lab.received(ms(50))?.is_none(), Data, "a datagram from {from} to {to} was received")?;
+        }
+        lab.arrives(b"from a host")?;
+        lab.answers(b"an answer")?;
+        lab.still_serves()
+    })
+    .about("SYNs and datagrams from 127.0.0.1, and to 127.0.0.1")
+    .expects("Silence. Nothing is accepted or received; new connections open.")
+    .over_ipv6("loopback-addresses-ipv6", "The same with ::1", "RFC 4291, 2.5.3"),
+    Case::new("syn-to-a-group", "RFC 9293, 3.9.2.3, MUST-57; RFC 1122, 4.2.3.10", |lab| {
+        for group in packets::groups(lab.ipv6) {
+            let client = lab.client_to(SocketAddr::new(group, lab.server().port()));
+            named(ignored(lab, client), || format!("to {group}"))?;
+        }
+        lab.still_serves()
+    })
+    .about("SYNs to multicast and broadcast addresses")
+    .expects("Silence, and no connection.")
+    .over_ipv6("syn-to-a-group-ipv6", "SYNs to multicast addresses", "RFC 9293, 3.9.2.3, MUST-57"),
 ];
-
-fn hop_limit_sent(lab: &mut Lab) -> Step {
-    let mut client = lab.client();
-    let syn_ack = client.open_with(&Offer::default())?;
-    let mut served = lab.accept()?;
-    served.write(b"data")?;
-    let data = client.expect_data()?;
-    client.ack_to(data.end())?;
-    served.shutdown()?;
-    let fin = client.expect("FIN", |segment| segment.payload.is_empty())?;
-    let mut stranger = lab.client();
-    stranger.ack_to(1)?;
-    let rst = stranger.expect_answer("RST", |_| true)?;
-    lab.arrives(b"question")?;
-    let sent = lab.send_datagram(lab.server(), lab.peer(), b"answer");
-    let datagram = lab.datagram(SOON)?;
-    let limits = [syn_ack, data, fin, rst].map(|segment| segment.hop_limit);
-    check!(limits.iter().all(|limit| *limit >= 32), "the hop limits are {limits:?}")?;
-    let limit = datagram.map(|datagram| datagram.hop_limit);
-    check!(sent.is_ok() && limit.is_some_and(|limit| limit >= 32), "a datagram has the hop limit {limit:?}")
-}
-
-fn hop_limit_received(lab: &mut Lab) -> Step {
-    let limit = 1 + lab.routers;
-    let at = if lab.ipv6 { 7 } else { 8 };
-    wrapped(lab, move |packet| packets::with_ip_bytes(packet.to_vec(), at, &[limit]))?;
-    lab.send_packet(&packets::with_ip_bytes(lab.to_server(b"far"), at, &[limit]))?;
-    check!(lab.received(SOON)?.is_some(), Data, "the datagram was not received")
-}
-
-fn traffic_class(lab: &mut Lab) -> Step {
-    let (at, bytes): (_, &[u8]) = if lab.ipv6 { (0, &[0x6f, 0xff, 0xff, 0xff]) } else { (1, &[0xff]) };
-    wrapped(lab, move |packet| packets::with_ip_bytes(packet.to_vec(), at, bytes))
-}
 
 /// Sends a data segment in each of these forms, which must not be delivered. An ICMP error that comes for it must have the
 /// type and code that `error` returns, and point there. Nothing is forwarded: the wire sees every packet.
@@ -117,32 +146,9 @@ fn routing(kind: u8, hosts_left: u8) -> Vec<u8> {
     [&[0, 2, kind, hosts_left, 0, 0, 0, 0][..], &host].concat()
 }
 
-fn routing_header(lab: &mut Lab) -> Step {
-    let wrap = |packet: &[u8], kind| packets::with_extension(packet, 43, &routing(kind, 1));
-    refused(lab, &[0, 200], wrap, |_| Some(([4, 0], 42)))
-}
-
 /// Destination options: one for experiments (RFC 4727), with these action bits.
 const fn option(action: u8) -> [u8; 8] {
     [0, 0, action << 6 | 0x1e, 4, 1, 2, 3, 4]
-}
-
-fn option_refused(lab: &mut Lab) -> Step {
-    let wrap = |packet: &[u8], action| packets::with_extension(packet, 60, &option(action));
-    refused(lab, &[1, 2, 3], wrap, |action| (action > 1).then_some(([4, 2], 42)))
-}
-
-fn no_next_header(lab: &mut Lab) -> Step {
-    const NONE: u8 = 59;
-    const BEHIND: &str = "behind destination options";
-    let wrap = |packet: &[u8], form| {
-        if form == BEHIND {
-            packets::with_ip_bytes(packets::with_extension(packet, 60, &PADDING), 40, &[NONE])
-        } else {
-            packets::with_ip_bytes(packet.to_vec(), 6, &[NONE])
-        }
-    };
-    refused(lab, &["behind the IPv6 header", BEHIND], wrap, |_| None)
 }
 
 /// Sends the SYN of a client, which must be dropped silently.
@@ -150,26 +156,4 @@ fn ignored(lab: &mut Lab, mut client: Client) -> Step {
     client.syn()?;
     client.silence(ms(50))?;
     check!(lab.accept_within(ms(20))?.is_none(), "a connection was accepted")
-}
-
-fn loopback(lab: &mut Lab) -> Step {
-    let host = if lab.ipv6 { Ipv6Addr::LOCALHOST.into() } else { IpAddr::V4(Ipv4Addr::LOCALHOST) };
-    let (peer, server) = (lab.peer(), lab.server());
-    for (from, to) in [(SocketAddr::new(host, 4000), server), (peer, SocketAddr::new(host, server.port()))] {
-        let client = lab.client_from(from, to);
-        named(ignored(lab, client), || format!("from {from} to {to}"))?;
-        lab.send_packet(&packets::datagram(from, to, b"from nowhere"))?;
-        check!(lab.received(ms(50))?.is_none(), Data, "a datagram from {from} to {to} was received")?;
-    }
-    lab.arrives(b"from a host")?;
-    lab.answers(b"an answer")?;
-    lab.still_serves()
-}
-
-fn syn_to_group(lab: &mut Lab) -> Step {
-    for group in packets::groups(lab.ipv6) {
-        let client = lab.client_to(SocketAddr::new(group, lab.server().port()));
-        named(ignored(lab, client), || format!("to {group}"))?;
-    }
-    lab.still_serves()
 }

@@ -4,34 +4,101 @@ use crate::prelude::*;
 use std::collections::HashMap;
 
 pub(super) const CASES: &[Case] = &[
-    Case::new("thousand-connections", thousand_connections, "RFC 9293, 3.10.7.4")
-        .about("1,000 connections are open at once, and each carries 1,000 bytes each way")
-        .expects("All open, and all bytes arrive.")
-        // Each of two shards has half of the backlog, and may get more than half of the connections.
-        .with(|config| (config.window, config.backlog) = (16 << 10, 2048)),
-    Case::new("syns-at-once", syns_at_once, "RFC 9293, 3.5; the promise of StackConfig::backlog")
-        .about("1,024 SYNs at once, as many as the backlog, with the default window")
-        .expects("Each is answered with SYN+ACK, and all connections are accepted.")
-        .with(|config| *config = StackConfig::default()),
-    Case::new("slow-reader", slow_reader, "RFC 9293, 3.8.6")
-        .about("One server reads nothing, and ten others exchange data")
-        .expects("The full connection delays no other. Its data is read later.")
-        .with(SMALL_WINDOW),
-    Case::new("slow-client", slow_client, "RFC 9293, 3.8.6")
-        .about("One client takes nothing, and ten others receive 100 KB each")
-        .expects("The client that waits delays no other, and gets its data later."),
-    Case::new("many-resets", many_resets, "RFC 9293, 3.10.5")
-        .about("The server resets 100 connections at once")
-        .expects("A RST on each."),
-    Case::new("many-drops-with-unread-data", many_drops, "RFC 9293, 3.6.1; RFC 2525, 2.17")
-        .about("The server drops 100 streams with unread data at once")
-        .expects("A RST on each."),
-    Case::new("many-in-time-wait", many_in_time_wait, "RFC 9293, 3.6.1")
-        .about("500 connections one after another, each closed by the stack first")
-        .expects("All open and close; those in TIME-WAIT do not stop new ones."),
-    Case::new("one-resets-among-many", one_resets, "RFC 9293, 3.10.7.4")
-        .about("Every second of 20 connections is reset by its client")
-        .expects("The others go on."),
+    Case::new("thousand-connections", "RFC 9293, 3.10.7.4", |lab| {
+        let mut pairs = open(lab, 1000)?;
+        for _ in 0..2 {
+            pairs.iter_mut().try_for_each(|(client, served)| carry(client, served))?;
+        }
+        Ok(())
+    })
+    .about("1,000 connections are open at once, and each carries 1,000 bytes each way")
+    .expects("All open, and all bytes arrive.")
+    // Each of two shards has half of the backlog, and may get more than half of the connections.
+    .with(|config| (config.window, config.backlog) = (16 << 10, 2048)),
+    Case::new("syns-at-once", "RFC 9293, 3.5; the promise of StackConfig::backlog", |lab| {
+        lab.needs_whole_backlog()?;
+        open(lab, 1024).map(drop)
+    })
+    .about("1,024 SYNs at once, as many as the backlog, with the default window")
+    .expects("Each is answered with SYN+ACK, and all connections are accepted.")
+    .with(|config| *config = StackConfig::default()),
+    Case::new("slow-reader", "RFC 9293, 3.8.6", |lab| {
+        let mut pairs = open(lab, 11)?;
+        let Some((mut full, mut unread)) = pairs.pop() else { return Ok(()) };
+        let bytes = pattern(60, 16_000);
+        full.data(&bytes)?;
+        let begin = Instant::now();
+        for _ in 0..10 {
+            pairs.iter_mut().try_for_each(|(client, served)| carry(client, served))?;
+        }
+        check!(begin.elapsed() < patient(secs(3)), Speed, "the others took {:?}", begin.elapsed())?;
+        full.acked(SOON)?;
+        unread.reads(&bytes)
+    })
+    .about("One server reads nothing, and ten others exchange data")
+    .expects("The full connection delays no other. Its data is read later.")
+    .with(SMALL_WINDOW),
+    Case::new("slow-client", "RFC 9293, 3.8.6", |lab| {
+        let mut pairs = open(lab, 11)?;
+        let Some((mut slow, waiting)) = pairs.pop() else { return Ok(()) };
+        let waits = waiting.send(pattern(61, 500_000), Then::Shutdown);
+        let begin = Instant::now();
+        for (mut client, served) in pairs {
+            let sending = served.send(pattern(62, 100_000), Then::Shutdown);
+            client.receives_to_end(&pattern(62, 100_000))?;
+            sending.finish()?;
+        }
+        check!(begin.elapsed() < patient(secs(3)), Speed, "the others took {:?}", begin.elapsed())?;
+        slow.receives_to_end(&pattern(61, 500_000))?;
+        waits.finish()
+    })
+    .about("One client takes nothing, and ten others receive 100 KB each")
+    .expects("The client that waits delays no other, and gets its data later."),
+    Case::new("many-resets", "RFC 9293, 3.10.5", |lab| {
+        let (clients, served): (Vec<_>, Vec<_>) = open(lab, 100)?.into_iter().unzip();
+        served.into_iter().for_each(Served::reset);
+        all_reset(clients)
+    })
+    .about("The server resets 100 connections at once")
+    .expects("A RST on each."),
+    Case::new("many-drops-with-unread-data", "RFC 9293, 3.6.1; RFC 2525, 2.17", |lab| {
+        let (mut clients, served): (Vec<_>, Vec<_>) = open(lab, 100)?.into_iter().unzip();
+        for client in &mut clients {
+            client.data(b"nobody reads this")?;
+        }
+        for client in &mut clients {
+            client.acked(SOON)?;
+        }
+        drop(served);
+        all_reset(clients)
+    })
+    .about("The server drops 100 streams with unread data at once")
+    .expects("A RST on each."),
+    Case::new("many-in-time-wait", "RFC 9293, 3.6.1", |lab| {
+        for _ in 0..500 {
+            let (mut client, mut served) = lab.connect()?;
+            served.write(b"bye")?;
+            drop(served);
+            client.receives_to_end(b"bye")?;
+            client.fin()?;
+            client.acked(LATE)?;
+        }
+        Ok(())
+    })
+    .about("500 connections one after another, each closed by the stack first")
+    .expects("All open and close; those in TIME-WAIT do not stop new ones."),
+    Case::new("one-resets-among-many", "RFC 9293, 3.10.7.4", |lab| {
+        let mut pairs = open(lab, 20)?;
+        for (client, _) in pairs.iter().step_by(2) {
+            client.rst()?;
+        }
+        for (client, served) in pairs.iter_mut().skip(1).step_by(2) {
+            carry(client, served)?;
+        }
+        pairs.iter_mut().step_by(2).try_for_each(|(_, served)| served.read_error().map(drop))
+    })
+    .about("Every second of 20 connections is reset by its client")
+    .expects("The others go on."),
 ];
 
 /// Opens `count` connections at once: sends all SYNs first, then takes each SYN+ACK and sends the ACK.
@@ -64,48 +131,6 @@ fn carry(client: &mut Client, served: &mut Served) -> Step {
     client.receives(&bytes, SOON)
 }
 
-fn thousand_connections(lab: &mut Lab) -> Step {
-    let mut pairs = open(lab, 1000)?;
-    for _ in 0..2 {
-        pairs.iter_mut().try_for_each(|(client, served)| carry(client, served))?;
-    }
-    Ok(())
-}
-
-fn syns_at_once(lab: &mut Lab) -> Step {
-    lab.needs_whole_backlog()?;
-    open(lab, 1024).map(drop)
-}
-
-fn slow_reader(lab: &mut Lab) -> Step {
-    let mut pairs = open(lab, 11)?;
-    let Some((mut full, mut unread)) = pairs.pop() else { return Ok(()) };
-    let bytes = pattern(60, 16_000);
-    full.data(&bytes)?;
-    let begin = Instant::now();
-    for _ in 0..10 {
-        pairs.iter_mut().try_for_each(|(client, served)| carry(client, served))?;
-    }
-    check!(begin.elapsed() < patient(secs(3)), Speed, "the others took {:?}", begin.elapsed())?;
-    full.acked(SOON)?;
-    unread.reads(&bytes)
-}
-
-fn slow_client(lab: &mut Lab) -> Step {
-    let mut pairs = open(lab, 11)?;
-    let Some((mut slow, waiting)) = pairs.pop() else { return Ok(()) };
-    let waits = waiting.send(pattern(61, 500_000), Then::Shutdown);
-    let begin = Instant::now();
-    for (mut client, served) in pairs {
-        let sending = served.send(pattern(62, 100_000), Then::Shutdown);
-        client.receives_to_end(&pattern(62, 100_000))?;
-        sending.finish()?;
-    }
-    check!(begin.elapsed() < patient(secs(3)), Speed, "the others took {:?}", begin.elapsed())?;
-    slow.receives_to_end(&pattern(61, 500_000))?;
-    waits.finish()
-}
-
 /// Every client must get a RST and no FIN.
 fn all_reset(clients: Vec<Client>) -> Step {
     let count = clients.len();
@@ -120,45 +145,4 @@ fn all_reset(clients: Vec<Client>) -> Step {
         }
     }
     check!(reset == count, "{reset} of {count} clients got a RST, and {ended} a FIN")
-}
-
-fn many_resets(lab: &mut Lab) -> Step {
-    let (clients, served): (Vec<_>, Vec<_>) = open(lab, 100)?.into_iter().unzip();
-    served.into_iter().for_each(Served::reset);
-    all_reset(clients)
-}
-
-fn many_drops(lab: &mut Lab) -> Step {
-    let (mut clients, served): (Vec<_>, Vec<_>) = open(lab, 100)?.into_iter().unzip();
-    for client in &mut clients {
-        client.data(b"nobody reads this")?;
-    }
-    for client in &mut clients {
-        client.acked(SOON)?;
-    }
-    drop(served);
-    all_reset(clients)
-}
-
-fn many_in_time_wait(lab: &mut Lab) -> Step {
-    for _ in 0..500 {
-        let (mut client, mut served) = lab.connect()?;
-        served.write(b"bye")?;
-        drop(served);
-        client.receives_to_end(b"bye")?;
-        client.fin()?;
-        client.acked(LATE)?;
-    }
-    Ok(())
-}
-
-fn one_resets(lab: &mut Lab) -> Step {
-    let mut pairs = open(lab, 20)?;
-    for (client, _) in pairs.iter().step_by(2) {
-        client.rst()?;
-    }
-    for (client, served) in pairs.iter_mut().skip(1).step_by(2) {
-        carry(client, served)?;
-    }
-    pairs.iter_mut().step_by(2).try_for_each(|(_, served)| served.read_error().map(drop))
 }

@@ -6,77 +6,228 @@ pub(super) mod sender;
 use crate::prelude::*;
 
 pub(super) const CASES: &[Case] = &[
-    Case::new("scale-offered", scale_offered, "RFC 7323, 2.2")
-        .about("The client offers a window scale")
-        .expects("The SYN+ACK has the option too, and later windows are more than 64 KiB."),
-    Case::new("scale-not-offered", scale_not_offered, "RFC 7323, 2.2")
-        .about("The client offers no window scale")
-        .expects("The SYN+ACK has none, and the stack takes the client's windows as they are."),
-    Case::new("scale-applied", |lab| scaled(lab, 100, 7, 12_800), "RFC 7323, 2.3")
+    Case::new("scale-offered", "RFC 7323, 2.2", |lab| {
+        let (mut client, mut served) = lab.connect_with(&Offer { scale: Some(7), ..Offer::default() })?;
+        check!(client.has_agreed(WINDOW_SCALE), "the SYN+ACK has no window scale")?;
+        // For a single byte, not every stack raises its window.
+        client.data(&[b'x'; 1400])?;
+        served.read(1400)?;
+        let ack = client.acked(SOON)?;
+        let window = u32::from(ack.window) << client.scale;
+        check!(window > 65_535 && window as usize <= 2 * WINDOW, "the window is {window}")
+    })
+    .about("The client offers a window scale")
+    .expects("The SYN+ACK has the option too, and later windows are more than 64 KiB."),
+    Case::new("scale-not-offered", "RFC 7323, 2.2", |lab| {
+        let (mut client, served) = lab.connect_with(&Offer { window: 20_000, ..Offer::default() })?;
+        check!(!client.has_agreed(WINDOW_SCALE), "the SYN+ACK has a window scale")?;
+        fills(&mut client, served, 20_000)
+    })
+    .about("The client offers no window scale")
+    .expects("The SYN+ACK has none, and the stack takes the client's windows as they are."),
+    Case::new("scale-applied", "RFC 7323, 2.3", |lab| scaled(lab, 100, 7, 12_800))
         .about("The client's window is 100, and its shift count is 7")
         .expects("The stack sends 12,800 bytes and no more."),
-    Case::new("scale-too-large", |lab| scaled(lab, 1, 15, 16_384), "RFC 7323, 2.3")
+    Case::new("scale-too-large", "RFC 7323, 2.3", |lab| scaled(lab, 1, 15, 16_384))
         .about("The client offers a shift count of 15; its window is 1")
         .expects("The stack uses 14: it sends 16,384 bytes and no more."),
-    Case::new("window-closes", window_closes, "RFC 9293, 3.8.6")
-        .about("The server does not read, and the client fills the window")
-        .expects(
-            "The window closes and never moves to the left. All that fits is acknowledged, and the server reads it \
+    Case::new("window-closes", "RFC 9293, 3.8.6", |lab| {
+        let (_, mut served, bytes) = full_but(lab, 0)?;
+        check!(bytes.len() <= 32 << 10, "{} bytes went into a window of 16 KiB", bytes.len())?;
+        served.reads(&bytes)
+    })
+    .about("The server does not read, and the client fills the window")
+    .expects(
+        "The window closes and never moves to the left. All that fits is acknowledged, and the server reads it \
              later.",
-        )
-        .with(SMALL_WINDOW),
-    Case::new("window-edge-stays", window_edge_stays, "RFC 9293, 3.8.6, SHLD-14; RFC 7323, 2.4")
-        .about(
-            "The client fills a scaled window with segments of 1,401 bytes, and nobody reads; then it resets the \
+    )
+    .with(SMALL_WINDOW),
+    Case::new("window-edge-stays", "RFC 9293, 3.8.6, SHLD-14; RFC 7323, 2.4", |lab| {
+        // Odd, so that a scaled window is rounded. Shorter segments would need more memory than Linux has.
+        const LEN: usize = 1401;
+        const LAST: usize = 501;
+        let (mut client, mut served) = lab.connect_with(&Offer { scale: Some(7), ..Offer::default() })?;
+        applies!(client.scale > 0, "the stack does not scale windows")?;
+        let bytes = pattern(11, 4 * WINDOW);
+        // Every window takes the first segments.
+        let (begin, mut sent, mut edge) = (client.next, 0, 4 * LEN);
+        while sent < edge {
+            let left = edge - sent;
+            let len = if left > 2 * LAST { (left - LAST).min(4 * LEN) } else { left };
+            let batch = &bytes[sent..bytes.len().min(sent + len)];
+            check!(!batch.is_empty(), "the window is open after {sent} bytes that nobody reads")?;
+            for payload in batch.chunks(LEN) {
+                client.send(client.part(payload, 0..payload.len()))?;
+            }
+            sent += batch.len();
+            let (next, scale, mut back) = (client.next, client.scale, None);
+            client.expect("ACK of everything", |ack| {
+                let right = (ack.ack.wrapping_sub(begin) + (u32::from(ack.window) << scale)) as usize;
+                back = back.or((right + (1 << scale) <= edge).then_some([edge, right]));
+                edge = edge.max(right);
+                ack.ack == next
+            })?;
+            if let Some([from, to]) = back {
+                return fail!("the right edge moved from {from} back to {to}");
+            }
+        }
+        client.rst()?;
+        served.reads_reset()
+    })
+    .about(
+        "The client fills a scaled window with segments of 1,401 bytes, and nobody reads; then it resets the \
              connection",
-        )
-        .expects(
-            "All bytes up to the furthest edge that was ever announced are acknowledged, although windows are \
+    )
+    .expects(
+        "All bytes up to the furthest edge that was ever announced are acknowledged, although windows are \
              rounded. The edge moves to the left by the rounding at most. A RST at it ends the connection.",
-        ),
-    Case::new("window-reopens", window_reopens, "RFC 9293, 3.8.6; RFC 1122, 4.2.3.3")
-        .about("The server reads again after the window has closed")
-        .expects("The stack sends an update of its own accord.")
-        .with(SMALL_WINDOW),
-    Case::new("probe-answered", probe_answered, "RFC 9293, 3.8.6.1")
-        .about("The client probes the closed window with one byte")
-        .expects("An ACK with the window and the number that is expected.")
-        .with(SMALL_WINDOW),
-    Case::new("window-probed", window_probed, "RFC 9293, 3.8.6.1")
-        .about("The client closes its window while the server has more to send")
-        .expects("The stack probes the window within 4 seconds."),
-    Case::new("update-lost", update_lost, "RFC 9293, 3.8.6.1")
-        .about("The client's window update is lost")
-        .expects("The stack's probe is answered with the open window, and all data arrives."),
-    Case::new("window-shrinks", window_shrinks, "RFC 9293, 3.8.6")
-        .about("The client moves the right edge of its window to the left")
-        .expects(
-            "The stack sends nothing new beyond the new edge, and all data arrives after the window has opened again.",
-        ),
-    Case::new("window-reduced", window_reduced, "RFC 9293, 3.10.7.4")
-        .about("An ACK with the same numbers has a smaller window, while nothing is in flight")
-        .expects("The stack sends no more than the smaller window."),
-    Case::new("stale-window", stale_window, "RFC 9293, 3.10.7.4")
-        .about("An old segment with a closed window comes late")
-        .expects("The stack keeps the newer window and goes on sending."),
-    Case::new("beyond-the-window", beyond_the_window, "RFC 9293, 3.10.7.4")
-        .about("The client sends data that begins beyond the window")
-        .expects("The data is dropped and answered with an ACK of what is expected.")
-        .with(SMALL_WINDOW),
-    Case::new("silly-window-sender", silly_window_sender, "RFC 9293, 3.8.6.2.1")
-        .about("The client opens its window by 10 bytes at a time")
-        .expects("The stack waits for more room, and does not send a segment for each 10 bytes."),
-    Case::new("silly-window-receiver", silly_window_receiver, "RFC 9293, 3.8.6.2.2")
-        .about("The server reads one byte at a time from a full buffer")
-        .expects("The stack does not open its window by less than a segment.")
-        .with(SMALL_WINDOW),
-    Case::new("ack-in-time", ack_in_time, "RFC 9293, 3.8.6.3")
-        .about("One small segment arrives, and nothing else")
-        .expects("It is acknowledged within half a second."),
+    ),
+    Case::new("window-reopens", "RFC 9293, 3.8.6; RFC 1122, 4.2.3.3", |lab| {
+        let (mut client, mut served, bytes) = full(lab)?;
+        served.reads(&bytes)?;
+        client.expect("window update", |segment| segment.window > 0)?;
+        client.write(b"more")?;
+        served.reads(b"more")
+    })
+    .about("The server reads again after the window has closed")
+    .expects("The stack sends an update of its own accord.")
+    .with(SMALL_WINDOW),
+    Case::new("probe-answered", "RFC 9293, 3.8.6.1", |lab| {
+        let (mut client, mut served, bytes) = full(lab)?;
+        client.put(client.part(b"?", 0..1))?;
+        let ack = client.expect("ACK", |segment| segment.has(ACK))?;
+        // The stack may take the byte.
+        let taken = ack.ack.wrapping_sub(client.next);
+        check!(taken <= 1, "the ACK is {taken} bytes ahead")?;
+        check!(ack.window == 0, "the window is {} while nobody reads", ack.window)?;
+        served.reads(&bytes)
+    })
+    .about("The client probes the closed window with one byte")
+    .expects("An ACK with the window and the number that is expected.")
+    .with(SMALL_WINDOW),
+    Case::new("window-probed", "RFC 9293, 3.8.6.1", |lab| {
+        let (mut client, sending, bytes) = closed(lab)?;
+        let probe = client.expect_probe()?;
+        check!(probe.payload.len() <= 1, "{} bytes were sent to a closed window", probe.payload.len())?;
+        opened(&mut client, bytes, 20_000)?;
+        sending.finish()
+    })
+    .about("The client closes its window while the server has more to send")
+    .expects("The stack probes the window within 4 seconds."),
+    Case::new("update-lost", "RFC 9293, 3.8.6.1", |lab| {
+        let (mut client, sending, bytes) = closed(lab)?;
+        // No ACK is sent here, as if the update was lost. The next one carries the open window.
+        client.window = 10_000;
+        client.expect_probe()?;
+        opened(&mut client, bytes, 20_000)?;
+        sending.finish()
+    })
+    .about("The client's window update is lost")
+    .expects("The stack's probe is answered with the open window, and all data arrives."),
+    Case::new("window-shrinks", "RFC 9293, 3.8.6", |lab| {
+        let (mut client, served) = lab.connect()?;
+        let sending = served.send(pattern(6, 300_000), Then::Shutdown);
+        // After so much the congestion window is no limit.
+        let mut bytes = client.receive(100_000, LATE)?;
+        // Wait until a full window is in flight.
+        thread::sleep(ms(50));
+        let flight = client.flight(Duration::ZERO)?;
+        let sent = client.expected.wrapping_add(client.reach(&flight) as u32);
+        client.window = 5000;
+        // Only the first segment has arrived. A sender may ignore the window of an ACK without news: it may be an old
+        // one.
+        for segment in flight.into_iter().take(1) {
+            client.take(segment, &mut bytes)?;
+        }
+        client
+            .expect_none(ms(300), "new data beyond the smaller window", |segment| distance(sent, segment.end()) > 0)?;
+        client.window = 60_000;
+        client.ack()?;
+        bytes.extend(client.receive_to_end()?);
+        same(&bytes, &pattern(6, 300_000))?;
+        sending.finish()
+    })
+    .about("The client moves the right edge of its window to the left")
+    .expects(
+        "The stack sends nothing new beyond the new edge, and all data arrives after the window has opened again.",
+    ),
+    Case::new("window-reduced", "RFC 9293, 3.10.7.4", |lab| {
+        let (mut client, served) = lab.connect()?;
+        // This lets the congestion window grow.
+        let served = deliver(&mut client, served, &pattern(8, 40_000), LATE)?;
+        client.window = 3000;
+        client.ack()?;
+        thread::sleep(ms(50));
+        fills(&mut client, served, 3000)
+    })
+    .about("An ACK with the same numbers has a smaller window, while nothing is in flight")
+    .expects("The stack sends no more than the smaller window."),
+    Case::new("stale-window", "RFC 9293, 3.10.7.4", |lab| {
+        let (mut client, served) = lab.connect()?;
+        let old = Out { window: 0, ..client.out() };
+        client.write(b"newer than the old segment")?;
+        let sending = served.send(pattern(7, 100_000), Then::Keep);
+        let mut bytes = client.receive(10_000, LATE)?;
+        client.put(old)?;
+        bytes.extend(client.receive(100_000 - bytes.len(), SOON)?);
+        same(&bytes, &pattern(7, 100_000))?;
+        sending.finish()
+    })
+    .about("An old segment with a closed window comes late")
+    .expects("The stack keeps the newer window and goes on sending."),
+    Case::new("beyond-the-window", "RFC 9293, 3.10.7.4", |lab| {
+        let (mut client, mut served, bytes) = full(lab)?;
+        client.put(Out { seq: client.next.wrapping_add(200_000), ..client.part(b"too far", 0..7) })?;
+        client.expect_state()?;
+        served.reads(&bytes)?;
+        check!(served.is_quiet(ms(50)), Data, "data from beyond the window was delivered")
+    })
+    .about("The client sends data that begins beyond the window")
+    .expects("The data is dropped and answered with an ACK of what is expected.")
+    .with(SMALL_WINDOW),
+    Case::new("silly-window-sender", "RFC 9293, 3.8.6.2.1", |lab| {
+        let (mut client, sending, bytes) = closed(lab)?;
+        client.forget()?;
+        let mut small = 0;
+        for _ in 0..20 {
+            client.window += 10;
+            client.ack()?;
+            // A window probe does not count.
+            small += client.flight(ms(5))?.iter().filter(|segment| segment.payload.len() > 1).count();
+        }
+        check!(small <= 4, Speed, "{small} segments came for a window that opened 20 times by 10 bytes")?;
+        opened(&mut client, bytes, 20_000)?;
+        sending.finish()
+    })
+    .about("The client opens its window by 10 bytes at a time")
+    .expects("The stack waits for more room, and does not send a segment for each 10 bytes."),
+    Case::new("silly-window-receiver", "RFC 9293, 3.8.6.2.2", |lab| {
+        let (mut client, mut served, bytes) = full(lab)?;
+        for byte in &bytes[..200] {
+            served.reads(&[*byte])?;
+        }
+        // An old sequence number makes the stack answer with its window.
+        client.put(Out { seq: client.next.wrapping_sub(1), ..client.out() })?;
+        thread::sleep(ms(50));
+        while let Some(segment) = client.next_segment(Duration::ZERO)? {
+            let window = u32::from(segment.window) << client.scale;
+            check!(!(1..1000).contains(&window), Speed, "the stack opened its window by {window} bytes")?;
+        }
+        Ok(())
+    })
+    .about("The server reads one byte at a time from a full buffer")
+    .expects("The stack does not open its window by less than a segment.")
+    .with(SMALL_WINDOW),
+    Case::new("ack-in-time", "RFC 9293, 3.8.6.3", |lab| {
+        let (mut client, _served) = lab.connect()?;
+        client.data(b"small")?;
+        client.acked(ms(600)).map(drop)
+    })
+    .about("One small segment arrives, and nothing else")
+    .expects("It is acknowledged within half a second."),
 ];
 
-/// Sends until the window has room for `left` bytes, or up to a limit, while the server does not read. Returns the bytes
-/// that were sent.
+/// Sends until the window has room for `left` bytes, or up to a limit. Returns the bytes that were sent.
 fn fill(client: &mut Client, limit: usize, left: usize) -> Step<Vec<u8>> {
     let bytes = pattern(9, limit);
     let (begin, mut sent, mut edge) = (client.next, 1, 0);
@@ -96,23 +247,6 @@ fn fill(client: &mut Client, limit: usize, left: usize) -> Step<Vec<u8>> {
     }
 }
 
-fn scale_offered(lab: &mut Lab) -> Step {
-    let (mut client, mut served) = lab.connect_with(&Offer { scale: Some(7), ..Offer::default() })?;
-    check!(client.has_agreed(WINDOW_SCALE), "the SYN+ACK has no window scale")?;
-    // For a single byte, not every stack raises its window.
-    client.data(&[b'x'; 1400])?;
-    served.read(1400)?;
-    let ack = client.acked(SOON)?;
-    let window = u32::from(ack.window) << client.scale;
-    check!(window > 65_535 && window as usize <= 2 * WINDOW, "the window is {window}")
-}
-
-fn scale_not_offered(lab: &mut Lab) -> Step {
-    let (mut client, served) = lab.connect_with(&Offer { window: 20_000, ..Offer::default() })?;
-    check!(!client.has_agreed(WINDOW_SCALE), "the SYN+ACK has a window scale")?;
-    fills(&mut client, served, 20_000)
-}
-
 /// Checks that a client with this window and shift count gets as many bytes as expected without an ACK.
 fn scaled(lab: &mut Lab, window: u16, scale: u8, expected: i32) -> Step {
     let (mut client, served) = lab.connect_with(&Offer { window, scale: Some(scale), ..Offer::default() })?;
@@ -129,46 +263,6 @@ fn fills(client: &mut Client, served: Served, window: i32) -> Step {
     client.sent_to(window / 2 - 1460, window)
 }
 
-fn window_closes(lab: &mut Lab) -> Step {
-    let (_, mut served, bytes) = full_but(lab, 0)?;
-    check!(bytes.len() <= 32 << 10, "{} bytes went into a window of 16 KiB", bytes.len())?;
-    served.reads(&bytes)
-}
-
-fn window_edge_stays(lab: &mut Lab) -> Step {
-    // Odd numbers, so a window in units of the scale is rounded. Shorter segments would need more memory than Linux has for
-    // the window.
-    const LEN: usize = 1401;
-    const LAST: usize = 501;
-    let (mut client, mut served) = lab.connect_with(&Offer { scale: Some(7), ..Offer::default() })?;
-    applies!(client.scale > 0, "the stack does not scale windows")?;
-    let bytes = pattern(11, 4 * WINDOW);
-    // Every window takes the first segments.
-    let (begin, mut sent, mut edge) = (client.next, 0, 4 * LEN);
-    while sent < edge {
-        let left = edge - sent;
-        let len = if left > 2 * LAST { (left - LAST).min(4 * LEN) } else { left };
-        let batch = &bytes[sent..bytes.len().min(sent + len)];
-        check!(!batch.is_empty(), "the window is open after {sent} bytes that nobody reads")?;
-        for payload in batch.chunks(LEN) {
-            client.send(client.part(payload, 0..payload.len()))?;
-        }
-        sent += batch.len();
-        let (next, scale, mut back) = (client.next, client.scale, None);
-        client.expect("ACK of everything", |ack| {
-            let right = (ack.ack.wrapping_sub(begin) + (u32::from(ack.window) << scale)) as usize;
-            back = back.or((right + (1 << scale) <= edge).then_some([edge, right]));
-            edge = edge.max(right);
-            ack.ack == next
-        })?;
-        if let Some([from, to]) = back {
-            return fail!("the right edge moved from {from} back to {to}");
-        }
-    }
-    client.rst()?;
-    served.reads_reset()
-}
-
 /// A connection with a full receive buffer, and the bytes in it.
 fn full(lab: &mut Lab) -> Step<(Client, Served, Vec<u8>)> {
     let (mut client, served, bytes) = full_but(lab, 0)?;
@@ -183,33 +277,13 @@ fn full_but(lab: &mut Lab, left: usize) -> Step<(Client, Served, Vec<u8>)> {
     Ok((client, served, bytes))
 }
 
-fn window_reopens(lab: &mut Lab) -> Step {
-    let (mut client, mut served, bytes) = full(lab)?;
-    served.reads(&bytes)?;
-    client.expect("window update", |segment| segment.window > 0)?;
-    client.write(b"more")?;
-    served.reads(b"more")
-}
-
-fn probe_answered(lab: &mut Lab) -> Step {
-    let (mut client, mut served, bytes) = full(lab)?;
-    client.put(client.part(b"?", 0..1))?;
-    let ack = client.expect("ACK", |segment| segment.has(ACK))?;
-    // The stack may take the byte.
-    let taken = ack.ack.wrapping_sub(client.next);
-    check!(taken <= 1, "the ACK is {taken} bytes ahead")?;
-    check!(ack.window == 0, "the window is {} while nobody reads", ack.window)?;
-    served.reads(&bytes)
-}
-
 /// Returns a connection with a closed window of the client. The server has more to send, and then ends its half.
 fn closed(lab: &mut Lab) -> Step<(Client, Sending, Vec<u8>)> {
     // Segments of 1,000 bytes fill the window exactly.
     closed_with(lab, 3000, 20_000, Then::Shutdown)
 }
 
-/// Sends `len` bytes from the server to a client with this window, until the window is closed. Segments have up to
-/// 1,000 bytes.
+/// Sends from the server to a client with this window, until it is closed. Segments have up to 1,000 bytes.
 pub(super) fn closed_with(lab: &mut Lab, window: u16, len: usize, then: Then) -> Step<(Client, Sending, Vec<u8>)> {
     let (mut client, served) = lab.connect_with(&Offer { window, mss: Some(1000), ..Offer::default() })?;
     let sending = served.send(pattern(5, len), then);
@@ -231,109 +305,4 @@ pub(super) fn opened(client: &mut Client, mut bytes: Vec<u8>, len: usize) -> Ste
     client.ack()?;
     bytes.extend(client.receive_to_end()?);
     same(&bytes, &pattern(5, len))
-}
-
-fn window_probed(lab: &mut Lab) -> Step {
-    let (mut client, sending, bytes) = closed(lab)?;
-    let probe = client.expect_probe()?;
-    check!(probe.payload.len() <= 1, "{} bytes were sent to a closed window", probe.payload.len())?;
-    opened(&mut client, bytes, 20_000)?;
-    sending.finish()
-}
-
-fn update_lost(lab: &mut Lab) -> Step {
-    let (mut client, sending, bytes) = closed(lab)?;
-    // No ACK is sent here, as if the update was lost. The next one carries the open window.
-    client.window = 10_000;
-    client.expect_probe()?;
-    opened(&mut client, bytes, 20_000)?;
-    sending.finish()
-}
-
-fn window_shrinks(lab: &mut Lab) -> Step {
-    let (mut client, served) = lab.connect()?;
-    let sending = served.send(pattern(6, 300_000), Then::Shutdown);
-    // After so much the congestion window is no limit.
-    let mut bytes = client.receive(100_000, LATE)?;
-    // Wait until a full window is in flight.
-    thread::sleep(ms(50));
-    let flight = client.flight(Duration::ZERO)?;
-    let sent = client.expected.wrapping_add(client.reach(&flight) as u32);
-    client.window = 5000;
-    // Only the first segment has arrived. A sender may ignore the window of an ACK without news: it may be an old one.
-    for segment in flight.into_iter().take(1) {
-        client.take(segment, &mut bytes)?;
-    }
-    client.expect_none(ms(300), "new data beyond the smaller window", |segment| distance(sent, segment.end()) > 0)?;
-    client.window = 60_000;
-    client.ack()?;
-    bytes.extend(client.receive_to_end()?);
-    same(&bytes, &pattern(6, 300_000))?;
-    sending.finish()
-}
-
-fn window_reduced(lab: &mut Lab) -> Step {
-    let (mut client, served) = lab.connect()?;
-    // This lets the congestion window grow.
-    let served = deliver(&mut client, served, &pattern(8, 40_000), LATE)?;
-    client.window = 3000;
-    client.ack()?;
-    thread::sleep(ms(50));
-    fills(&mut client, served, 3000)
-}
-
-fn stale_window(lab: &mut Lab) -> Step {
-    let (mut client, served) = lab.connect()?;
-    let old = Out { window: 0, ..client.out() };
-    client.write(b"newer than the old segment")?;
-    let sending = served.send(pattern(7, 100_000), Then::Keep);
-    let mut bytes = client.receive(10_000, LATE)?;
-    client.put(old)?;
-    bytes.extend(client.receive(100_000 - bytes.len(), SOON)?);
-    same(&bytes, &pattern(7, 100_000))?;
-    sending.finish()
-}
-
-fn beyond_the_window(lab: &mut Lab) -> Step {
-    let (mut client, mut served, bytes) = full(lab)?;
-    client.put(Out { seq: client.next.wrapping_add(200_000), ..client.part(b"too far", 0..7) })?;
-    client.expect_state()?;
-    served.reads(&bytes)?;
-    check!(served.is_quiet(ms(50)), Data, "data from beyond the window was delivered")
-}
-
-fn silly_window_sender(lab: &mut Lab) -> Step {
-    let (mut client, sending, bytes) = closed(lab)?;
-    client.forget()?;
-    let mut small = 0;
-    for _ in 0..20 {
-        client.window += 10;
-        client.ack()?;
-        // A window probe does not count.
-        small += client.flight(ms(5))?.iter().filter(|segment| segment.payload.len() > 1).count();
-    }
-    check!(small <= 4, Speed, "{small} segments came for a window that opened 20 times by 10 bytes")?;
-    opened(&mut client, bytes, 20_000)?;
-    sending.finish()
-}
-
-fn silly_window_receiver(lab: &mut Lab) -> Step {
-    let (mut client, mut served, bytes) = full(lab)?;
-    for byte in &bytes[..200] {
-        served.reads(&[*byte])?;
-    }
-    // An old sequence number makes the stack answer with its window.
-    client.put(Out { seq: client.next.wrapping_sub(1), ..client.out() })?;
-    thread::sleep(ms(50));
-    while let Some(segment) = client.next_segment(Duration::ZERO)? {
-        let window = u32::from(segment.window) << client.scale;
-        check!(!(1..1000).contains(&window), Speed, "the stack opened its window by {window} bytes")?;
-    }
-    Ok(())
-}
-
-fn ack_in_time(lab: &mut Lab) -> Step {
-    let (mut client, _served) = lab.connect()?;
-    client.data(b"small")?;
-    client.acked(ms(600)).map(drop)
 }

@@ -175,7 +175,6 @@ impl Client {
         self.receive_with(len, within, |_, _| Ok(false))
     }
 
-    /// The same over a link that loses the segments for which `is_lost` is true.
     pub(crate) fn receive_with(
         &mut self,
         len: usize,
@@ -185,7 +184,6 @@ impl Client {
         self.receive_until(Some(len), within, is_lost)
     }
 
-    /// Receives these bytes.
     pub(crate) fn receives(&mut self, bytes: &[u8], within: Duration) -> Step {
         same(&self.receive(bytes.len(), within)?, bytes)
     }
@@ -195,13 +193,11 @@ impl Client {
         self.receive_until(None, LATE, |_, _| Ok(false))
     }
 
-    /// Receives these bytes, and then the stack's FIN.
     pub(crate) fn receives_to_end(&mut self, bytes: &[u8]) -> Step {
         same(&self.receive_to_end()?, bytes)
     }
 
-    /// Receives `len` bytes, or everything up to the stack's FIN, over a link that loses the segments for which `is_lost` is
-    /// true.
+    /// Receives `len` bytes, or everything up to the stack's FIN, and loses the segments for which `is_lost` is true.
     pub(crate) fn receive_until(
         &mut self,
         len: Option<usize>,
@@ -217,12 +213,8 @@ impl Client {
                     len.map_or_else(|| format!("no end after {got} bytes"), |len| format!("{got} of {len} bytes came"));
                 return fail!(Hang, "{missing} within {within:?}; {}", self.came());
             };
-            check!(
-                !segment.has(RST),
-                Data,
-                "a RST came after {got} bytes{}",
-                if len.is_none() { ", and no FIN" } else { "" }
-            )?;
+            let fin = if len.is_none() { ", and no FIN" } else { "" };
+            check!(!segment.has(RST), Data, "a RST came after {got} bytes{fin}")?;
             if !is_lost(self, &segment)? {
                 self.take(segment, &mut bytes)?;
             }

@@ -10,7 +10,6 @@ use tokio::task::JoinHandle;
 use super::{Broken, CLIENTS, Invariant, LONGEST, Played, Stream, streams};
 use crate::server::{AnyListener, AnyStream};
 
-/// The most bytes of a read.
 const READ: usize = 4096;
 
 /// How the server ends its side, once it has written everything.
@@ -24,7 +23,6 @@ pub(super) enum Close {
 
 type Accepted = (Box<dyn AnyListener>, io::Result<Box<dyn AnyStream>>);
 
-/// Accepts connections, while it is told to.
 pub(super) struct Acceptor {
     /// `None` while the task has it.
     listener: Option<Box<dyn AnyListener>>,
@@ -39,8 +37,11 @@ impl Acceptor {
 
     /// Ready with the next connection. Call it within the runtime of the play.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Box<dyn AnyStream>, Broken>> {
-        if let Some(listener) = self.listener.take_if(|_| self.is_accepting) {
-            self.task = Some(accept(listener));
+        if let Some(mut listener) = self.listener.take_if(|_| self.is_accepting) {
+            self.task = Some(tokio::spawn(async move {
+                let stream = listener.accept().await;
+                (listener, stream)
+            }));
         }
         let Some(task) = &mut self.task else { return Poll::Pending };
         let accepted = ready!(Pin::new(task).poll(cx));
@@ -51,7 +52,6 @@ impl Acceptor {
     }
 }
 
-/// The application's side of a connection.
 #[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Default)]
 pub(super) struct App {
@@ -186,11 +186,4 @@ impl App {
         self.is_closed = true;
         Poll::Ready(Ok(()))
     }
-}
-
-fn accept(mut listener: Box<dyn AnyListener>) -> JoinHandle<Accepted> {
-    tokio::spawn(async move {
-        let stream = listener.accept().await;
-        (listener, stream)
-    })
 }

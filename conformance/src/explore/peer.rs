@@ -1,5 +1,4 @@
-//! The client of a play. It may do anything that RFC 9293 allows a peer, and forge segments; it checks each segment of the
-//! stack.
+//! The client of a play. It may do anything that RFC 9293 allows, and forge segments; it checks the stack's segments.
 
 mod check;
 mod receive;
@@ -78,9 +77,9 @@ pub(super) struct Peer {
     pub(super) was_reset: bool,
     pub(super) gone: Option<Gone>,
 
-    lost_acks: u8,
-    losses: u8,
-    overtakes: bool,
+    pub(super) lost_acks: u8,
+    pub(super) losses: u8,
+    pub(super) overtakes: bool,
     late: Option<Segment>,
     packets: usize,
     last: Vec<u8>,
@@ -139,7 +138,6 @@ impl Peer {
         self.is_acknowledged() && self.has_ended && self.has_received_end()
     }
 
-    /// Whether the stack has acknowledged everything.
     pub(super) fn is_acknowledged(&self) -> bool {
         self.acknowledged == self.next && self.is_fin_acknowledged == self.has_ended
     }
@@ -153,18 +151,6 @@ impl Peer {
     pub(super) fn received(&self) -> usize {
         let received = distance(self.client.stack_isn.wrapping_add(1), self.client.expected);
         usize::try_from(received).unwrap_or(0).saturating_sub(usize::from(self.client.ended))
-    }
-
-    pub(super) fn lose_acks(&mut self, count: u8) {
-        self.lost_acks = count;
-    }
-
-    pub(super) fn lose(&mut self, count: u8) {
-        self.losses = count;
-    }
-
-    pub(super) fn overtake(&mut self) {
-        self.overtakes = true;
     }
 
     /// Describes it, for the text of a failure.
@@ -197,11 +183,9 @@ impl Peer {
         self.send_from(from, cut, fault)
     }
 
-    /// Ends the client's half, if it has not ended.
     pub(super) fn end(&mut self) -> Played {
         if self.has_ended { Ok(()) } else { self.send(0, 1, true, Fault::None) }
     }
-
     /// Sends once more what is not acknowledged.
     pub(super) fn send_again(&mut self, cut: usize, fault: Fault) -> Played {
         if self.is_acknowledged() { Ok(()) } else { self.send_from(self.acknowledged, cut, fault) }
@@ -360,8 +344,7 @@ impl Peer {
         self.opening.offer.scale.filter(|_| self.client.has_agreed(WINDOW_SCALE)).unwrap_or(0)
     }
 
-    /// Sets the window field. A reading client's window ends as far ahead as ever; the window of one that does not read stays
-    /// where it is.
+    /// Sets the window field. The window of a client that does not read ends where it is.
     fn announce(&mut self) {
         let from = self.received();
         let edge = if self.is_reading { self.limit.max(from + self.window) } else { self.limit };

@@ -34,8 +34,7 @@ impl Promise {
     const fn of(stack: StackKind) -> Self {
         match stack {
             StackKind::Lwip | StackKind::Smoltcp => Self::Delivers,
-            // It takes its timers from the real clock, which hardly moves here, so some of its connections wait for ever. SYNs
-            // that come together join a client to the stream of another.
+            // It takes its timers from the real clock, and SYNs that come together join a client to another's stream.
             StackKind::NetstackSmoltcp => Self::Lives,
             _ => Self::Serves,
         }
@@ -53,11 +52,7 @@ pub struct Script {
     pub moves: Vec<(u16, Move, bool)>,
 }
 
-/// Plays a script on a stack of its own. Returns what was seen if the stack breaks its promise.
-///
-/// # Errors
-///
-/// The stack breaks its promise, or does not start.
+/// Plays a script on a stack of its own. Fails if the stack breaks its promise, or does not start.
 pub fn perform(stack: StackKind, script: &Script) -> Result<(), String> {
     let runtime = Builder::new_current_thread().enable_all().start_paused(true).build();
     let runtime = runtime.map_err(|error| format!("no runtime: {error}"))?;

@@ -35,7 +35,6 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    /// Describes both sides, for the text of a failure.
     fn state(&self) -> String {
         format!("{}; {}", self.peer.state(), self.app.state())
     }
@@ -105,9 +104,9 @@ impl<'a> Stage<'a> {
             Move::ClientReads => peer.read(true)?,
             Move::ClientResets => peer.reset()?,
             Move::ClientVanishes => peer.vanish(),
-            Move::LoseAcks(count) => peer.lose_acks(count),
-            Move::Lose(count) => peer.lose(count),
-            Move::Overtake => peer.overtake(),
+            Move::LoseAcks(count) => peer.lost_acks = count,
+            Move::Lose(count) => peer.losses = count,
+            Move::Overtake => peer.overtakes = true,
             Move::ClientForges(ref forged) => peer.forge(forged)?,
             Move::Changed(ref changes) => {
                 if peer.put_changed(changes)? {
@@ -184,8 +183,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// The client has gone, and the server hears of it. A server that only waits for the last ACK, or has read the client's
-    /// end, may hear nothing.
+    /// The client has gone, and the server hears of it, unless it only waits for the last ACK or has read the end.
     async fn end_of_gone(&mut self, at: u16, gone: Gone) -> Played {
         let Some(Pair { peer, app, .. }) = self.pairs.get_mut(&at) else { return Ok(()) };
         let is_vanished = gone == Gone::Vanished;
@@ -251,7 +249,6 @@ impl<'a> Stage<'a> {
         self.settle(SETTLE).await
     }
 
-    /// Lets time pass.
     pub(super) async fn settle(&mut self, time: Duration) -> Played {
         self.run(Instant::now() + time, |_| false).await.map(drop)
     }

@@ -10,8 +10,7 @@ use crate::Outcome;
 /// How often a case is run if its first result is not the known one.
 const TRIES: usize = 5;
 
-/// How many of these runs must have the known result. A busy machine makes a case of short times fail in every third run, and
-/// several in a row; a broken case fails in nearly all.
+/// How many of these runs must have the known result. Short times fail in every third run of a busy machine.
 const GOOD: usize = 2;
 
 /// How often a case that fails at times is run until it passes. One that never passes fails always. A case that passes less

@@ -15,12 +15,10 @@ use crate::{Step, link, packets, same};
 const PORT: u16 = 50_000;
 
 impl Lab {
-    /// The address of the peer's datagrams.
     pub(crate) fn peer(&self) -> SocketAddr {
         SocketAddr::new(link::peer_ip(self.ipv6), PORT)
     }
 
-    /// Returns the packet of a datagram to the server.
     pub(crate) fn to_server(&self, payload: &[u8]) -> Vec<u8> {
         packets::datagram(self.peer(), self.server(), payload)
     }
@@ -66,7 +64,6 @@ impl Lab {
         self.comes(from, payload)
     }
 
-    /// This datagram of the server must arrive next.
     pub(crate) fn comes(&self, from: SocketAddr, payload: &[u8]) -> Step {
         let Some(arrived) = self.datagram(SOON)? else {
             return fail!(Data, "a datagram of {} bytes did not arrive", payload.len());
@@ -76,12 +73,10 @@ impl Lab {
         check!(source == from, "it came from {source}")
     }
 
-    /// Waits for a datagram from the stack.
     pub(crate) fn datagram(&self, within: Duration) -> Step<Option<Arrived>> {
         self.wire().datagram(Instant::now() + patient(within))
     }
 
-    /// Waits for an ICMP message from the stack.
     pub(crate) fn message(&self, within: Duration) -> Step<Option<Message>> {
         self.wire().message(Instant::now() + patient(within))
     }
@@ -114,19 +109,12 @@ impl Lab {
         Ok(count)
     }
 
-    /// Sends a datagram from the server.
     pub(crate) fn send_datagram(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {
-        self.datagrams.as_ref().map_or(Ok(()), |datagrams| datagrams.try_send(local, peer, payload))
+        self.send_datagrams([local, peer], payload, payload.len()).map(drop)
     }
 
-    /// Sends datagrams of `segment_len` bytes each from the server. Returns the bytes of those that were sent.
-    pub(crate) fn send_datagrams(
-        &self,
-        local: SocketAddr,
-        peer: SocketAddr,
-        payloads: &[u8],
-        segment_len: usize,
-    ) -> io::Result<usize> {
-        self.datagrams.as_ref().map_or(Ok(0), |datagrams| datagrams.try_send_batch(local, peer, payloads, segment_len))
+    /// Sends datagrams of `len` bytes each from the server. Returns the bytes of those that were sent.
+    pub(crate) fn send_datagrams(&self, ends: [SocketAddr; 2], payloads: &[u8], len: usize) -> io::Result<usize> {
+        self.datagrams.as_ref().map_or(Ok(0), |datagrams| datagrams.send(ends, payloads, len))
     }
 }

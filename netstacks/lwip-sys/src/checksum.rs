@@ -1,5 +1,4 @@
-//! lwIP's three algorithms for the internet checksum (`LWIP_CHKSUM_ALGORITHM`, `core/inet_chksum.c`), for the bench
-//! that compares them. The stack itself uses the third (`c/lwipopts.h`).
+//! lwIP's three checksum algorithms (`LWIP_CHKSUM_ALGORITHM`), for the bench. The stack uses the third.
 
 use std::ffi::{c_int, c_void};
 
@@ -9,8 +8,7 @@ unsafe extern "C" {
     fn lwip_sys_sum_3(bytes: *const c_void, len: c_int) -> u16;
 }
 
-/// The algorithms 1, 2 and 3. Each returns the sum of RFC 1071 of the first 65,535 bytes, in the machine's byte order
-/// and not complemented. More bytes could overflow the 32-bit sum of the first two algorithms.
+/// Each returns the sum of RFC 1071 of at most 65,535 bytes, in the machine's byte order and not complemented.
 pub const ALGORITHMS: [fn(&[u8]) -> u16; 3] =
     [|bytes| sum(lwip_sys_sum_1, bytes), |bytes| sum(lwip_sys_sum_2, bytes), |bytes| sum(lwip_sys_sum_3, bytes)];
 

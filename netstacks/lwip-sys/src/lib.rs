@@ -1,11 +1,8 @@
-//! lwIP 2.2.1d, compiled with this project's options (`c/lwipopts.h`), and declarations of the few functions of its
-//! raw API that the adapter in `netstacks` needs.
+//! lwIP 2.2.1d with the options of `c/lwipopts.h`, and the functions of its raw API that `netstacks` needs.
 //!
-//! lwIP keeps its state in globals. So the caller must use these functions from one thread at a time, for one instance
-//! in a process. Rust does not know the structures of lwIP: functions in `c/shim.c` and `c/pcb.c` read and write them.
-//!
-//! A connection has two names. lwIP's name is the pcb. The caller's name is the *flow*: a number other than 0 that
-//! [`Callbacks::opened`] returns and lwIP passes to all later callbacks.
+//! lwIP keeps its state in globals, for one instance and one thread at a time. `c/shim.c` and `c/pcb.c` know its
+//! structures. The caller's name of a connection is the *flow*, a number other than 0 that [`Callbacks::opened`]
+//! returns.
 
 #![allow(missing_debug_implementations, reason = "nothing here has a state that Rust could print")]
 
@@ -35,8 +32,6 @@ pub type ErrT = i8;
 
 /// Done.
 pub const ERR_OK: ErrT = 0;
-/// No memory, or no room in the send buffer.
-pub const ERR_MEM: ErrT = -1;
 /// It would block.
 pub const ERR_WOULDBLOCK: ErrT = -7;
 /// The interface failed.
@@ -66,7 +61,7 @@ pub const REFUSE: u8 = 2;
 pub const TCP_WRITE_FLAG_MORE: u8 = 2;
 
 macro_rules! opaque {
-    ($(#[$doc:meta])* $name:ident) => {
+    ($($(#[$doc:meta])* $name:ident)+) => {$(
         $(#[$doc])*
         #[repr(C)]
         pub struct $name {
@@ -74,18 +69,14 @@ macro_rules! opaque {
             /// Makes the type neither `Send` nor `Sync` nor `Unpin`.
             marker: PhantomData<(*mut u8, PhantomPinned)>,
         }
-    };
+    )+};
 }
 
 opaque! {
     /// A protocol control block: lwIP's side of a connection.
     TcpPcb
-}
-opaque! {
     /// A packet buffer, or a chain of them.
     Pbuf
-}
-opaque! {
     /// Reusable memory for a pbuf over the caller's bytes.
     Frame
 }
@@ -126,8 +117,7 @@ pub struct Options {
     pub packet_len: u32,
     /// The MTU, in bytes. The MSS option of our SYN-ACK follows from it.
     pub mtu: u16,
-    /// The largest payload of a TCP segment over IPv4 that the link takes, in bytes. If it is above the MTU's, several
-    /// segments are sent as one of up to this size, to peers that accept segments of the full MTU.
+    /// The largest TCP payload that the link takes over IPv4, in bytes. Above the MTU, several segments go as one.
     pub largest_v4: u16,
     /// The same over IPv6.
     pub largest_v6: u16,
@@ -139,19 +129,16 @@ pub struct Options {
     pub one_ack_a_batch: u8,
 }
 
-/// The callbacks of lwIP. It calls them only from within one of the functions below. None may unwind. `engine` and
-/// `link` are the pointers that [`lwip_sys_start`] got.
+/// lwIP calls these only from within the functions below. None may unwind. See [`lwip_sys_start`] for the pointers.
 #[repr(C)]
 pub struct Callbacks {
-    /// What to do with a SYN that belongs to no connection, or, if `opens` is 0, with the ACK that would complete a
-    /// handshake: [`DROP`], [`OPEN`] or [`REFUSE`]. May call [`lwip_sys_pcb_forget`].
+    /// What to do with a SYN of no connection, or, if `opens` is 0, with the ACK that would complete a handshake.
     pub admit: unsafe extern "C" fn(engine: *mut c_void, opens: u8) -> u8,
     /// A SYN was accepted. Returns the flow, or 0 to drop the SYN.
     pub opened: unsafe extern "C" fn(engine: *mut c_void, pcb: *mut TcpPcb) -> usize,
     /// The handshake is complete.
     pub established: unsafe extern "C" fn(engine: *mut c_void, flow: usize),
-    /// Data, which the callee must free, or the peer's FIN if `data` is null. The callee may call [`lwip_sys_pcb_abort`] on the
-    /// pcb; then it returns [`ERR_ABRT`], else [`ERR_OK`].
+    /// Data, which the callee must free, or null for the peer's FIN. [`ERR_ABRT`] if the callee has aborted the pcb.
     pub received: unsafe extern "C" fn(engine: *mut c_void, flow: usize, pcb: *mut TcpPcb, data: *mut Pbuf) -> ErrT,
     /// The peer has acknowledged `len` more bytes.
     pub sent: unsafe extern "C" fn(engine: *mut c_void, flow: usize, len: u16),
@@ -167,16 +154,14 @@ pub struct Callbacks {
     pub seconds: unsafe extern "C" fn(engine: *mut c_void) -> u32,
     /// lwIP no longer needs the bytes of a frame. `slot` is the pointer that [`lwip_sys_frame_new`] got.
     pub released: unsafe extern "C" fn(engine: *mut c_void, slot: *mut c_void),
-    /// Sends a packet of `count` slices. A packet of more than [`MAX_SLICES`] pieces has a `count` of 0, and the pieces
-    /// are in `packet`. If the result is not [`ERR_OK`], lwIP sends the packet again later if it carries data.
+    /// Sends a packet of `count` slices, or, if `count` is 0, `packet`, which has more than [`MAX_SLICES`] pieces.
     pub output:
         unsafe extern "C" fn(link: *mut c_void, slices: *const Slice, count: usize, packet: *const Pbuf) -> ErrT,
 }
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-/// How many blocks of memory lwIP and the frames have allocated from the C library since the process began. A steady
-/// flow of packets allocates none, because `c/memory.c` keeps freed blocks. Any thread may call this while lwIP runs.
+/// How many blocks lwIP and the frames have allocated from the C library. A steady flow of packets allocates none.
 pub fn allocations() -> u64 {
     ALLOCATIONS.load(Ordering::Relaxed)
 }
@@ -208,16 +193,14 @@ unsafe extern "C" {
     /// Frees the memory that is kept for later packets.
     pub fn lwip_sys_memory_trim();
 
-    /// Passes an IP packet to lwIP, which now owns the pbuf. `pcb` is the connection with the packet's addresses, or
-    /// null. `verified` is one of [`VERIFIED_ABOVE_IP`], [`VERIFIED_NOTHING`] and [`VERIFIED_ALL`]. Returns the flow that
-    /// got the packet, or 0. That flow may already have ended.
+    /// Passes on an IP packet, which is lwIP's now. `pcb` has its addresses, or is null. `verified` is [`VERIFIED_ALL`]
+    /// or another. Returns the flow that got it, which may have ended, or 0.
     pub fn lwip_sys_input(packet: *mut Pbuf, verified: u8, pcb: *mut TcpPcb) -> usize;
 
     /// Drops all datagrams that arrive from now on.
     pub fn lwip_sys_udp_close();
-    /// Sends a datagram. Over IPv4, a packet longer than `mtu` is sent in fragments; over IPv6 it must not be longer.
-    /// `checksum`: whether to compute its checksum. That of fragments always is. lwIP only reads the bytes, and has no
-    /// pointer to them afterwards.
+    /// Sends a datagram, over IPv4 in fragments if it is longer than `mtu`. `checksum`: whether to compute its
+    /// checksum. lwIP reads the bytes during the call alone.
     pub fn lwip_sys_udp_send(endpoints: *const Endpoints, bytes: *mut c_void, len: u16, mtu: u16, checksum: u8)
     -> ErrT;
 
@@ -229,8 +212,7 @@ unsafe extern "C" {
     pub fn lwip_sys_frame_wrap(frame: *mut Frame, bytes: *mut u8, len: u16) -> *mut Pbuf;
     /// A pbuf with a copy of bytes; null without memory.
     pub fn lwip_sys_pbuf_of(bytes: *const u8, len: u16) -> *mut Pbuf;
-    /// Joins the bytes of all parts into one pbuf, and frees the parts. Returns null and changes nothing if there is no
-    /// memory or there are more than 65,535 bytes.
+    /// Joins and frees all parts. Null, and nothing changes, without memory or beyond 65,535 bytes.
     pub fn lwip_sys_pbuf_join(parts: *const *mut Pbuf, count: usize) -> *mut Pbuf;
     /// Length of a chain in bytes.
     pub fn lwip_sys_pbuf_len(chain: *const Pbuf) -> u16;
@@ -247,8 +229,7 @@ unsafe extern "C" {
 
     /// Writes both addresses to `endpoints`.
     pub fn lwip_sys_pcb_endpoints(pcb: *const TcpPcb, endpoints: *mut Endpoints);
-    /// How many of `wanted` bytes [`lwip_sys_pcb_write`] takes now. If that is more than one segment, it is a whole number of
-    /// segments.
+    /// How many of `wanted` bytes [`lwip_sys_pcb_write`] takes now: a segment or less, or whole segments.
     pub fn lwip_sys_pcb_room(pcb: *mut TcpPcb, wanted: usize) -> usize;
     /// Sets PSH on the last unsent segment, if there is one.
     pub fn lwip_sys_pcb_push(pcb: *mut TcpPcb);
@@ -260,14 +241,12 @@ unsafe extern "C" {
     pub fn lwip_sys_pcb_outstanding(pcb: *const TcpPcb) -> u8;
     /// How many bytes lwIP has for a half-open connection, for tests.
     pub safe fn lwip_sys_pcb_half_open_len() -> usize;
-    /// Writes the first byte that is not acknowledged, the next byte to send, the next byte from the peer, the end of the
-    /// receive window (RFC 9293, 3.4), and the peer's window as in a header. `c/shim.h` names the places.
+    /// Writes SND.UNA, SND.NXT, RCV.NXT, the end of the receive window (RFC 9293, 3.4), and the peer's window field.
     pub fn lwip_sys_pcb_edges(pcb: *const TcpPcb, edges: *mut [u32; 5]);
     /// Takes a larger window of the peer from the next acknowledgement, which then is a duplicate for lwIP.
     pub fn lwip_sys_pcb_take_window(pcb: *mut TcpPcb, window: u16);
-    /// Queues the first unacknowledged segment again; the next [`lwip_sys_pcb_flush`] sends it. `lost`: it is perhaps lost
-    /// (0), lost after another one of its window (1), or the first loss of a window (2), which reduces the congestion
-    /// window unless lwIP has done that.
+    /// Queues the first unacknowledged segment again. `lost`: it is perhaps lost (0), lost after another one of its
+    /// window (1), or the first loss of a window (2), which reduces the congestion window.
     pub fn lwip_sys_pcb_retransmit(pcb: *mut TcpPcb, lost: u8);
     /// Opens the receive window again by `len` bytes that were read.
     pub fn lwip_sys_pcb_recved(pcb: *mut TcpPcb, len: usize);
@@ -275,13 +254,11 @@ unsafe extern "C" {
     pub fn lwip_sys_pcb_flush(pcb: *mut TcpPcb) -> ErrT;
     /// Makes an acknowledgement due.
     pub fn lwip_sys_pcb_demand_ack(pcb: *mut TcpPcb);
-    /// Closes a connection without a reader. `unread` says whether received bytes were dropped. The pcb may be freed
-    /// afterwards.
+    /// Closes a connection without a reader; the pcb may be freed. `unread`: whether received bytes were dropped.
     pub fn lwip_sys_pcb_release(pcb: *mut TcpPcb, unread: u8);
     /// Lets a released connection that waits for the peer's FIN end after 20 seconds.
     pub fn lwip_sys_pcb_linger(pcb: *mut TcpPcb);
-    /// Queues bytes to be sent. Without the flag `TCP_WRITE_FLAG_COPY` the bytes must not change until they are
-    /// acknowledged or the pcb is freed.
+    /// Queues bytes, which must not change until they are acknowledged, without `TCP_WRITE_FLAG_COPY`.
     pub fn lwip_sys_pcb_write(pcb: *mut TcpPcb, bytes: *const c_void, len: u16, flags: u8) -> ErrT;
     /// Sends a FIN behind the queued bytes.
     pub fn lwip_sys_pcb_finish(pcb: *mut TcpPcb);
@@ -291,8 +268,7 @@ unsafe extern "C" {
     pub fn lwip_sys_pcb_keepalive(pcb: *mut TcpPcb);
     /// Advances the clock of TCP's timers. Call it every [`TIMER_MS`] while a connection is not quiet.
     pub fn lwip_sys_tick();
-    /// Runs the timers of a connection that is not in TIME-WAIT. Call it after each `lwip_sys_tick`. The pcb may be
-    /// freed afterwards.
+    /// Runs the timers of a connection that is not in TIME-WAIT, after each `lwip_sys_tick`. The pcb may be freed.
     pub fn lwip_sys_pcb_tick(pcb: *mut TcpPcb);
     /// 1 if the connection needs no timer until the next call for it or its next segment.
     pub fn lwip_sys_pcb_is_quiet(pcb: *const TcpPcb) -> u8;
@@ -306,7 +282,6 @@ unsafe extern "C" {
     pub fn inet_chksum(bytes: *const c_void, len: u16) -> u16;
 }
 
-/// A failed assertion of lwIP; see [`failure`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 struct RawFailure {

@@ -7,15 +7,18 @@ use platform::packet::{Ipv4Fragment, Transport, UDP, UdpHeader, addresses, ip_le
 use super::is_end;
 use crate::is_host;
 
-/// A UDP packet that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
     /// A whole datagram between two hosts.
-    Whole { local: SocketAddr, peer: SocketAddr },
-    /// A fragment of a datagram over IPv4. `of` is the same for all fragments of one; `port` is the destination
-    /// port, which the first one has.
-    Fragment { of: (Ipv4Addr, Ipv4Addr, u16), port: Option<u16> },
-    /// A packet that must be dropped.
+    Whole {
+        local: SocketAddr,
+        peer: SocketAddr,
+    },
+    /// A fragment over IPv4. `of` is the same for all of a datagram; `port` is the destination of the first.
+    Fragment {
+        of: (Ipv4Addr, Ipv4Addr, u16),
+        port: Option<u16>,
+    },
     Refused,
 }
 
@@ -67,9 +70,8 @@ mod tests {
 
     use platform::packet::UDP_HEADER_LEN;
 
-    use super::super::tests::ends;
     use super::*;
-    use crate::with_extension_headers;
+    use crate::fixture::{ends, with_extension_headers};
 
     /// A datagram to the port 53, with a checksum that is not looked at.
     fn packet(ipv6: bool, payload: usize) -> Vec<u8> {

@@ -9,7 +9,6 @@ use tokio::sync::Notify;
 
 use super::Inbox;
 
-/// What both ends share.
 struct Shared {
     inbox: Mutex<Inbox>,
     arrived: Notify,
@@ -31,7 +30,6 @@ pub(crate) struct Mailbox(Arc<Receiving>);
 
 struct Receiving(Arc<Shared>);
 
-/// The two ends of an empty inbox.
 pub(crate) fn mailbox() -> (Deliveries, Mailbox) {
     let shared = Arc::new(Shared { inbox: Mutex::new(Inbox::new()), arrived: Notify::new(), closed: Notify::new() });
     (Deliveries(Arc::clone(&shared)), Mailbox(Arc::new(Receiving(shared))))

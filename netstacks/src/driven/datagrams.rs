@@ -1,5 +1,4 @@
-//! An engine's datagrams. A task that receives drives the engine, as a reader of a stream does, unless a
-//! datagram already waits.
+//! An engine's datagrams. A task that waits for one drives the engine, as a reader of a stream does.
 
 use std::future::poll_fn;
 use std::io;
@@ -17,7 +16,6 @@ use super::turns::{Shared, Waiter, Wakes};
 use crate::datagrams::{Inbox, Receivers, max_payload};
 use crate::{Datagram, DatagramBatch, Datagrams, segments};
 
-/// The datagrams of an engine.
 pub struct DrivenDatagrams<E: Engine>(Arc<Receiving<E>>);
 
 /// What all clones share; the last closes the engine's datagrams.

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use platform::Capabilities;
 use tokio::time::Instant;
 
+use super::table::Table;
 #[cfg(doc)]
 use crate::Stream;
 use crate::datagrams::Inbox;
@@ -15,24 +16,22 @@ use crate::{Sink, Source};
 
 /// A stack that is a state machine over a link. It has no tasks, wakers or locks.
 pub trait Engine: Send + 'static {
+    /// The engine's own state of a connection.
+    type Connection;
+
     /// Takes at most one batch of packets from the link.
     fn ingress(&mut self, now: Instant) -> io::Result<Intake>;
 
-    /// Sends due data, acknowledgements and retransmissions. Stops when the link would block, or after a bounded
-    /// number of packets.
+    /// Sends due data, acknowledgements and retransmissions, at most a bounded number of packets.
     fn egress(&mut self, now: Instant) -> io::Result<()>;
-
-    /// Whether a connection may have something to send.
-    fn has_due(&self) -> bool;
 
     /// The time at which a timer needs a call of `egress`.
     fn deadline(&mut self, now: Instant) -> Option<Instant>;
 
-    /// The next connection with a complete handshake. Its [`FlowId`] stays valid until the caller calls `release`.
-    fn accept(&mut self) -> Option<Accepted>;
+    /// Its connections. The [`FlowId`] of one that was accepted stays valid until the caller calls `release`.
+    fn table(&self) -> &Table<Self::Connection>;
 
-    /// Whether `accept` would return a connection.
-    fn can_accept(&self) -> bool;
+    fn table_mut(&mut self) -> &mut Table<Self::Connection>;
 
     /// Opens no more connections, and resets those that were not accepted.
     fn close_listener(&mut self);
@@ -58,8 +57,7 @@ pub trait Engine: Send + 'static {
     /// Whether a connection has ended other than by FINs.
     fn has_failed(&self, flow: FlowId) -> bool;
 
-    /// Lends a source room for at most `most` bytes; see [`Stream::poll_write_with`]. `WouldBlock` if there is none.
-    /// Resets the connection if bytes of the source are lost for lack of memory.
+    /// Lends a source room for `most` bytes; see [`Stream::poll_write_with`]. Lack of memory resets the connection.
     fn fill(&mut self, flow: FlowId, most: usize, source: &mut Source<'_>) -> io::Result<usize>;
 
     /// Queues bytes to be sent. Returns how many it had room for, or `WouldBlock` for none.
@@ -82,14 +80,12 @@ pub trait Engine: Send + 'static {
     /// Ends a connection with a RST. The caller must still call `release`.
     fn reset(&mut self, flow: FlowId);
 
-    /// The datagrams that wait to be received.
     fn inbox(&mut self) -> &mut Inbox;
 
     /// The link's abilities, if it takes UDP super-packets.
     fn udp_segmentation(&self) -> Option<Capabilities>;
 
-    /// Sends a datagram, or returns why not; see [`crate::Datagrams::try_send`]. With a `segment_len` it sends a
-    /// super-packet of datagrams, each of which fits the MTU.
+    /// Sends a datagram, or a super-packet of them if there is a `segment_len`; see [`crate::Datagrams::try_send`].
     fn send_datagram(
         &mut self,
         now: Instant,
@@ -98,16 +94,8 @@ pub trait Engine: Send + 'static {
         segment_len: Option<NonZeroU16>,
     ) -> io::Result<()>;
 
-    /// Drops all datagrams that arrive from now on.
     fn close_datagrams(&mut self);
 
-    /// Takes a connection that has changed since this last returned it.
-    fn touched(&mut self) -> Option<FlowId>;
-
-    /// Whether no connection needs a timer.
-    fn is_idle(&self) -> bool;
-
-    /// See [`platform::Link::poll_readable`].
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
     /// Whether packets wait for room on the link.
@@ -132,7 +120,6 @@ pub struct Intake {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowId(pub usize);
 
-/// A new connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Accepted {
     pub flow: FlowId,

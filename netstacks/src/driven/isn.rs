@@ -1,5 +1,4 @@
-//! Initial sequence numbers (RFC 6528, 3): a clock and a secret hash of both addresses. So an outsider cannot guess
-//! them, and the numbers of a new connection come after those of an old one with the same addresses.
+//! Initial sequence numbers (RFC 6528, 3): a clock and a secret hash of both addresses.
 
 use std::hash::{BuildHasher, RandomState};
 

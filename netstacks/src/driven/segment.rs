@@ -19,11 +19,8 @@ pub(crate) struct Segment {
     pub(crate) opens: bool,
 }
 
-/// Parses a packet from the peer; `None` if it is not a whole TCP segment.
-///
-/// Over IPv6 smoltcp 0.14 parses hop-by-hop options and no other extension header: it replies to the others with the
-/// `ICMPv6` message "unrecognized next header" (`iface/interface/ipv6.rs`, `process_nxt_hdr`). This function still
-/// finds the connection of a segment behind them, but with smoltcp a SYN behind them opens none.
+/// Parses a packet from the peer; `None` if it is not a whole TCP segment. It looks behind all extension headers.
+/// smoltcp 0.14 looks behind hop-by-hop options alone, so with it a SYN behind others opens no connection.
 pub(crate) fn parse(packet: &[u8]) -> Option<Segment> {
     let segment = TcpSegment::parse(packet.get(..ip_len(packet)?)?)?;
     let (peer, local) = segment.endpoints()?;
@@ -38,8 +35,7 @@ pub(crate) fn parse(packet: &[u8]) -> Option<Segment> {
     })
 }
 
-/// Whether the checksums of a TCP segment are right: of its IPv4 header, and, with `verify`, of TCP. The adapters read a
-/// segment before its stack does, so they verify it first.
+/// Whether the checksums of a TCP segment are right: of its IPv4 header, and, with `verify`, of TCP.
 pub(crate) fn is_intact(packet: &[u8], verify: bool) -> bool {
     ip_len(packet).and_then(|len| packet.get(..len)).is_some_and(|packet| are_checksums_right(packet, verify))
 }
@@ -62,7 +58,7 @@ mod tests {
     use smoltcp::wire::{IpAddress, IpProtocol, IpRepr, TcpControl, TcpPacket, TcpRepr, TcpSeqNumber};
 
     use super::*;
-    use crate::with_extension_headers;
+    use crate::fixture::with_extension_headers;
 
     fn packet(source: IpAddress, destination: IpAddress, control: TcpControl, ack: bool) -> Vec<u8> {
         let tcp = TcpRepr {

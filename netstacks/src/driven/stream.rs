@@ -25,7 +25,6 @@ pub(super) fn spend(units: usize, cx: &mut Context<'_>) {
     }
 }
 
-/// A connection of an engine.
 pub struct Flow<E: Engine> {
     pub(super) shared: Shared<E>,
     pub(super) accepted: Accepted,
@@ -63,8 +62,7 @@ impl<E: Engine> Flow<E> {
         Poll::Pending
     }
 
-    /// Calls the driver if the sink or source refused: the task then waits for something else, and may not come back
-    /// for the next packet.
+    /// Calls the driver if the sink or source refused: the task may not come back for the next packet.
     fn leave(&self, polled: Poll<io::Result<usize>>, refused: bool) -> Poll<io::Result<usize>> {
         if polled.is_pending() && refused {
             let mut wakes = Wakes::default();

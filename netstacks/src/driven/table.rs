@@ -1,7 +1,4 @@
-//! The connections of an engine: their owners, the work that is due, and their timers.
-//!
-//! The cost of an operation does not depend on the number of connections, except that a timer and a half-open connection
-//! cost its logarithm.
+//! The connections of an engine: their owners, due work and timers. No operation looks at all connections.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -14,25 +11,20 @@ use tokio::time::Instant;
 use super::engine::{Accepted, FlowId};
 use crate::{FlowKey, FlowMap, StackConfig};
 
-/// Largest number of half-open connections of a stack with this configuration: a sixteenth of its connections, or as many
-/// as the backlog. Beyond it the oldest is forgotten, so a flood of SYNs cannot keep others out (RFC 4987, 3.4). A client
-/// whose connection was forgotten gets a RST, so there is a place for each of those that may wait for
-/// [`crate::Listener::accept`].
+/// Largest number of half-open connections. Beyond it the oldest is forgotten, so a flood of SYNs cannot keep others
+/// out (RFC 4987, 3.4). Its client gets a RST, so there are as many as may wait for [`crate::Listener::accept`].
 pub(crate) fn most_half_open(config: &StackConfig) -> usize {
     config.backlog.max(config.connections / 16).min(config.connections)
 }
 
-/// Largest number of connections in TIME-WAIT without a stream. Beyond it the oldest is forgotten: if its peer
-/// retransmits the FIN, it gets a RST.
+/// Largest number of connections in TIME-WAIT without a stream. Beyond it the oldest is forgotten.
 const MAX_TIME_WAIT: usize = 64;
 
 /// Obsolete timers are removed when there are more timers than twice the connections and this number.
 const MIN_TIMERS: usize = 64;
 
-/// The stage of a connection between its SYN and its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// The handshake is not complete.
     Handshake,
     /// It waits for `accept`.
     Ready,
@@ -45,7 +37,7 @@ pub(crate) enum Stage {
 }
 
 /// The connections of an engine. `C` is the engine's own state of one.
-pub(crate) struct Table<C> {
+pub struct Table<C> {
     entries: Slab<Entry<C>>,
     by_key: FlowMap<FlowId>,
     accept_queue: VecDeque<FlowId>,
@@ -55,7 +47,6 @@ pub(crate) struct Table<C> {
     most: usize,
     /// Connections in the handshake by their serial numbers, so the oldest is the first.
     half_open: BTreeMap<u64, FlowId>,
-    /// The serial number of the next connection.
     serial: u64,
     is_listening: bool,
     /// Connections in TIME-WAIT, the oldest first. Some may be gone.
@@ -78,7 +69,6 @@ struct Entry<C> {
 }
 
 impl<C> Table<C> {
-    /// An empty table with the limits of a configuration.
     pub(crate) fn new(config: &StackConfig) -> Self {
         Self {
             entries: Slab::new(),
@@ -102,20 +92,6 @@ impl<C> Table<C> {
         self.entries.is_empty()
     }
 
-    /// The memory of a connection here, in bytes.
-    #[cfg(test)]
-    pub(crate) const fn entry_len() -> usize {
-        // In the map there may be as many free places as keys.
-        let in_maps = 2 * (size_of::<FlowKey>() + size_of::<FlowId>() + 1) + 2 * size_of::<(u64, FlowId)>();
-        size_of::<Entry<C>>() + in_maps
-    }
-
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// Whether the listener exists.
     pub(crate) fn is_listening(&self) -> bool {
         self.is_listening
     }
@@ -130,12 +106,6 @@ impl<C> Table<C> {
 
     fn is_full(&self) -> bool {
         self.entries.len() >= self.most
-    }
-
-    /// The number of connections in the handshake.
-    #[cfg(test)]
-    pub(crate) fn half_open(&self) -> usize {
-        self.half_open.len()
     }
 
     /// The half-open connection that the caller has to forget before it opens another, if any. Its peer gets no RST.
@@ -160,7 +130,6 @@ impl<C> Table<C> {
         Some(&self.entries.get(flow.0)?.connection)
     }
 
-    /// All connections.
     pub(crate) fn flows(&self) -> Vec<FlowId> {
         self.entries.iter().map(|(index, _)| FlowId(index)).collect()
     }
@@ -180,7 +149,6 @@ impl<C> Table<C> {
         flow
     }
 
-    /// The handshake is complete.
     pub(crate) fn established(&mut self, flow: FlowId) {
         let entry = &mut self.entries[flow.0];
         entry.stage = Stage::Ready;
@@ -213,7 +181,6 @@ impl<C> Table<C> {
         self.entries.iter_mut().filter_map(unaccepted).collect()
     }
 
-    /// The stream was dropped.
     pub(crate) fn orphan(&mut self, flow: FlowId) {
         self.entries[flow.0].stage = Stage::Orphaned;
     }
@@ -273,7 +240,6 @@ impl<C> Table<C> {
         self.due.iter().copied()
     }
 
-    /// Takes the next connection that is due.
     pub(crate) fn next_due(&mut self) -> Option<FlowId> {
         while let Some(flow) = self.due.pop_front() {
             if let Some(entry) = self.entries.get_mut(flow.0)
@@ -295,7 +261,6 @@ impl<C> Table<C> {
         }
     }
 
-    /// Takes the next connection that has changed.
     pub(crate) fn next_changed(&mut self) -> Option<FlowId> {
         let flow = self.changed.pop()?;
         if let Some(entry) = self.entries.get_mut(flow.0) {
@@ -361,6 +326,19 @@ mod tests {
 
     use super::*;
 
+    impl<C> Table<C> {
+        /// The memory of a connection here, in bytes.
+        pub(crate) const fn entry_len() -> usize {
+            // In the map there may be as many free places as keys.
+            let in_maps = 2 * (size_of::<FlowKey>() + size_of::<FlowId>() + 1) + 2 * size_of::<(u64, FlowId)>();
+            size_of::<Entry<C>>() + in_maps
+        }
+
+        pub(crate) fn len(&self) -> usize {
+            self.entries.len()
+        }
+    }
+
     /// The limit of the default configuration.
     const HALF_OPEN: usize = 4096;
 
@@ -388,7 +366,7 @@ mod tests {
         table.remove(flows[2]);
         assert_eq!(table.room(), 1);
         table.established(flows[1]);
-        assert_eq!((table.room(), table.half_open()), (0, 0));
+        assert_eq!((table.room(), table.half_open.len()), (0, 0));
         table.accept().unwrap();
         assert_eq!(table.room(), 1);
     }
@@ -411,7 +389,7 @@ mod tests {
         assert_eq!(table.oldest_half_open(), None);
         table.open(key(3), ());
         assert_eq!(table.oldest_half_open(), Some(flows[2]));
-        assert_eq!((table.half_open(), table.room()), (HALF_OPEN, 8));
+        assert_eq!((table.half_open.len(), table.room()), (HALF_OPEN, 8));
     }
 
     /// So many clients may connect at once: no half-open connection gives way before the accept queue is full.

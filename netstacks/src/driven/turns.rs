@@ -10,36 +10,31 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
 use super::engine::{Engine, FlowId, Intake};
+use crate::StackFault;
+use crate::config::again;
 use crate::datagrams::Receivers;
-use crate::{Driver, StackFault};
 
 /// The driver's longest sleep while a task makes the turns: then it checks that the task still does.
 pub(super) const LOOK: Duration = Duration::from_millis(10);
 
-/// The driver's longest sleep while connections exist: connections at rest must cost no more than a few wake-ups a second,
-/// and tokio wakes twice for a timer. The shortest sleep is the resolution of that timer.
+/// The driver's longest sleep while connections exist, and the shortest, the resolution of tokio's timer.
 pub(super) const TICK: Duration = Duration::from_millis(500);
 pub(super) const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
 
 /// The driver's longest sleep while none exist.
 pub(super) const IDLE: Duration = Duration::from_mins(1);
 
-/// The most bytes that one call takes from a writer, and that the driver receives before the readers run. So the bytes
-/// and their buffers are still in the processor's cache.
+/// The most bytes that one call takes from a writer, and that the driver receives before readers run: they stay cached.
 pub(super) const TURN_BYTES: usize = 256 << 10;
 
 /// A batch of at least this many bytes that empties the link is acknowledged at once, so that the peer sends more while
-/// they are read. The acknowledgement of a smaller batch can go with the reply. If more packets wait, it can go with the
-/// window that the readers open: the peer is not the one that waits.
+/// they are read. The acknowledgement of a smaller batch can go with the reply.
 pub(super) const BULK: usize = 16 << 10;
 
-/// This many bytes cost a task one unit of tokio's budget while it shares the stack. tokio gives a task 128 units each
-/// time it runs, and counts calls, not bytes: with 256 KiB for each call, one stream would delay the requests beside it
-/// by 20 ms.
+/// This many bytes cost one of 128 units of tokio's budget. It counts calls: one stream would delay requests by 20 ms.
 pub(super) const BUDGET_BYTES: usize = 8 << 10;
 
-/// How many full batches the driver takes before it lets other tasks run. It ends earlier if one more of the same length
-/// would exceed [`TURN_BYTES`].
+/// How many full batches the driver takes before it lets other tasks run, if they stay below [`TURN_BYTES`].
 pub(super) const DRIVER_BATCHES: usize = 32;
 
 /// How many full batches a task takes, without progress of its own, before it lets other tasks run.
@@ -48,19 +43,15 @@ pub(super) const INLINE_BATCHES: usize = 4;
 /// After this many turns in a row with packets for the same connection only, its task makes the turns.
 pub(super) const ALONE: u32 = 4;
 
-/// The reading or the writing task of a connection.
 #[derive(Clone, Copy)]
 pub(super) enum Half {
     Reader,
     Writer,
 }
 
-/// The tasks that wait for the same thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waiter {
-    /// The tasks of a connection.
     Flow(FlowId),
-    /// The tasks that receive datagrams.
     Datagrams,
 }
 
@@ -108,29 +99,18 @@ pub(super) enum Next {
 pub(super) struct State<E> {
     pub(super) engine: E,
     pub(super) owner: Owner,
-    /// Whether a task may make the turns.
     pub(super) has_task_turns: bool,
     /// The only waiter in the driver's last turns, if there was just one, and the number of these turns.
     pub(super) alone: (Option<Waiter>, u32),
     pub(super) parked: Vec<Parked>,
     pub(super) acceptor: Option<Waker>,
-    /// The tasks that wait for a datagram.
     pub(super) receivers: Receivers,
     pub(super) driver: Option<Waker>,
     /// Bytes that tasks have written since the last turn.
     pub(super) unsent: usize,
-    pub(super) failure: Option<Failure>,
+    pub(super) failure: Option<io::Error>,
 }
 
-/// The error that ended a stack.
-pub(super) struct Failure {
-    pub(super) kind: io::ErrorKind,
-    pub(super) message: String,
-    /// It is a [`StackFault`].
-    pub(super) is_fault: bool,
-}
-
-/// The tasks that wait for a connection.
 #[derive(Default)]
 pub(super) struct Parked {
     pub(super) reader: Option<Waker>,
@@ -163,20 +143,10 @@ impl Drop for Wakes {
 }
 
 impl<E: Engine> State<E> {
-    /// Returns the error that ended the stack, if it has ended.
-    pub(super) fn check(&self) -> io::Result<()> {
-        match &self.failure {
-            None => Ok(()),
-            Some(Failure { kind, message, is_fault: true }) => Err(io::Error::new(*kind, StackFault(message.clone()))),
-            Some(Failure { kind, message, .. }) => Err(io::Error::new(*kind, message.clone())),
-        }
-    }
-
     /// Remembers a failure of the stack or the link, and wakes all tasks.
     pub(super) fn failed<T>(&mut self, result: io::Result<T>, wakes: &mut Wakes) -> io::Result<T> {
         if let Err(error) = &result {
-            let is_fault = StackFault::is_in(error);
-            self.failure = Some(Failure { kind: error.kind(), message: error.to_string(), is_fault });
+            self.failure = Some(again(error));
             wakes.add(self.parked.iter_mut().flat_map(|parked| [parked.reader.take(), parked.writer.take()]));
             wakes.add([self.acceptor.take(), self.driver.take()]);
             wakes.0.extend(self.receivers.drain());
@@ -184,18 +154,13 @@ impl<E: Engine> State<E> {
         result
     }
 
-    /// Sends what is due, receives a batch of packets, and wakes the tasks that get something.
-    pub(super) fn turn(&mut self, now: Instant, wakes: &mut Wakes) -> io::Result<(Intake, Changed)> {
-        self.egress(now, wakes)?;
-        self.ingress(now, wakes)
-    }
-
+    /// Receives a batch of packets, and wakes the tasks that get something.
     pub(super) fn ingress(&mut self, now: Instant, wakes: &mut Wakes) -> io::Result<(Intake, Changed)> {
         self.unsent = 0;
         let intake = self.engine.ingress(now);
         let intake = self.failed(intake, wakes)?;
         let mut changed = Changed::Nobody;
-        while let Some(flow) = self.engine.touched() {
+        while let Some(flow) = self.engine.table_mut().next_changed() {
             changed.add(Waiter::Flow(flow));
             if let Some(parked) = self.parked.get_mut(flow.0) {
                 wakes.add([parked.reader.take(), parked.writer.take()]);
@@ -209,7 +174,7 @@ impl<E: Engine> State<E> {
         if intake.has_passed_on {
             changed = Changed::Several;
         }
-        if self.engine.can_accept() {
+        if self.engine.table().can_accept() {
             changed = Changed::Several;
             wakes.add([self.acceptor.take()]);
         }
@@ -234,16 +199,15 @@ impl<E: Engine> State<E> {
 
     /// Whether the stack may have something to send and the link has room.
     pub(super) fn has_work(&self) -> bool {
-        self.engine.has_due() && !self.engine.is_blocked()
+        self.engine.table().has_due() && !self.engine.is_blocked()
     }
 
     pub(super) fn is_owner(&self, waiter: Waiter) -> bool {
         matches!(self.owner, Owner::Task { waiter: owner, .. } if owner == waiter)
     }
 
-    /// Makes a turn of the driver. Only the first turn of a poll sends before it receives. The next poll sends the
-    /// replies to the other batches, together with the bytes that the tasks write. Only the last batch is acknowledged at
-    /// once, if it has at least [`BULK`] bytes.
+    /// Makes a turn of the driver. Only the first of a poll sends before it receives. Only the last batch is
+    /// acknowledged at once, if it has [`BULK`] bytes: the next poll replies to the others.
     pub(super) fn drive(
         &mut self,
         now: Instant,
@@ -282,7 +246,7 @@ impl<E: Engine> State<E> {
             return Ok(Next::Turn { taken: 0 });
         }
         self.owner = Owner::Driver { is_scheduled: false };
-        let tick = if self.engine.is_idle() { IDLE } else { TICK };
+        let tick = if self.engine.table().is_empty() { IDLE } else { TICK };
         Ok(self.sleep(now, tick))
     }
 
@@ -348,7 +312,8 @@ impl<E: Engine> State<E> {
             }
             self.owner = Owner::Task { waiter, has_driven: true };
             let now = Instant::now();
-            let (intake, changed) = self.turn(now, wakes)?;
+            self.egress(now, wakes)?;
+            let (intake, changed) = self.ingress(now, wakes)?;
             if !changed.is_only(waiter) {
                 self.call_driver(wakes);
             }
@@ -404,12 +369,10 @@ impl<E: Engine> Shared<E> {
     /// Locks the state, unless the stack has failed.
     pub(super) fn lock(&self) -> io::Result<MutexGuard<'_, State<E>>> {
         let state = self.0.lock().map_err(|_| io::Error::other(StackFault("the stack panicked".to_owned())))?;
-        state.check()?;
+        state.failure.as_ref().map_or(Ok(()), |failure| Err(again(failure)))?;
         Ok(state)
     }
-}
 
-impl<E: Engine> Shared<E> {
     /// Ready only with an error.
     pub(super) fn poll_drive(&self, mut sleep: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut bytes = 0;

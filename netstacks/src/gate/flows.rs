@@ -4,9 +4,8 @@
 //! Held ── admitted ──► Opening ── SYN-ACK, ACK ──► Open ── RST, or FINs of both sides ──► forgotten
 //! ```
 //!
-//! A connection that is forgotten no longer owns its addresses: their next SYN makes a new request. So a forged RST costs
-//! at most one connection to the server. Each connection has a number, because an earlier one with the same addresses may
-//! still be closing.
+//! A forgotten connection no longer owns its addresses, so a forged RST costs at most one connection to the server. Its
+//! number tells it from an earlier one with the same addresses that is still closing.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -20,8 +19,7 @@ use tokio::time::Instant;
 
 use crate::{FlowKey, FlowMap};
 
-/// How long a client may wait before it retransmits its SYN, beyond twice the time since its first one. Clients begin
-/// with one to three seconds, and double that each time.
+/// How long a client may wait to retransmit its SYN, beyond twice the time since its first one.
 const FIRST_SILENCE: Duration = Duration::from_secs(4);
 
 #[derive(Debug, Default)]
@@ -29,25 +27,21 @@ pub(super) struct State {
     flows: FlowMap<Flow>,
     next_number: u64,
     /// Connections whose SYNs are on their way to the stack.
-    admitted: VecDeque<(FlowKey, u64)>,
+    pub(super) admitted: VecDeque<(FlowKey, u64)>,
     /// How many connections are in the stage [`Stage::Opening`].
     pub(super) opening: usize,
-    /// Packets on their way to the link.
     pub(super) replies: VecDeque<Vec<u8>>,
-    /// The task that waits for the link to become readable.
     pub(super) reader: Option<Waker>,
 }
 
 #[derive(Debug)]
 struct Flow {
     number: u64,
-    /// Sequence number of the SYN.
     first: u32,
     /// When the first and the last SYN with this number arrived.
     asked: [Instant; 2],
     stage: Stage,
-    /// Tells the holder of the request or the admission that the handshake is complete. It is dropped if the client gives
-    /// up before.
+    /// Reports that the handshake is complete. It is dropped if the client gives up before.
     opened: Option<oneshot::Sender<()>>,
 }
 
@@ -61,20 +55,14 @@ enum Stage {
     Open { fins: [bool; 2] },
 }
 
-/// A new connection.
-pub(super) struct New {
-    pub(super) number: u64,
-    pub(super) opened: oneshot::Receiver<()>,
-}
-
 /// What a gate does with a SYN.
 pub(super) enum Verdict {
     /// The stack gets it: its connection exists.
     Pass,
     /// It waits.
     Hold,
-    /// It waits, and makes a request.
-    Ask(New),
+    /// It waits, and makes a request: a new connection with this number.
+    Ask { number: u64, opened: oneshot::Receiver<()> },
 }
 
 impl State {
@@ -82,7 +70,6 @@ impl State {
         self.flows.get_mut(&key).filter(|flow| flow.number == number)
     }
 
-    /// A SYN from the client.
     pub(super) fn syn(&mut self, key: FlowKey, sequence: u32, buffer: &PacketBuffer) -> Verdict {
         let now = Instant::now();
         let held = || Stage::Held { syn: buffer.packet().to_vec(), meta: buffer.meta() };
@@ -105,10 +92,9 @@ impl State {
         self.next_number += 1;
         let flow = Flow { number, first: sequence, asked: [now; 2], stage: held(), opened: Some(sender) };
         self.flows.insert(key, flow);
-        Verdict::Ask(New { number, opened })
+        Verdict::Ask { number, opened }
     }
 
-    /// Any other segment from the client.
     pub(super) fn client_sent(&mut self, key: FlowKey, segment: &TcpSegment<'_>) {
         let Some(flow) = self.flows.get_mut(&key) else { return };
         let (flags, sequence) = (segment.flags(), segment.sequence());
@@ -184,7 +170,6 @@ impl State {
         self.opening -= usize::from(removed.is_some_and(|flow| matches!(flow.stage, Stage::Opening { .. })));
     }
 
-    /// Removes a connection, if it still has its addresses.
     pub(super) fn forget(&mut self, key: FlowKey, number: u64) {
         if self.current(key, number).is_some() {
             self.remove(key);
@@ -217,11 +202,6 @@ impl State {
         Ok(count)
     }
 
-    pub(super) fn has_admitted(&self) -> bool {
-        !self.admitted.is_empty()
-    }
-
-    /// The sequence number of the SYN of a connection, if it still has its addresses.
     pub(super) fn first(&mut self, key: FlowKey, number: u64) -> Option<u32> {
         self.current(key, number).map(|flow| flow.first)
     }

@@ -15,11 +15,9 @@ const ECHO_REQUEST: u8 = 8;
 const ECHO_REPLY: u8 = 0;
 const ECHO_REQUEST_V6: u8 = 128;
 const ECHO_REPLY_V6: u8 = 129;
-/// The shortest echo request, in bytes.
 const ECHO_LEN: usize = 8;
 
-/// Why a packet is not delivered: the codes of ICMP's destination unreachable message (RFC 792; RFC 1812, 5.2.7.1;
-/// RFC 4443, 3.1). See [`Answers`](crate::Answers).
+/// Why a packet is not delivered: codes of ICMP (RFC 792; RFC 1812, 5.2.7.1; RFC 4443, 3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unreachable {
     /// There is no route to the network.
@@ -33,7 +31,6 @@ pub enum Unreachable {
 }
 
 impl Unreachable {
-    /// The code over IPv4, and over IPv6.
     fn codes(self) -> (u8, u8) {
         match self {
             Self::Network => (0, 0),
@@ -44,12 +41,10 @@ impl Unreachable {
     }
 }
 
-/// A packet that is not delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Undelivered {
     /// A SYN with this sequence number. The peer checks it (RFC 5927, 4.1).
     Syn(u32),
-    /// A datagram.
     Datagram,
 }
 
@@ -86,8 +81,7 @@ fn segment(from: SocketAddr, to: SocketAddr, fields: TcpFields) -> Option<Vec<u8
     Some(packet[..len].to_vec())
 }
 
-/// Turns an echo request into its reply, in place. Returns `false` for any other packet, and for an echo request with
-/// an address that is not unicast.
+/// Turns an echo request between hosts into its reply, in place. Returns `false` for any other packet.
 #[inline]
 pub(super) fn echo(packet: &mut [u8]) -> bool {
     let Some(Transport { ipv6, protocol, at }) = Transport::parse(packet) else { return false };

@@ -10,7 +10,7 @@ use platform::MemoryLink;
 use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders};
 
 use super::*;
-use crate::with_extension_headers;
+use crate::fixture::with_extension_headers;
 
 const V4: ([u8; 4], [u8; 4]) = ([10, 0, 0, 1], [192, 0, 2, 7]);
 const V6: ([u8; 16], [u8; 16]) =

@@ -33,7 +33,6 @@ pub(super) struct Device<L> {
     link: L,
     offload: Offload,
     guard: Guard,
-    /// Connections with peers that must get a window update.
     reopened: UnboundedReceiver<Arc<Flow>>,
     buffers: Vec<PacketBuffer>,
     filled: usize,
@@ -44,7 +43,6 @@ pub(super) struct Device<L> {
     read: Option<Arc<Flow>>,
     /// Whether the link had no more packets at the last call.
     drained: bool,
-    /// Whether packets were sent since the last flush.
     unflushed: bool,
 }
 
@@ -70,11 +68,10 @@ impl<L: Link> Device<L> {
         }
     }
 
-    /// Receives the next batch, or waits for it.
     fn poll_batch(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
-            // ipstack reads after each packet that it sends. Once the link is empty, this polls the link's readiness
-            // first, which costs no system call.
+            // ipstack reads after each packet that it sends. Polling the readiness of an empty link costs no system
+            // call.
             if self.drained {
                 if mem::take(&mut self.unflushed) {
                     self.link.flush()?;
@@ -158,7 +155,6 @@ impl<L: Link> Device<L> {
 
 /// The part of a segment that ipstack reads.
 struct Piece {
-    /// The rest of its payload.
     bytes: Range<usize>,
     /// The flags that it reads. It ignores data with others, and takes a FIN with data for a FIN alone.
     flags: u8,
@@ -239,7 +235,6 @@ impl Guard {
         window
     }
 
-    /// An acknowledgement to the peer.
     fn acknowledge(&self, flow: &Flow) -> Vec<u8> {
         make(flow.key.local, flow.key.peer, flow.acknowledgement(&self.hub), &[])
     }

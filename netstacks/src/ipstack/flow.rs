@@ -17,6 +17,7 @@ use super::MAX_WINDOW;
 use super::device::PIECE;
 use super::stream::IpstackStream;
 use super::udp::Streams;
+use crate::config::again;
 use crate::recovery::is_before;
 use crate::{FlowKey, FlowMap, StackConfig, lock};
 
@@ -26,7 +27,6 @@ const LEAST_STEP: u32 = 16 << 10;
 /// Most segments beyond a gap. ipstack walks all of them for each packet.
 const MAX_HELD: usize = 128;
 
-/// The state that all parts of one stack share.
 #[derive(Debug)]
 pub(super) struct Hub {
     pub(super) runtime: Handle,
@@ -41,7 +41,7 @@ pub(super) struct Hub {
     /// Connections with peers that must get a window update, for the device.
     pub(super) reopened: mpsc::UnboundedSender<Arc<Flow>>,
     /// The error that ended the stack.
-    pub(super) failed: SetOnce<(io::ErrorKind, String)>,
+    pub(super) failed: SetOnce<io::Error>,
 }
 
 impl Hub {
@@ -65,7 +65,7 @@ impl Hub {
 
     /// Ends the stack, unless it has already ended, and wakes all waiting tasks.
     pub(super) fn fail(&self, error: &io::Error) {
-        let _earlier = self.failed.set((error.kind(), error.to_string()));
+        let _earlier = self.failed.set(again(error));
         drop(lock(&self.offer).take());
         let flows: Vec<_> = lock(&self.flows).values().cloned().collect();
         for flow in flows {
@@ -73,12 +73,8 @@ impl Hub {
         }
     }
 
-    /// The error that ended the stack.
     pub(super) fn failure(&self) -> io::Error {
-        match self.failed.get() {
-            Some((kind, message)) => io::Error::new(*kind, message.clone()),
-            None => io::Error::other("ipstack has ended"),
-        }
+        self.failed.get().map_or_else(|| io::Error::other("ipstack has ended"), again)
     }
 
     /// Adds a connection, in place of an earlier one that has ended.
@@ -92,7 +88,6 @@ impl Hub {
         lock(&self.flows).get(key).cloned()
     }
 
-    /// The number of connections.
     pub(super) fn len(&self) -> usize {
         lock(&self.flows).len()
     }
@@ -109,8 +104,7 @@ impl Hub {
         lock(&self.offer).as_ref().is_some_and(|offer| offer.is_closed() || offer.capacity() > 0)
     }
 
-    /// Puts a connection into the accept queue. If that is full or the listener is gone, the stream is dropped, which
-    /// closes it.
+    /// Puts a connection into the accept queue. If that is full or the listener is gone, the stream is closed.
     pub(super) fn offer(&self, stream: IpstackStream) {
         if let Some(offer) = &*lock(&self.offer) {
             let _dropped = offer.try_send(stream);
@@ -118,14 +112,12 @@ impl Hub {
     }
 }
 
-/// A connection.
 #[derive(Debug)]
 pub(super) struct Flow {
     pub(super) key: FlowKey,
     seen: Mutex<Seen>,
 }
 
-/// The tasks that wait for a connection.
 #[derive(Clone, Copy)]
 enum Task {
     Reader,
@@ -168,7 +160,6 @@ pub(super) struct Seen {
     tasks: [Option<Waker>; 3],
 }
 
-/// The decision about a segment of the peer.
 #[derive(Debug, Default)]
 pub(super) struct Admission {
     /// The part of the payload that ipstack reads, if it reads the segment at all.
@@ -192,7 +183,6 @@ impl Flow {
         !self.seen().is_open
     }
 
-    /// Wakes all waiting tasks.
     fn wake(mut seen: MutexGuard<'_, Seen>) {
         let tasks = mem::take(&mut seen.tasks);
         drop(seen);
@@ -210,8 +200,7 @@ impl Flow {
         admission
     }
 
-    /// Notes a packet of ipstack. Returns the window to send, or `None` if it must not be sent; and the peer's FIN if
-    /// ipstack reads it next.
+    /// Notes a packet of ipstack. Returns the window to send, or `None`, and the FIN that ipstack reads next.
     pub(super) fn note(&self, segment: &TcpSegment<'_>, packet: &[u8], hub: &Hub) -> (Option<u16>, Option<TcpFields>) {
         let mut seen = self.seen();
         if !seen.note(segment, packet) {
@@ -295,7 +284,6 @@ impl Flow {
 }
 
 impl Seen {
-    /// See [`Flow::admit`].
     fn admit(&mut self, segment: &TcpSegment<'_>, hub: &Hub) -> Admission {
         let acknowledgement = segment.acknowledgement();
         if is_before(self.next, acknowledgement) {
@@ -408,7 +396,6 @@ impl Seen {
         self.edge.wrapping_sub(self.acked).min(room) as u16
     }
 
-    /// How many acknowledged bytes the application has not read.
     fn unread(&self) -> u32 {
         let unread = self.acked.wrapping_sub(self.first).wrapping_sub(self.read);
         // The application has read what ipstack has not acknowledged yet.

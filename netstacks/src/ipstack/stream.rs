@@ -21,7 +21,6 @@ use crate::{Listener, Stream};
 const FIRST_WAIT: Duration = Duration::from_millis(1);
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
-/// The listener of ipstack.
 #[derive(Debug)]
 pub struct IpstackListener {
     pub(super) accepted: Receiver<IpstackStream>,
@@ -158,7 +157,6 @@ impl AsyncWrite for IpstackStream {
         Poll::Ready(Ok(()))
     }
 
-    /// Ready when our FIN was sent.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let stream = self.get_mut();
         stream.closing = true;

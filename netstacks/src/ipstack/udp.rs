@@ -1,5 +1,4 @@
-//! ipstack's UDP: one stream for each pair of addresses, from the first datagram until it is idle. It neither fragments nor
-//! reassembles, and can only send between addresses that have a stream.
+//! ipstack's UDP: one stream for each pair of addresses, until it is idle. It neither fragments nor reassembles.
 
 use std::future::poll_fn;
 use std::io;
@@ -61,7 +60,6 @@ pub(super) async fn receive(hub: Arc<Hub>, key: FlowKey, stream: IpStackUdpStrea
 pub struct IpstackDatagrams {
     pub(super) mailbox: Mailbox,
     pub(super) hub: Arc<Hub>,
-    /// The MTU of the link.
     pub(super) mtu: usize,
 }
 

@@ -96,12 +96,8 @@ impl Core {
     }
 }
 
-/// The operations of the engine. All take the core's pointer, because lwIP calls back.
-///
-/// # Safety
-///
-/// For all: the pointer is the one that lwIP was started with, nothing else uses it during the call,
-/// and no reference into the core is alive.
+/// The operations of the engine. The pointer is the one that lwIP was started with, which calls back. Nothing else uses
+/// it during the call, and no reference into the core is alive.
 impl Core {
     /// Passes a packet to lwIP. Afterwards `buffer` has the same size and no meaningful content.
     pub(super) unsafe fn input(this: *mut Self, buffer: &mut PacketBuffer, verify: bool) {
@@ -128,7 +124,7 @@ impl Core {
                     let edges = edges(pcb);
                     if let Some(segment) = edges.accept(buffer.packet()) {
                         lost = open.recovery.on_segment(&segment, &edges, now);
-                        if open.recovery.is_repeated() {
+                        if open.recovery.duplicates > 0 {
                             lwip_sys::lwip_sys_pcb_take_window(pcb, segment.window());
                         }
                     }
@@ -198,12 +194,7 @@ impl Core {
         }
     }
 
-    /// Sends for the due connections in turn, at most [`EGRESS_PACKETS`]. A connection that could not send all stays
-    /// due.
-    ///
-    /// # Safety
-    ///
-    /// As for all; and the output is the one that lwIP was started with.
+    /// Sends for the due connections in turn, at most [`EGRESS_PACKETS`]. One that could not send all stays due.
     pub(super) unsafe fn flush<L: Link>(this: *mut Self, output: *mut Output<L>) {
         // SAFETY: the caller's promise; each reference ends with its statement.
         unsafe {

@@ -20,7 +20,6 @@ const SMALL_LEN: u16 = 512;
 /// This many small pieces in a row are joined into one.
 const JOIN: usize = 64;
 
-/// The largest number of pieces that are lent at once.
 const PIECES: usize = 64;
 
 /// What to do about a silent peer: nothing, send a keep-alive probe, or abort the connection.
@@ -32,7 +31,7 @@ pub(super) enum Patience {
 }
 
 #[derive(Debug)]
-pub(super) struct Flow {
+pub struct Flow {
     /// Null once lwIP has freed it.
     pub(super) pcb: *mut TcpPcb,
     /// Set when the handshake is complete. A half-open connection is small without it.
@@ -41,7 +40,6 @@ pub(super) struct Flow {
     received: VecDeque<*mut Pbuf>,
     /// How many small pieces are at the end of `received`.
     small: usize,
-    /// The peer's FIN has arrived.
     pub(super) eof: bool,
     /// Our FIN was requested.
     pub(super) finished: bool,
@@ -51,7 +49,6 @@ pub(super) struct Flow {
     pub(super) is_ticking: bool,
     /// When TIME-WAIT ends.
     pub(super) over_at: Option<Instant>,
-    /// When the last segment arrived.
     heard: Instant,
 }
 
@@ -63,7 +60,6 @@ pub(super) struct Open {
     pub(super) ring: Ring,
     /// When the peer's current silence began to count: a response has been due since then.
     asked: Option<Instant>,
-    /// When the last keep-alive probe was sent.
     probed: Option<Instant>,
 }
 
@@ -89,8 +85,7 @@ impl Flow {
         }
     }
 
-    /// The result for a reader without data, or for a writer that may not write: the error that ended the connection,
-    /// or else `orderly`.
+    /// The result without data, or without leave to write: the error that ended the connection, or else `orderly`.
     pub(super) fn end(&self, orderly: io::Result<usize>) -> io::Result<usize> {
         match self.error {
             Some(kind) => Err(kind.into()),
@@ -102,11 +97,7 @@ impl Flow {
         !self.received.is_empty()
     }
 
-    /// Queues data for the reader.
-    ///
-    /// # Safety
-    ///
-    /// The pbuf is alive, and this flow now owns it.
+    /// Queues data for the reader. The pbuf is alive, and this flow now owns it.
     pub(super) unsafe fn push(&mut self, data: *mut Pbuf) {
         // SAFETY: the caller's promise.
         let len = unsafe { lwip_sys::lwip_sys_pbuf_len(data) };
@@ -187,7 +178,6 @@ impl Flow {
         count
     }
 
-    /// Removes the first `len` received bytes.
     fn skip(&mut self, mut len: usize) {
         while let Some(chain) = self.received.front_mut().filter(|_| len > 0) {
             // SAFETY: the chain is alive, this flow owns it, and nothing refers to the skipped bytes. This may call
@@ -197,15 +187,10 @@ impl Flow {
                 lwip_sys::lwip_sys_pbuf_skip(chain, part);
                 len -= usize::from(part);
             }
-            self.forget_empty();
-        }
-    }
-
-    /// Removes the first chain from the queue if it is empty.
-    fn forget_empty(&mut self) {
-        if self.received.front().is_some_and(|chain| chain.is_null()) {
-            self.received.pop_front();
-            self.small = self.small.min(self.received.len());
+            if chain.is_null() {
+                self.received.pop_front();
+                self.small = self.small.min(self.received.len());
+            }
         }
     }
 
@@ -259,7 +244,6 @@ impl Flow {
     }
 }
 
-/// The local address and the peer's address.
 pub(super) fn both_ends(endpoints: &Endpoints) -> (SocketAddr, SocketAddr) {
     let address = |bytes: &[u8; 16], port| match endpoints.is_v6 {
         0 => SocketAddr::new(IpAddr::from([bytes[0], bytes[1], bytes[2], bytes[3]]), port),

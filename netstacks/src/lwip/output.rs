@@ -8,19 +8,17 @@ use std::slice;
 use lwip_sys::{ERR_IF, ERR_OK, ERR_WOULDBLOCK, ErrT, MAX_SLICES, Pbuf, Slice};
 use platform::{Link, PacketMeta};
 
+use crate::config::again;
 use crate::offload::Offload;
 
-/// The engine's link.
 pub(super) struct Output<L> {
     pub(super) link: L,
     /// The link was full. Nothing is sent before the next egress.
     pub(super) blocked: bool,
     /// How many more packets lwIP may send. Beyond it the link seems full.
     pub(super) quota: usize,
-    /// The error that the link failed with.
     pub(super) failure: Option<io::Error>,
     offload: Offload,
-    /// Whether the link takes UDP super-packets.
     pub(super) udp_segmentation: bool,
     /// Payload of each datagram in the UDP super-packet that lwIP makes now.
     pub(super) udp_segment: Option<NonZeroU16>,
@@ -47,10 +45,7 @@ impl<L: Link> Output<L> {
 
     /// Returns the failure, if there is one. It ends the driver.
     pub(super) fn check(&self) -> io::Result<()> {
-        match &self.failure {
-            None => Ok(()),
-            Some(failure) => Err(io::Error::new(failure.kind(), failure.to_string())),
-        }
+        self.failure.as_ref().map_or(Ok(()), |failure| Err(again(failure)))
     }
 
     pub(super) fn flush(&mut self) -> io::Result<()> {
@@ -78,11 +73,7 @@ impl<L: Link> Output<L> {
         }
     }
 
-    /// See [`lwip_sys::Callbacks::output`].
-    ///
-    /// # Safety
-    ///
-    /// Only lwIP calls it, with a pointer to a `Self` that nothing else uses during the call.
+    /// See [`lwip_sys::Callbacks::output`]. lwIP alone calls it, with a `Self` that nothing else uses meanwhile.
     pub(super) unsafe extern "C" fn callback(
         link: *mut c_void,
         slices: *const Slice,
@@ -120,9 +111,7 @@ impl<L: Link> Output<L> {
         this.send(meta, &buffers[..used])
     }
 
-    /// # Safety
-    ///
-    /// The packet is alive.
+    /// The packet must be alive.
     unsafe fn send_joined(&mut self, packet: *const Pbuf) -> ErrT {
         let mut scratch = std::mem::take(&mut self.scratch);
         // SAFETY: the caller's promise; the scratch buffer is as long as the packet.

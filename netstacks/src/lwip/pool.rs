@@ -13,10 +13,9 @@ use platform::packet::{Ipv4Fragment, TcpSegment};
 #[derive(Debug)]
 pub(super) struct Pool {
     spare: Vec<NonNull<Slot>>,
-    lent: usize,
+    pub(super) lent: usize,
     /// This many buffers are lent even for small packets, and this many spare ones are kept.
     budget: usize,
-    /// Size of each buffer, in bytes.
     capacity: usize,
 }
 
@@ -43,12 +42,9 @@ impl Pool {
         Self { spare: Vec::with_capacity(budget), lent: 0, budget, capacity }
     }
 
-    /// A pbuf of the packet in `buffer`; null without memory, or if the packet is too long for IP.
-    ///
-    /// The packet's buffer goes to lwIP, and `buffer` gets a spare one. If the budget is used up, a packet that fills
-    /// less than half of its buffer is copied instead. So data that waits for a reader takes at most twice its size,
-    /// and the receive windows bound the data. A fragment is always copied, because it may wait for others that never
-    /// arrive.
+    /// A pbuf of the packet in `buffer`, which gets a spare one; null without memory, or if it is too long for IP.
+    /// Beyond the budget, a packet that fills less than half of its buffer is copied. So is a fragment: it may wait for
+    /// ever.
     pub(super) fn pbuf_of(&mut self, buffer: &mut PacketBuffer) -> *mut Pbuf {
         let bytes = buffer.packet();
         let Ok(len) = u16::try_from(bytes.len()) else { return ptr::null_mut() };
@@ -73,17 +69,7 @@ impl Pool {
         }
     }
 
-    /// How many buffers lwIP and the readers' queues hold.
-    #[cfg(test)]
-    pub(super) fn lent(&self) -> usize {
-        self.lent
-    }
-
-    /// Takes a slot back from lwIP.
-    ///
-    /// # Safety
-    ///
-    /// This pool has lent the slot, and lwIP no longer uses it.
+    /// Takes a slot back from lwIP. This pool has lent it, and lwIP no longer uses it.
     pub(super) unsafe fn take_back(&mut self, slot: *mut c_void) {
         let Some(slot) = NonNull::new(slot.cast::<Slot>()) else { return };
         self.lent = self.lent.saturating_sub(1);
@@ -125,8 +111,6 @@ impl Slot {
         NonNull::new(slot)
     }
 
-    /// # Safety
-    ///
     /// `allocate` made the slot, the caller owns it, and no pbuf over it is alive.
     unsafe fn free(slot: NonNull<Self>) {
         // SAFETY: the caller's promise.

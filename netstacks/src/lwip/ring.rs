@@ -4,27 +4,22 @@ use std::alloc::{self, Layout};
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 
-/// Size of a chunk, in bytes: about a super-packet, and the limit of one `tcp_write`. With a smaller window, chunks are
-/// as small as the window, but larger than the small ones.
+/// Size of a chunk, in bytes: about a super-packet, and the limit of one `tcp_write`. Or the window, if smaller.
 const CHUNK_LEN: usize = u16::MAX as usize;
 
-/// Size of the first chunk of a ring for a short write, in bytes. So thousands of connections with a short response in
-/// flight do not take a large chunk each.
+/// Size of a ring's first chunk for a short write, in bytes: thousands of short responses need no large chunks.
 const SMALL_LEN: usize = 1024;
 
 /// Largest number of spare chunks of each size: 16 MiB of large ones, and 256 KiB of small ones.
 const MOST_SPARE: usize = 256;
 
-/// Spare chunks, shared by all connections. The chunk that was returned last is used next. So if peers acknowledge
-/// soon, writes go to a few chunks that are in the processor's cache, for any number of connections and any window. If
-/// each connection had a ring of fixed memory, it would cycle through all of it and keep it.
+/// Spare chunks of all connections. The last returned is used next, so it is in the processor's cache.
 #[derive(Debug)]
 pub(super) struct Chunks {
     small: Spare,
     large: Spare,
 }
 
-/// Spare chunks of one size.
 #[derive(Debug)]
 struct Spare {
     chunks: Vec<Chunk>,
@@ -78,8 +73,7 @@ impl Drop for Chunk {
     }
 }
 
-/// A queue of bytes in chunks. It returns a chunk when it is empty. lwIP reports acknowledged bytes when it frees their
-/// segment (`tcp_free_acked_segments` in `tcp_in.c`), so it no longer refers to the bytes that are removed here.
+/// A queue of bytes in chunks. lwIP reports acknowledged bytes after it has freed their segment.
 #[derive(Debug, Default)]
 pub(super) struct Ring {
     /// In the order of the bytes. All but the last are full.
@@ -109,12 +103,10 @@ impl Ring {
         }
     }
 
-    /// Adds bytes that were written at the tail.
     pub(super) fn push(&mut self, len: usize) {
         self.end += len;
     }
 
-    /// Removes the oldest `len` bytes.
     pub(super) fn pop(&mut self, len: usize, chunks: &mut Chunks) {
         self.start += len;
         while let Some(first) = self.chunks.front().map(|chunk| chunk.layout.size())

@@ -8,23 +8,17 @@ use platform::Link;
 
 use super::Peers;
 
-/// A connection of [`Peers`] for a thread: each call blocks until it is done, and fails with [`io::ErrorKind::TimedOut`] after
-/// the client's patience. Dropping the client also drops its end of the link.
+/// A connection of [`Peers`] for a thread: each call blocks, for the client's patience at most.
 #[derive(Debug)]
 pub struct Client<L> {
     peers: Peers<L>,
     patience: Duration,
 }
 
-/// The only slot.
 const SLOT: usize = 0;
 
 impl<L: Link> Client<L> {
     /// Connects from the address `local` to `remote`.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Peers`], and [`io::ErrorKind::TimedOut`].
     pub fn connect(link: L, local: IpAddr, remote: SocketAddr, patience: Duration) -> io::Result<Self> {
         let mut client = Self { peers: Peers::new(link, local), patience };
         client.peers.connect(SLOT, remote)?;
@@ -35,10 +29,6 @@ impl<L: Link> Client<L> {
     }
 
     /// Ends the sending half. Reads still work.
-    ///
-    /// # Errors
-    ///
-    /// The errors of the link.
     pub fn shutdown_write(&mut self) -> io::Result<()> {
         self.peers.end_writing(SLOT);
         self.peers.wait(Duration::ZERO, &mut Vec::new())

@@ -16,7 +16,6 @@ pub(super) const SCALE: u8 = 7;
 const DEFAULT_MSS: u16 = 536;
 const SYN_OPTIONS_LEN: usize = 8;
 
-/// A link to the stack.
 #[derive(Debug)]
 pub(super) struct Wire<L> {
     pub(super) link: L,
@@ -30,7 +29,6 @@ impl<L: Link> Wire<L> {
         Self { capabilities: link.capabilities(), link, is_full: false }
     }
 
-    /// Buffers for the packets of one `try_recv`.
     pub(super) fn batch(&self) -> Vec<PacketBuffer> {
         (0..self.capabilities.batch).map(|_| PacketBuffer::new(self.capabilities.max_packet_len)).collect()
     }
@@ -41,12 +39,11 @@ impl<L: Link> Wire<L> {
 pub(super) struct Connection {
     headers: TcpHeaders,
     ports: [u16; 2],
-    /// Bytes that have arrived and were not read.
     unread: VecDeque<u8>,
-    sending: Sending,
-    receiving: Receiving,
-    /// The caller has closed the sending half.
-    closing: bool,
+    pub(super) sending: Sending,
+    pub(super) receiving: Receiving,
+    /// The caller has closed the sending half. Its FIN is sent when the stack's window has room for it.
+    pub(super) closing: bool,
     ack_due: bool,
     /// The largest payload of a segment and of a packet. Before the stack's SYN: our own limits.
     mss: usize,
@@ -64,7 +61,6 @@ pub(super) struct Connection {
     expected: u32,
 }
 
-/// The state of our half of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sending {
     Nothing,
@@ -74,7 +70,6 @@ pub(super) enum Sending {
     FinSent,
 }
 
-/// The state of the stack's half of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Receiving {
     Open,
@@ -113,29 +108,11 @@ impl Connection {
         })
     }
 
-    pub(super) fn sending(&self) -> Sending {
-        self.sending
-    }
-
-    pub(super) fn receiving(&self) -> Receiving {
-        self.receiving
-    }
-
     /// Whether the stack's SYN-ACK has arrived.
     pub(super) fn is_established(&self) -> bool {
         matches!(self.sending, Sending::Open | Sending::FinSent)
     }
 
-    pub(super) fn is_closing(&self) -> bool {
-        self.closing
-    }
-
-    /// Makes a FIN due. It is sent when the stack's window has room for it.
-    pub(super) fn close(&mut self) {
-        self.closing = true;
-    }
-
-    /// Drops the bytes that were not read.
     pub(super) fn discard_unread(&mut self) {
         self.unread = VecDeque::new();
     }
@@ -159,7 +136,6 @@ impl Connection {
         }
     }
 
-    /// Reads bytes that arrived earlier.
     pub(super) fn read_unread(&mut self, buffer: &mut [u8]) -> usize {
         if self.unread.is_empty() {
             return 0;
@@ -177,8 +153,7 @@ impl Connection {
         WINDOW.saturating_sub(self.unread.len())
     }
 
-    /// Sends packets of whole segments until the window or the link is full, or the rest does not fill a packet.
-    /// Does not flush.
+    /// Sends packets of whole segments until the window or the link is full. Does not flush.
     pub(super) fn fill<L: Link>(&mut self, wire: &mut Wire<L>, bytes: &[u8]) -> io::Result<usize> {
         let mut sent = 0;
         loop {
@@ -194,17 +169,14 @@ impl Connection {
         }
     }
 
-    /// The part of the stack's window that is not in flight.
-    ///
-    /// smoltcp 0.14 rounds its scaled window down. That moves the right edge back by less than one unit of the scale,
-    /// and the stack drops bytes beyond it. A peer does not retransmit them, so it leaves that unit unused.
+    /// The part of the stack's window that is not in flight. smoltcp 0.14 rounds its scaled window down, and drops
+    /// bytes beyond it. A peer does not retransmit them, so it leaves one unit of the scale unused.
     fn open_window(&self) -> usize {
         let rounding = (1 << self.scale) - 1;
         self.window.saturating_sub(rounding).saturating_sub(self.next.wrapping_sub(self.una)) as usize
     }
 
-    /// The payload of the next packet, in bytes, if `left` bytes are left. Less than a segment only if that is all, or
-    /// if at least half of the stack's largest window is open (RFC 9293, 3.8.6.2.1).
+    /// The payload of the next packet. Less than a segment only if that is all, or half of the largest window.
     fn sendable(&self, left: usize) -> usize {
         let len = self.open_window().min(left).min(self.largest);
         match len / self.mss * self.mss {
@@ -268,7 +240,6 @@ impl Connection {
         }
     }
 
-    /// Handles the stack's SYN-ACK and its options.
     fn establish(&mut self, syn: &TcpSegment<'_>) {
         self.ack_due = true;
         if self.sending != Sending::SynSent {
@@ -323,7 +294,6 @@ impl Connection {
         }
     }
 
-    /// The MSS and window scale options.
     fn syn_options(&self) -> [u8; SYN_OPTIONS_LEN] {
         let mss = self.mss.min(u16::MAX.into()) as u16;
         let [high, low] = mss.to_be_bytes();

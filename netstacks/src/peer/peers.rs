@@ -26,16 +26,9 @@ const BATCHES: usize = 8;
 
 /// Many scripted TCP clients on one link, and UDP, for a thread with an event loop.
 ///
-/// Each connection has a slot: a number that the caller chooses. See the [module](super) for its limits.
-/// [`Peers::wait`] is edge-triggered: it lists a slot once for each change, so the caller must read and write until
-/// [`io::ErrorKind::WouldBlock`].
-///
-/// Every connection has its own local port. Ports are used in turn from 1024 on, whatever the remote address, so a port
-/// is reused after all others. The stack may still hold the last connection of a port in TIME-WAIT; use many remote
-/// ports to avoid that.
-///
-/// Acknowledgements are sent by the next wait, unless data carries them before. A read that receives bytes itself sends
-/// them at once.
+/// Each connection has a slot: a number that the caller chooses. [`Peers::wait`] is edge-triggered, so read and write
+/// until [`io::ErrorKind::WouldBlock`]. Each has its own local port, in turn from 1024 on, whatever the remote address:
+/// the stack may still hold the last one in TIME-WAIT. Acknowledgements go with data, or with the next wait.
 #[derive(Debug)]
 pub struct Peers<L> {
     wire: Wire<L>,
@@ -88,24 +81,14 @@ impl<L: Link> Peers<L> {
         PeersWaker(Arc::clone(&self.signal))
     }
 
-    /// Starts a connection. The next wait sends the SYN.
-    ///
-    /// # Errors
-    ///
-    /// - [`io::ErrorKind::AlreadyExists`] if the slot has a connection.
-    /// - [`io::ErrorKind::AddrNotAvailable`] if all ports are in use.
-    /// - [`io::ErrorKind::InvalidInput`] if the IP versions of the addresses differ, or the link's packets are too small
-    ///   for the headers.
+    /// Starts a connection. The next wait sends the SYN. [`io::ErrorKind::AlreadyExists`] if the slot has a connection,
+    /// [`io::ErrorKind::AddrNotAvailable`] if all ports are in use.
     pub fn connect(&mut self, slot: usize, remote: SocketAddr) -> io::Result<()> {
         let port = self.table.free_port()?;
         self.connect_from(slot, port, remote)
     }
 
-    /// The same from this port.
-    ///
-    /// # Errors
-    ///
-    /// The same; [`io::ErrorKind::AlreadyExists`] also if the port has a connection.
+    /// The same from this port; [`io::ErrorKind::AlreadyExists`] also if the port has a connection.
     pub fn connect_from(&mut self, slot: usize, port: u16, remote: SocketAddr) -> io::Result<()> {
         if self.table.port(slot).is_ok() || self.table.connection(port).is_ok() {
             let error = format!("slot {slot} or port {port} has a connection");
@@ -116,21 +99,14 @@ impl<L: Link> Peers<L> {
         Ok(())
     }
 
-    /// Whether the stack's SYN-ACK has arrived, and no RST since. If the stack refuses the connection, [`Peers::read`]
-    /// returns the error.
+    /// Whether the stack's SYN-ACK has arrived, and no RST since. If it refuses, [`Peers::read`] returns the error.
     pub fn is_connected(&self, slot: usize) -> bool {
         self.table
             .of_slot(slot)
-            .is_some_and(|connection| connection.is_established() && connection.receiving() != Receiving::Reset)
+            .is_some_and(|connection| connection.is_established() && connection.receiving != Receiving::Reset)
     }
 
     /// Reads bytes that have arrived. Returns 0 after the stack's FIN, and for an empty buffer.
-    ///
-    /// # Errors
-    ///
-    /// - [`io::ErrorKind::WouldBlock`] if there are none.
-    /// - [`io::ErrorKind::ConnectionReset`] after a RST.
-    /// - [`io::ErrorKind::NotConnected`] if the slot has no connection.
     pub fn read(&mut self, slot: usize, buffer: &mut [u8]) -> io::Result<usize> {
         let port = self.table.port(slot)?;
         let connection = self.table.connection(port)?;
@@ -138,7 +114,7 @@ impl<L: Link> Peers<L> {
             return Ok(0);
         }
         let len = connection.read_unread(buffer);
-        match connection.receiving() {
+        match connection.receiving {
             _ if len > 0 => {
                 self.table.settle(port);
                 Ok(len)
@@ -149,8 +125,7 @@ impl<L: Link> Peers<L> {
         }
     }
 
-    /// Receives a batch of packets. Bytes of the connection of `port` go straight to the buffer: bulk bytes are copied
-    /// once. Other connections read theirs later.
+    /// Receives a batch. Bytes of the connection of `port` go straight to the buffer; others are read later.
     fn receive_into(&mut self, port: u16, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.wire.link.try_recv(&mut self.batch)?;
         // The caller may be done with the slots that the last wait listed.
@@ -170,22 +145,15 @@ impl<L: Link> Peers<L> {
         Ok(filled)
     }
 
-    /// Sends packets from the start of `bytes`, as many as the window and the link take, and returns how many
-    /// bytes these are. A rest that does not fill a packet may be left to the next write.
-    ///
-    /// # Errors
-    ///
-    /// - [`io::ErrorKind::WouldBlock`] if the connection is not open yet, or the window or the link is full.
-    /// - [`io::ErrorKind::ConnectionReset`] after a RST, and [`io::ErrorKind::BrokenPipe`] after [`Peers::end_writing`].
-    /// - [`io::ErrorKind::NotConnected`] if the slot has no connection.
-    /// - The errors of the link.
+    /// Sends packets from the start of `bytes`, as many as the window and the link take, and returns how many bytes
+    /// these are. A rest that does not fill a packet may be left.
     pub fn write(&mut self, slot: usize, bytes: &[u8]) -> io::Result<usize> {
         let port = self.table.port(slot)?;
         let connection = self.table.connection(port)?;
-        if connection.receiving() == Receiving::Reset {
+        if connection.receiving == Receiving::Reset {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
-        if connection.is_closing() {
+        if connection.closing {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         if bytes.is_empty() {
@@ -202,15 +170,12 @@ impl<L: Link> Peers<L> {
         Err(io::ErrorKind::WouldBlock.into())
     }
 
-    /// Ends the sending half of a connection: the next wait sends the FIN, if the stack's window has room for it. Reads
-    /// still work. Does nothing if the slot has no connection.
+    /// Ends the sending half of a connection: the next wait sends the FIN, if there is room. Reads still work.
     pub fn end_writing(&mut self, slot: usize) {
         self.table.end_writing(slot);
     }
 
-    /// Ends a connection and frees its slot. The next wait sends the FIN; unread bytes are lost. In the background the
-    /// connection still receives and acknowledges the stack's packets, until the stack's FIN.
-    /// Does nothing if the slot has no connection.
+    /// Ends a connection and frees its slot; unread bytes are lost. In the background it still receives until the FIN.
     pub fn close(&mut self, slot: usize) {
         self.table.release(slot);
     }
@@ -218,13 +183,8 @@ impl<L: Link> Peers<L> {
     /// Sends all due packets, receives packets, and replaces the content of `ready`: it lists each slot once that may
     /// have become connected, readable or writable, or has failed.
     ///
-    /// Returns when there is something to do, after `longest`, or after [`PeersWaker::wake`]. Returns at once if a
-    /// datagram waits. It may also return early with an empty list.
-    ///
-    /// # Errors
-    ///
-    /// The errors of the link, which can no longer be used; [`io::ErrorKind::InvalidData`] if the stack sends more than
-    /// a window has room for. Then `ready` is not complete.
+    /// Returns when there is something to do, after `longest`, or after [`PeersWaker::wake`], and at once if a datagram
+    /// waits; sometimes early with an empty list. [`io::ErrorKind::InvalidData`] if the stack sends more than a window.
     pub fn wait(&mut self, longest: Duration, ready: &mut Vec<usize>) -> io::Result<()> {
         self.signal.attach();
         let mut begin = None;
@@ -240,17 +200,12 @@ impl<L: Link> Peers<L> {
     }
 
     /// The same as [`Peers::wait`] for a task, which bounds the time itself.
-    ///
-    /// # Errors
-    ///
-    /// The same.
     pub fn poll_wait(&mut self, cx: &mut Context<'_>, ready: &mut Vec<usize>) -> Poll<io::Result<()>> {
         self.signal.attach_task(cx.waker());
         self.advance(ready)
     }
 
-    /// Sends and receives until there is something to do for the caller, or until the link has nothing. Then the link has
-    /// the waker.
+    /// Sends and receives until there is something to do, or the link has nothing. Then the link has the waker.
     fn advance(&mut self, ready: &mut Vec<usize>) -> Poll<io::Result<()>> {
         ready.clear();
         ready.append(&mut self.found);
@@ -261,7 +216,7 @@ impl<L: Link> Peers<L> {
             self.wire.link.flush()?;
             self.receive(ready)?;
             let is_woken = self.signal.lower();
-            if is_woken || has_room_again || !ready.is_empty() || self.has_datagrams() {
+            if is_woken || has_room_again || !ready.is_empty() || !self.inbox.is_empty() {
                 return Poll::Ready(Ok(()));
             }
             if self.poll_change()?.is_pending() {
@@ -280,7 +235,6 @@ impl<L: Link> Peers<L> {
         Ok(mem::take(&mut self.wire.is_full))
     }
 
-    /// Receives packets.
     fn receive(&mut self, ready: &mut Vec<usize>) -> io::Result<()> {
         for _ in 0..BATCHES {
             let count = match self.wire.link.try_recv(&mut self.batch) {
@@ -298,7 +252,6 @@ impl<L: Link> Peers<L> {
         Ok(())
     }
 
-    /// Ready if packets can be sent or received.
     fn poll_change(&mut self) -> Poll<io::Result<()>> {
         let mut cx = Context::from_waker(&self.waker);
         let writable = match (self.wire.is_full, self.table.has_waiting()) {
@@ -307,9 +260,5 @@ impl<L: Link> Peers<L> {
             (false, false) => Poll::Pending,
         };
         if writable.is_ready() { writable } else { self.wire.link.poll_readable(&mut cx) }
-    }
-
-    fn has_datagrams(&self) -> bool {
-        !self.inbox.is_empty()
     }
 }

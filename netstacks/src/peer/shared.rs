@@ -27,7 +27,6 @@ struct Shared<L> {
     batch: Vec<PacketBuffer>,
     /// For each end, its packets that were received from the link.
     ends: Vec<VecDeque<PacketBuffer>>,
-    /// Empty buffers for later packets.
     spare: Vec<PacketBuffer>,
 }
 
@@ -67,7 +66,6 @@ impl<L: Link> SharedLink<L> {
         (0..count).map(end).collect()
     }
 
-    /// Polls the link for all ends.
     fn poll(
         &self,
         cx: &Context<'_>,
@@ -80,7 +78,6 @@ impl<L: Link> SharedLink<L> {
     }
 }
 
-/// The port of the client to which a packet goes.
 fn destination_port(packet: &[u8]) -> Option<u16> {
     if let Some(segment) = TcpSegment::parse(packet) {
         return Some(segment.destination_port());

@@ -8,7 +8,6 @@ use std::thread::{self, Thread};
 /// Wakes the waiting thread or task, either as the waker of a link or with a flag for it.
 #[derive(Debug)]
 pub(super) struct Signal {
-    /// The one that waits, or the last one that did.
     waiter: Mutex<Waiter>,
     raised: AtomicBool,
 }

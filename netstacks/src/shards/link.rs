@@ -19,24 +19,17 @@ use platform::{Capabilities, Link, PacketBuffer, PacketMeta};
 use super::Spread;
 use super::route::{Outgoing, Router};
 
-/// Packets that may wait in an inbox, and empty buffers that are kept beside it: 4 batches of 32 packets, or with segmentation
-/// offload 32 batches of 4, which are up to 8 MiB for each shard. More would not help: the queue of the device is much longer,
-/// and while an inbox is full the packets wait there.
+/// Packets that may wait in an inbox, and empty buffers beside it: up to 8 MiB for each shard.
 const INBOX: usize = 128;
 
 /// Batches that one call takes from the link. It has a bound because the caller may hold the stack's lock.
 const MAX_BATCHES: usize = 8;
 
-/// The links of shards, each around a link of a device. A packet that comes over the link of another shard than its own is
-/// passed on to its own. `spread` says which one that is; the same has to be given to [`sharded`](super::sharded).
+/// The links of shards, each around a link of a device. A packet that comes over the link of another shard is passed on
+/// to its own, which `spread` chooses; [`sharded`](super::sharded) has to get the same.
 ///
-/// A device with a queue for each shard sends most packets to the right one: Linux to the one that last wrote for the flow. A
-/// device with one queue delivers all packets to one shard, which passes on those of the others. Each shard sends over its
-/// own link.
-///
-/// The packets of a flow stay in order if they come over one link. A shard has a bounded inbox for packets that others pass on.
-/// While that is full, the other shard takes no more packets from its link, so they wait in the device. Nothing is lost that
-/// the device would not lose. A shard always takes packets from its inbox, so two shards cannot wait for each other.
+/// The packets of a flow stay in order if they come over one link. While the bounded inbox of a shard is full, the
+/// other takes no more packets from its link. A shard always takes from its inbox, so two cannot wait for each other.
 pub fn steer<L: Link>(spread: &Spread, links: Vec<L>) -> (Vec<Steered<L>>, PassedOn) {
     let shards = links.len();
     let shared = Arc::new(Shared {
@@ -78,7 +71,6 @@ impl PassedOn {
     }
 }
 
-/// A shard among the others.
 #[derive(Debug)]
 struct Place {
     shard: usize,
@@ -93,14 +85,12 @@ struct Place {
     has_passed_on: bool,
 }
 
-/// What all shards share.
 #[derive(Debug)]
 struct Shared {
     router: Router,
     inboxes: Box<[Inbox]>,
 }
 
-/// The packets that were passed on to a shard.
 #[derive(Debug, Default)]
 struct Inbox {
     waiting: Mutex<Waiting>,
@@ -113,7 +103,6 @@ struct Waiting {
     packets: VecDeque<PacketBuffer>,
     /// Empty buffers, in exchange for those of later packets.
     spare: Vec<PacketBuffer>,
-    /// The task of the shard.
     reader: Option<Waker>,
     /// The tasks of other shards that wait for room, with their numbers.
     writers: Vec<(usize, Waker)>,
@@ -149,8 +138,7 @@ impl Inbox {
         count
     }
 
-    /// Takes the next packets on their way, as long as they are for `shard`, whose inbox this is, and there is room. Returns
-    /// whether it took any.
+    /// Takes the next packets for `shard`, whose inbox this is, while there is room. Returns whether it took any.
     fn put(&self, shard: usize, outgoing: &mut Outgoing, from: usize) -> bool {
         let mut waiting = self.lock();
         let before = waiting.packets.len();
@@ -240,8 +228,7 @@ impl Place {
         if count == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(count) }
     }
 
-    /// Ready if the inbox has packets, or if packets that are on their way have room now. Then there is no need to ask the
-    /// link. `None` if the link is to be asked.
+    /// Ready if the inbox has packets, or those on their way have room. `None` if the link is to be asked.
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Option<Poll<io::Result<()>>> {
         let mut waiting = self.inbox().lock();
         if !waiting.packets.is_empty() {

@@ -21,14 +21,12 @@ use crate::{FlowKey, lock};
 /// Fragmented packets whose shard is remembered. Beyond that the oldest is forgotten, and its fragments that wait are lost.
 pub(super) const MAX_FRAGMENTED: usize = 64;
 
-/// Fragments that wait for the first of their packet: those of three packets of 64 KiB. Beyond that, those of the oldest
-/// packet are lost.
+/// Fragments that wait for the first of their packet: those of three packets of 64 KiB. Then the oldest are lost.
 const MAX_WAITING: usize = 3 * 45;
 
 /// Length of the header of an ICMP error, in bytes. The quoted packet follows it.
 const ICMP_HEADER_LEN: usize = 8;
 
-/// Finds the shards of packets.
 #[derive(Debug)]
 pub(super) struct Router {
     spread: Spread,
@@ -64,7 +62,6 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    /// For packets of at most `capacity` bytes.
     pub(super) fn new(capacity: usize) -> Self {
         Self { packets: VecDeque::new(), spare: Vec::new(), capacity }
     }
@@ -75,7 +72,6 @@ impl Outgoing {
         mem::replace(buffer, empty)
     }
 
-    /// Takes a packet on its way to a shard.
     pub(super) fn push(&mut self, shard: usize, buffer: &mut PacketBuffer) {
         let packet = self.take(buffer);
         self.packets.push_back((shard, packet));
@@ -87,8 +83,7 @@ impl Router {
         Self { spread, shards, fragments: Mutex::default() }
     }
 
-    /// The shard of a packet. `None` if it is a fragment that waits now. The first fragment of a packet sends those that
-    /// have waited for it on their way.
+    /// The shard of a packet. `None` if it is a fragment that waits now for the first of its packet.
     pub(super) fn route(&self, buffer: &mut PacketBuffer, outgoing: &mut Outgoing) -> Option<usize> {
         let packet = buffer.packet();
         let Some((from, to)) = addresses(packet) else { return Some(0) };
@@ -106,7 +101,6 @@ impl Router {
         Some(self.of((from, to), ports(packet, transport)))
     }
 
-    /// How many fragments wait.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         let fragments = lock(&self.fragments);
@@ -114,7 +108,6 @@ impl Router {
         fragments.waiting
     }
 
-    /// The shard of packets between two hosts.
     fn of(&self, (from, to): (IpAddr, IpAddr), ports: Option<[u16; 2]>) -> usize {
         let [source, destination] = ports.unwrap_or_default();
         let key = FlowKey { local: SocketAddr::new(to, destination), peer: SocketAddr::new(from, source) };
@@ -162,8 +155,7 @@ impl Fragments {
     }
 }
 
-/// The number of a fragment's packet, and the transport header if it is the first fragment. Over IPv4 each protocol has
-/// numbers of its own (RFC 791, 3.2).
+/// The number of a fragment's packet, with the protocol over IPv4, and the transport header of the first fragment.
 fn fragment(packet: &[u8]) -> Option<(u32, Option<Transport>)> {
     if let Some(Ipv4Fragment { protocol, identification, is_first, header_len: at }) = Ipv4Fragment::parse(packet) {
         let number = u32::from(protocol) << 16 | u32::from(identification);
@@ -175,7 +167,6 @@ fn fragment(packet: &[u8]) -> Option<(u32, Option<Transport>)> {
     Some((identification, is_first.then(transport)))
 }
 
-/// The packet that an ICMP error quotes.
 fn quoted(packet: &[u8], Transport { protocol, at, .. }: Transport) -> Option<&[u8]> {
     let is_error = match (protocol, packet.get(at)) {
         // RFC 792: destination unreachable, source quench, redirect, time exceeded, parameter problem.
@@ -187,7 +178,6 @@ fn quoted(packet: &[u8], Transport { protocol, at, .. }: Transport) -> Option<&[
     packet.get(at + ICMP_HEADER_LEN..).filter(|_| is_error)
 }
 
-/// The ports of a packet, if it has some.
 fn ports(packet: &[u8], Transport { protocol, at, .. }: Transport) -> Option<[u16; 2]> {
     let [a, b, c, d] = *packet.get(at..)?.first_chunk()?;
     matches!(protocol, TCP | UDP).then_some([u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])])

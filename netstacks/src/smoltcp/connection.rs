@@ -21,19 +21,12 @@ pub(super) struct Socket {
     /// Borrows from `rings`, so it must be dropped first. Fields are dropped in the order of their declaration.
     set: SocketSet<'static>,
     handle: SocketHandle,
-    rings: MmapMut,
+    pub(super) rings: MmapMut,
 }
 
 impl Socket {
-    /// A closed socket with two rings of `window` bytes.
-    ///
-    /// Both rings are in one anonymous mapping, not in the heap: a page takes memory only once it is written to, and the
-    /// mapping is released with the socket. An allocator could reuse freed memory for a ring, and would fill all of it
-    /// with zeros.
-    ///
-    /// # Errors
-    ///
-    /// The system refuses the mapping, for example at its limit on mappings or on committed memory.
+    /// A closed socket with two rings of `window` bytes, or the system's refusal. Both rings are in one anonymous
+    /// mapping: a page takes memory only once it is written to. An allocator would fill reused memory with zeros.
     pub(super) fn new(window: usize) -> io::Result<Self> {
         let mut rings = MmapMut::map_anon(2 * window)?;
         // SAFETY: the mapping has this length, does not move, and nothing else uses it. The slice does not really live
@@ -58,14 +51,6 @@ impl Socket {
     }
 }
 
-#[cfg(test)]
-impl Socket {
-    /// All memory of its rings.
-    pub(super) fn rings(&mut self) -> &mut [u8] {
-        &mut self.rings
-    }
-}
-
 impl Deref for Socket {
     type Target = tcp::Socket<'static>;
 
@@ -85,7 +70,7 @@ impl DerefMut for Socket {
     clippy::large_enum_variant,
     reason = "a box for each connection would cost more than the memory of half-open ones"
 )]
-pub(super) enum Place {
+pub enum Place {
     HalfOpen(HalfOpen),
     Open(Connection),
 }
@@ -106,11 +91,9 @@ impl Place {
     }
 }
 
-/// A connection with a socket.
-pub(super) struct Connection {
+pub struct Connection {
     pub(super) socket: Socket,
     pub(super) numbers: Numbers,
-    /// The sequence number of the peer's first byte.
     peer_first: u32,
     /// Shift count of the peer's window.
     peer_scale: u8,
@@ -124,9 +107,7 @@ pub(super) struct Connection {
     /// The peer's FIN has arrived.
     pub(super) peer_finished: bool,
     pub(super) fin: Fin,
-    /// Bytes that were read.
     read: usize,
-    /// Bytes that were written.
     written: usize,
     /// The end of the last bytes from the peer, in order or not, that the window had room for.
     arrived: u32,
@@ -140,7 +121,6 @@ pub(super) struct Connection {
     orphaned_until: Option<Instant>,
 }
 
-/// The state of our FIN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fin {
     /// Not requested.
@@ -151,8 +131,7 @@ pub(super) enum Fin {
     Asked,
 }
 
-/// How long empty rings keep their memory, at least. A page that was given back costs about a microsecond when it is used
-/// again.
+/// How long empty rings keep their memory, at least. A page that was given back costs a microsecond.
 pub(super) const REST: Duration = Duration::from_secs(1);
 
 /// Connections that rest end this together, so that the driver does not wake for each.
@@ -161,13 +140,11 @@ const REST_STEP: Duration = Duration::from_millis(100);
 /// A socket is used again only if it has carried at most this many bytes.
 const MAX_SPARE_BYTES: usize = 64 << 10;
 
-/// How long an orphan waits for a peer that acknowledges nothing of the rest, or that has everything and sends no FIN:
-/// Linux's `tcp_fin_timeout`. Replies to probes do not extend it.
+/// How long an orphan waits for a peer that acknowledges nothing, or sends no FIN: Linux's `tcp_fin_timeout`.
 pub(super) const MAX_FIN_WAIT: Duration = Duration::from_mins(1);
 
 impl Connection {
-    /// The connection of a socket that has answered the SYN of `begun`. `segment_len` is the largest payload that it
-    /// sends.
+    /// The connection of a socket that has answered the SYN of `begun`. `segment_len` is the largest payload.
     pub(super) fn new(
         socket: Socket,
         numbers: Numbers,
@@ -196,8 +173,7 @@ impl Connection {
         }
     }
 
-    /// The connection's sequence numbers. smoltcp tells none, but every number follows from the bytes that came and
-    /// went.
+    /// The connection's sequence numbers, which follow from the bytes that came and went: smoltcp tells none.
     pub(super) fn edges(&self) -> Edges {
         let finished = matches!(self.socket.state(), State::FinWait2 | State::TimeWait);
         let acknowledged = self.written - self.socket.send_queue() + usize::from(finished);
@@ -211,15 +187,13 @@ impl Connection {
         }
     }
 
-    /// The oldest acknowledgement number of a segment that may still arrive: a window before the last one (RFC 5961,
-    /// 5.2), and not before our first.
+    /// The oldest acknowledgement number that may still arrive (RFC 5961, 5.2), and not before our first.
     pub(super) fn oldest_acknowledgement(&self, edges: &Edges) -> u32 {
         let largest_window = usize::from(u16::MAX) << self.peer_scale;
         edges.unacknowledged.wrapping_sub((self.written + 1).min(largest_window) as u32)
     }
 
-    /// Whether the first segment in flight fits into the peer's window. smoltcp retransmits a whole super-packet, even if
-    /// it does not.
+    /// Whether the first segment in flight fits into the peer's window. smoltcp retransmits a whole super-packet.
     pub(super) fn is_first_within_window(&self) -> bool {
         self.socket.send_queue().min(self.segment_len) <= usize::from(self.peer_window) << self.peer_scale
     }
@@ -229,8 +203,7 @@ impl Connection {
         self.read + self.written + self.socket.recv_queue() <= MAX_SPARE_BYTES
     }
 
-    /// Notes how far the bytes of a packet from the peer reach in the receive window. What is beyond the window is never
-    /// in the ring, and a forged number must not count (RFC 9293, 3.10.7.4).
+    /// Notes how far a packet reaches in the window: a forged number must not count (RFC 9293, 3.10.7.4).
     pub(super) fn note_arrived(&mut self, packet: &[u8], edges: &Edges) {
         let Some(segment) = TcpSegment::parse(packet) else { return };
         let (sequence, len) = (segment.sequence(), segment.payload().len());
@@ -246,8 +219,7 @@ impl Connection {
         }
     }
 
-    /// How long the rings keep their memory; `None` if they have bytes or have given it back. `epoch` is the same for all
-    /// connections.
+    /// How long the rings keep their memory; `None` if they have bytes or have given it back.
     pub(super) fn rests_until(&mut self, epoch: Instant, now: Instant) -> Option<Instant> {
         let moved = self.read + self.written;
         let queued = self.socket.recv_queue() + self.socket.send_queue();

@@ -1,17 +1,9 @@
-//! UDP by smoltcp's own socket, of which one serves every address and port.
+//! UDP by smoltcp's own socket, one for every address and port: it moves to the port of each datagram.
 //!
-//! Such a socket is bound to a port. It moves to the port of each datagram, as it comes and as it goes: neither
-//! stays in its buffers. So there are no sockets to be counted, found and forgotten, however many flows
-//! there are.
-//!
-//! The socket has an interface of its own, with the MTU of the link: that of TCP's is a super-packet's. It
-//! fragments over IPv4, and reassembles fragments. These have no port, so the port of each first fragment is
-//! remembered. If the link completes checksums, a fragmented datagram has none, which RFC 768 allows over IPv4: nobody
-//! could complete it. A link verifies no fragments, so those that arrive have an interface that does: smoltcp asks for the
-//! checksums of a device only when it makes an interface.
-//!
-//! To smoltcp a UDP super-packet is one long datagram. Those that are sent come from a second socket and interface, whose
-//! MTU is that of a super-packet, so that smoltcp does not fragment them.
+//! The socket has an interface with the MTU of the link, which fragments and reassembles over IPv4. Fragments have no
+//! port, so that of each first one is remembered. If the link completes checksums, a fragmented datagram has none,
+//! which RFC 768 allows. A link verifies no fragments, so those that arrive have an interface that does. UDP
+//! super-packets come from a third one, with their MTU, so that smoltcp does not fragment them.
 
 use std::collections::VecDeque;
 use std::io;
@@ -29,14 +21,12 @@ use super::device::{Device, RxToken, TxToken};
 use super::random_seed;
 use crate::datagrams::{Arrival, Inbox, MAX_PAYLOAD_V4, check};
 
-/// Datagrams whose fragments' port is remembered: as many as smoltcp puts together at once
-/// (`reassembly-buffer-count`), and some that lost a fragment.
+/// Datagrams whose fragments' port is remembered: as many as smoltcp reassembles, and some that lost a fragment.
 const MAX_FRAGMENTED: usize = 16;
 
 /// A fragmented datagram: both hosts and its number (RFC 791, 3.2).
 type Fragmented = (Ipv4Addr, Ipv4Addr, u16);
 
-/// The engine's UDP.
 pub(super) struct Datagrams {
     pub(super) inbox: Inbox,
     /// Made with the first datagram, so that a program without UDP has no buffers for it.
@@ -47,7 +37,6 @@ pub(super) struct Datagrams {
     segmented: Option<Box<Endpoint>>,
 }
 
-/// smoltcp's side of it.
 struct Endpoint {
     interface: Interface,
     sockets: SocketSet<'static>,

@@ -25,15 +25,12 @@ pub(super) struct Device<L> {
     pub(super) sender: Sender<L>,
 }
 
-/// The sending half.
 pub(super) struct Sender<L> {
     pub(super) link: L,
     offload: Offload,
-    /// Whether the link takes UDP super-packets.
     pub(super) udp_segmentation: bool,
     /// Payload of each datagram in the UDP super-packet that smoltcp makes now.
     pub(super) udp_segment: Option<NonZeroU16>,
-    /// Where smoltcp makes its packets.
     packet: Box<[u8]>,
     /// A finished packet that the link had no room for, still at the head of `packet`: its length.
     held_back: Option<(usize, PacketMeta)>,
@@ -113,8 +110,7 @@ impl<L: Link> Device<L> {
         Some(self.buffers.get(self.unseen.clone())?.first()?.packet())
     }
 
-    /// Whether the checksums of that packet, a segment, are right. smoltcp does not verify them, because the engine reads
-    /// it first.
+    /// Whether the checksums of that packet, a segment, are right. smoltcp does not verify them.
     pub(super) fn is_next_intact(&self) -> bool {
         let Some(buffer) = self.buffers.get(self.unseen.start) else { return false };
         let verifies = self.verifies && buffer.meta().checksum == platform::Checksum::Filled;
@@ -145,8 +141,7 @@ impl<L: Link> Device<L> {
 }
 
 impl<L: Link> Sender<L> {
-    /// Payload of the largest segment over an IP version, in bytes: a super-packet's, where the link
-    /// cuts these.
+    /// Payload of the largest segment or super-packet over an IP version, in bytes.
     pub(super) fn segment_len(&self, ipv6: bool) -> usize {
         usize::from(self.offload.largest_payload(ipv6))
     }
@@ -194,11 +189,11 @@ impl<L: Link> phy::Device for Device<L> {
 
     fn receive(&mut self, _now: Instant) -> Option<(RxToken<'_>, TxToken<'_, L>)> {
         let packet = self.buffers[self.unseen.next()?].packet();
-        Some((RxToken(packet), TxToken::new(&mut self.sender)))
+        Some((RxToken(packet), TxToken(&mut self.sender)))
     }
 
     fn transmit(&mut self, _now: Instant) -> Option<TxToken<'_, L>> {
-        (self.sender.is_ready() || self.sender.rehearses()).then(|| TxToken::new(&mut self.sender))
+        (self.sender.is_ready() || self.sender.rehearses()).then(|| TxToken(&mut self.sender))
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
@@ -224,21 +219,12 @@ impl phy::RxToken for RxToken<'_> {
 }
 
 /// The right to send one packet.
-pub(super) struct TxToken<'a, L> {
-    sender: &'a mut Sender<L>,
-}
-
-impl<'a, L> TxToken<'a, L> {
-    fn new(sender: &'a mut Sender<L>) -> Self {
-        Self { sender }
-    }
-}
+pub(super) struct TxToken<'a, L>(&'a mut Sender<L>);
 
 impl<L: Link> phy::TxToken for TxToken<'_, L> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
-        let sender = self.sender;
-        // smoltcp asks for a reply's token along with the packet it may reply to, so one can come
-        // while a packet is held back. That reply is lost, as on any network, and asked for again.
+        let Self(sender) = self;
+        // smoltcp asks for a reply's token even while a packet is held back. That reply is lost, and asked for again.
         if sender.held_back.is_some() || sender.rehearses() {
             let mut unsent = vec![0; len];
             let result = f(&mut unsent);

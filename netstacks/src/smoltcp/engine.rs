@@ -12,10 +12,12 @@ use tokio::time::Instant;
 use super::connection::{Fin, Place};
 use super::{EGRESS_PACKETS, FLOW_PACKETS, SmoltcpEngine};
 use crate::datagrams::Inbox;
-use crate::driven::{Accepted, Engine, FlowId, Intake};
+use crate::driven::{Engine, FlowId, Intake, Table};
 use crate::{Sink, Source};
 
 impl<L: Link> Engine for SmoltcpEngine<L> {
+    type Connection = Place;
+
     fn ingress(&mut self, now: Instant) -> io::Result<Intake> {
         let intake = self.device.fill()?;
         self.input(now);
@@ -41,20 +43,16 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
         self.device.sender.link.flush()
     }
 
-    fn has_due(&self) -> bool {
-        self.table.has_due()
-    }
-
     fn deadline(&mut self, _now: Instant) -> Option<Instant> {
         self.table.deadline()
     }
 
-    fn accept(&mut self) -> Option<Accepted> {
-        self.table.accept()
+    fn table(&self) -> &Table<Place> {
+        &self.table
     }
 
-    fn can_accept(&self) -> bool {
-        self.table.can_accept()
+    fn table_mut(&mut self) -> &mut Table<Place> {
+        &mut self.table
     }
 
     fn close_listener(&mut self) {
@@ -133,14 +131,6 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
 
     fn close_datagrams(&mut self) {
         self.datagrams.close();
-    }
-
-    fn touched(&mut self) -> Option<FlowId> {
-        self.table.next_changed()
-    }
-
-    fn is_idle(&self) -> bool {
-        self.table.is_empty()
     }
 
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

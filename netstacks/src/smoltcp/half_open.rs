@@ -1,7 +1,4 @@
-//! Half-open connections: a SYN came, and the handshake is not complete.
-//!
-//! A socket of smoltcp has two rings of a window each. So a half-open connection has none: it keeps its SYN, and gets a
-//! socket when its handshake is complete. A closed socket serves to make the SYN-ACK, and is closed again.
+//! Half-open connections. They have no socket, which has two rings: a closed one makes the SYN-ACK.
 
 use std::time::Duration;
 
@@ -23,25 +20,23 @@ const FIRST_TIMEOUT: Duration = Duration::from_secs(1);
 const LARGEST_WINDOW: usize = 0xffff;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct HalfOpen {
+pub struct HalfOpen {
     syn: TcpFields,
     options: [u8; MAX_OPTIONS_LEN],
     options_len: u8,
     /// The shift count of the peer's window; `None` if it does not scale windows.
     pub(super) peer_scale: Option<u8>,
-    /// Our initial sequence number.
     pub(super) initial: u32,
     pub(super) since: Instant,
     /// How often the SYN-ACK was sent.
     pub(super) tries: u32,
     /// When the SYN-ACK is due again; `None` if it is due now.
-    again_at: Option<Instant>,
+    pub(super) again_at: Option<Instant>,
 }
 
 /// What to do with a packet of a half-open connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// It completes the handshake.
     Open,
     /// The client repeats its SYN, or may have lost track: send the SYN-ACK again.
     Answer,
@@ -109,11 +104,6 @@ impl HalfOpen {
         }
     }
 
-    /// Makes the SYN-ACK due now.
-    pub(super) fn ask(&mut self) {
-        self.again_at = None;
-    }
-
     /// When the SYN-ACK is due; `None` for now.
     pub(super) fn due_at(&self, now: Instant) -> Option<Instant> {
         self.again_at.filter(|at| now < *at)
@@ -132,7 +122,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
     use super::*;
-    use crate::mss_rewrite::tests::packet;
+    use crate::fixture::packet;
 
     const MSS_AND_SCALE: [u8; 8] = [2, 4, 5, 180, 1, 3, 3, 99];
 
@@ -190,7 +180,7 @@ mod tests {
             assert_eq!(half_open.due_at(now), None);
         }
         half_open.answered(now);
-        half_open.ask();
+        half_open.again_at = None;
         assert_eq!(half_open.due_at(now), None);
     }
 }

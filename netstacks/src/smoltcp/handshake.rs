@@ -16,15 +16,14 @@ use crate::driven::FlowId;
 use crate::recovery::{Recovery, is_before};
 use crate::{FlowKey, StackCongestion};
 
-/// The timeout of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The distance between the last number of a connection and the first of its successor (Linux, `tcp_timewait_state_process`).
 const NEXT_NUMBER: u32 = 65_535 + 2;
 
 impl<L: Link> SmoltcpEngine<L> {
-    /// Begins a connection with the next packet, its SYN. `old_end` is the number after the last byte that an earlier
-    /// connection of the same ends has sent: RFC 1122, 4.2.2.13 wants a larger one.
+    /// Begins a connection with the next packet, a SYN. Its number follows `old_end` of an earlier one (RFC 1122,
+    /// 4.2.2.13).
     pub(super) fn begin(&mut self, key: FlowKey, now: Instant, old_end: Option<u32>) -> Class {
         // smoltcp finds no socket and replies with a RST.
         if !self.table.is_listening() || key.local.port() == 0 {
@@ -53,7 +52,7 @@ impl<L: Link> SmoltcpEngine<L> {
             Next::Open => Class::Segment(flow),
             Next::Answer => {
                 if let Place::HalfOpen(half_open) = &mut self.table[flow] {
-                    half_open.ask();
+                    half_open.again_at = None;
                 }
                 self.table.set_due(flow);
                 Class::Unwelcome
@@ -85,8 +84,7 @@ impl<L: Link> SmoltcpEngine<L> {
         Some(())
     }
 
-    /// Passes the SYN of a half-open connection to a socket, which answers it. In a rehearsal the answer is not sent.
-    /// `None` if the system refuses memory, or smoltcp refuses the SYN.
+    /// Passes the SYN to a socket, which answers it, in a rehearsal only to itself. `None` without memory.
     fn answer(
         &mut self,
         key: &FlowKey,
@@ -132,8 +130,7 @@ impl<L: Link> SmoltcpEngine<L> {
         Some(socket)
     }
 
-    /// Sends the SYN-ACK of a half-open connection if it is due, or forgets the connection after its timeout. Returns how
-    /// many packets it sent.
+    /// Sends the SYN-ACK of a half-open connection if it is due, or forgets it. Returns how many packets it sent.
     pub(super) fn send_syn_ack(&mut self, flow: FlowId, now: Instant) -> usize {
         let Place::HalfOpen(mut half_open) = self.table[flow] else { return 0 };
         let gives_up_at = half_open.since + HANDSHAKE_TIMEOUT.min(self.config.user_timeout);

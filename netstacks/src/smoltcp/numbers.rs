@@ -1,8 +1,5 @@
-//! The sequence numbers of a connection on the wire.
-//!
-//! smoltcp draws an initial number for each socket. A half-open connection has no socket, but its SYN-ACK has a number.
-//! So the packets of a connection are renumbered in both directions, by the distance between the two. On the way out,
-//! the numbers also tell what smoltcp has sent and which window it has announced.
+//! The sequence numbers of a connection on the wire. A half-open connection has no socket, which would draw them. So
+//! all packets are renumbered. They also tell what smoltcp has sent and announced.
 
 use platform::packet::checksum::{sum, update};
 use platform::packet::flags::{ACK, FIN, RST, SYN};
@@ -10,14 +7,12 @@ use platform::packet::{TcpSegment, offset};
 
 use crate::recovery::is_before;
 
-/// The numbers of one connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Numbers {
     /// Our initial sequence number.
     pub(super) initial: u32,
     /// The distance from smoltcp's numbers to those on the wire.
     shift: u32,
-    /// Shift count of our window.
     scale: u8,
     /// The number after the last byte that was sent.
     pub(super) sent: u32,

@@ -8,7 +8,6 @@ use super::connection::Connection;
 use crate::driven::segment::Segment;
 use crate::recovery::{Edges, is_before};
 
-/// What to do with a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// smoltcp gets it.
@@ -56,8 +55,7 @@ fn screen_synchronized(edges: &Edges, oldest: u32, segment: &Segment) -> Verdict
     }
 }
 
-/// Removes the FIN of a segment that ends beyond the window. smoltcp cuts the data there, and would take the FIN all the
-/// same.
+/// Removes the FIN of a segment that ends beyond the window. smoltcp cuts the data, and would take the FIN.
 pub(super) fn trim(edges: &Edges, segment: &Segment, packet: &mut [u8]) {
     let end = segment.sequence.wrapping_add(segment.len as u32);
     if segment.flags & FIN != 0
@@ -75,7 +73,7 @@ mod tests {
 
     use super::*;
     use crate::FlowKey;
-    use crate::mss_rewrite::tests::packet;
+    use crate::fixture::packet;
 
     const EDGES: Edges = Edges { unacknowledged: 100, sent: 200, expected: 1000, window_end: 1500, peer_window: 300 };
 

@@ -1,5 +1,4 @@
-//! A timer that wakes a task. Tokio's timers round to a millisecond. This one is as precise as a sleep of the system:
-//! some ten microseconds on Linux, a millisecond or more on Windows.
+//! A timer that wakes a task. It is as precise as a sleep of the system; tokio's timers round to a millisecond.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::Waker;
@@ -21,13 +20,11 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The time and the task.
     next: Option<(Instant, Waker)>,
     ended: bool,
 }
 
 impl Alarm {
-    /// An alarm that is not set.
     pub(super) fn new() -> Self {
         let shared = Arc::<Shared>::default();
         let ours = Arc::clone(&shared);

@@ -26,9 +26,7 @@ pub struct Faults {
     pub once: Option<(u64, Fate)>,
     /// `try_send` returns `WouldBlock` for the last of so many calls, although the link has room. It is writable at once.
     pub block_every: Option<u64>,
-    /// For this packet `try_send` returns the system's error with this number, and sends nothing. By the contract of
-    /// [`Link`](crate::Link), a stack takes this as the end of the link. A device with a temporary failure, such as `ENOBUFS`
-    /// of a TUN device, reports the packet as sent and loses it.
+    /// For this packet `try_send` returns the system's error with this number. A stack takes it as the end of the link.
     pub fail: Option<(u64, i32)>,
 }
 

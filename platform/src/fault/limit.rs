@@ -12,13 +12,11 @@ const BETWEEN_ERRORS: Duration = Duration::from_millis(1);
 /// "Don't fragment", in the seventh byte of an IPv4 header (RFC 791, 3.1).
 const DONT_FRAGMENT: u8 = 0x40;
 
-/// The limit of one direction.
 #[derive(Debug)]
 pub(super) struct Limit {
     mtu: Option<u16>,
     /// Whether senders are told by ICMP (RFC 1191, RFC 8201). If not, the path is a black hole for long packets.
     tells: bool,
-    /// When the last error was made.
     told: Option<Instant>,
 }
 
@@ -27,7 +25,6 @@ impl Limit {
         Self { mtu: link.path_mtu.map(Into::into), tells: !link.no_icmp, told: None }
     }
 
-    /// Whether there is one.
     pub(super) const fn is_set(&self) -> bool {
         self.mtu.is_some()
     }
@@ -37,8 +34,7 @@ impl Limit {
         self.mtu.is_some_and(|mtu| len > mtu.into())
     }
 
-    /// Whether a packet is too long. One that may be fragmented passes: a router would split it, and its receiver would put it
-    /// together.
+    /// Whether a packet is too long. One that may be fragmented passes, as if a router had split it.
     pub(super) fn stops(&self, meta: PacketMeta, packet: &[u8]) -> bool {
         let may_fragment = |packet: &[u8]| matches!(packet, [first, _, _, _, _, _, flags, ..] if first >> 4 == 4 && flags & DONT_FRAGMENT == 0);
         self.may_stop(packet.len()) && self.may_stop(segment_len(meta, packet)) && !may_fragment(packet)

@@ -20,7 +20,6 @@ const QUEUE: Duration = Duration::from_millis(100);
 
 pub(super) type Packet = (PacketMeta, Vec<u8>);
 
-/// One direction.
 #[derive(Debug)]
 pub(super) struct Path {
     lose: Dice,
@@ -61,7 +60,6 @@ impl Path {
         }
     }
 
-    /// Whether packets have a delay.
     pub(super) fn takes_time(&self) -> bool {
         self.link.takes_time()
     }
@@ -83,8 +81,7 @@ impl Path {
         fates.into_iter().find(|(_, is_hit)| *is_hit).map_or(Fate::Pass, |(fate, _)| fate)
     }
 
-    /// Flips a bit after the first twenty bytes, or in the last byte of a shorter packet. The IPv4 header stays
-    /// unchanged: a router would verify its checksum, and there is no router here.
+    /// Flips a bit behind the IPv4 header, which a router would verify, or in the last byte of a shorter packet.
     pub(super) fn corrupt(&mut self, packet: &mut [u8]) {
         const IP_HEADER: usize = 20;
         let Some(last) = packet.len().checked_sub(1) else { return };
@@ -93,22 +90,18 @@ impl Path {
         packet[at] ^= 1 << (bit % 8);
     }
 
-    /// Holds a packet back so that later ones overtake it.
     pub(super) fn hold(&mut self, packet: Packet) {
         self.held.push_back((OVERTAKEN_BY, packet));
     }
 
-    /// Whether packets are held back.
     pub(super) fn holds(&self) -> bool {
         !self.held.is_empty()
     }
 
-    /// Whether any packet is held back or waiting.
     pub(super) fn has_packets(&self) -> bool {
         self.holds() || !self.waiting.is_empty()
     }
 
-    /// Notes that a packet has overtaken the held packets.
     pub(super) fn overtaken(&mut self) {
         for (left, _) in &mut self.held {
             *left = left.saturating_sub(1);
@@ -153,12 +146,10 @@ impl Path {
         self.waiting.push_back((due, packet));
     }
 
-    /// When the next packet is due.
     pub(super) fn due_at(&self) -> Option<Instant> {
         self.waiting.front().map(|(due, _)| *due)
     }
 
-    /// Takes the next packet that is due.
     pub(super) fn next_due(&mut self, now: Instant) -> Option<Packet> {
         self.due_at().filter(|due| *due <= now)?;
         let (_, packet) = self.waiting.pop_front()?;
@@ -177,7 +168,6 @@ impl Path {
     }
 }
 
-/// Picks some of the packets at random.
 #[derive(Debug)]
 struct Dice {
     /// In parts per million.

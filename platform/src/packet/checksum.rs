@@ -1,8 +1,7 @@
 //! The Internet checksum (RFC 1071).
 
-/// The one's complement sum of 16-bit words in network byte order, not complemented. The last word is padded with
-/// zeros. Nothing overflows up to 16 GiB. It adds words of 32 bits in the machine's byte order: another byte order only
-/// swaps the two bytes of the sum (RFC 1071, 2).
+/// The one's complement sum of 16-bit words in network byte order, not complemented, up to 16 GiB. Words of the
+/// machine's byte order only swap the two bytes of the sum (RFC 1071, 2).
 #[inline]
 pub fn sum(bytes: &[u8]) -> u16 {
     let (words, rest) = bytes.as_chunks::<4>();
@@ -12,8 +11,7 @@ pub fn sum(bytes: &[u8]) -> u16 {
     u16::from_be(fold(whole + u64::from(u32::from_ne_bytes(last))))
 }
 
-/// The function that computes this sum in the crate `tun-rs`, for a bench. Only for Linux: `tun-rs` has no offload on
-/// other systems.
+/// This sum in the crate `tun-rs`, for a bench. It has one on Linux only.
 pub const fn of_tun_rs() -> Option<fn(&[u8]) -> u16> {
     #[cfg(target_os = "linux")]
     return Some(|bytes| tun_rs::checksum(bytes, 0));
@@ -21,8 +19,7 @@ pub const fn of_tun_rs() -> Option<fn(&[u8]) -> u16> {
     None
 }
 
-/// Updates a checksum after words with the sum `old` were replaced by words with the sum `new` (RFC 1624, equation 3).
-/// The other words need not be summed again.
+/// Updates a checksum after words with the sum `old` became words with the sum `new` (RFC 1624, equation 3).
 #[inline]
 pub fn update(checksum: u16, old: u16, new: u16) -> u16 {
     !fold(u64::from(!checksum) + u64::from(!old) + u64::from(new))

@@ -13,7 +13,6 @@ pub const MAX_HEADERS_LEN: usize = IPV6_HEADER_LEN + TCP_HEADER_LEN + MAX_OPTION
 
 const MAX_OPTIONS_LEN: usize = 40;
 
-/// The TTL or hop limit of every packet.
 const HOP_LIMIT: u8 = 64;
 
 /// The IP and TCP headers of one connection in one direction.
@@ -84,9 +83,8 @@ impl TcpHeaders {
     }
 }
 
-/// Writes an IP header to the start of `out` and returns its length. `payload_len` bytes follow the header. Its hop
-/// limit is 64; an IPv4 header has "don't fragment" and the checksum. Returns `None` and writes nothing if the IP
-/// versions of the addresses differ or `out` is too short.
+/// Writes an IP header to the start of `out` and returns its length, with a hop limit of 64 and "don't fragment".
+/// `None` if the IP versions of the addresses differ or `out` is too short.
 pub fn write_ip(
     out: &mut [u8],
     source: IpAddr,
@@ -118,8 +116,7 @@ pub fn write_ip(
     }
 }
 
-/// Writes these fields and the data offset into a TCP header. `tcp` is the whole header with its options: 20 to 60
-/// bytes. Ports, checksum and options stay unchanged.
+/// Writes these fields and the data offset into a whole TCP header with its options.
 #[inline]
 fn write_tcp(tcp: &mut [u8], fields: TcpFields) {
     let len = tcp.len();
@@ -131,7 +128,7 @@ fn write_tcp(tcp: &mut [u8], fields: TcpFields) {
     header[14..16].copy_from_slice(&fields.window.to_be_bytes());
 }
 
-/// Writes the length of a packet into its IP header. `len` is the length of the whole packet, and has to fit the field.
+/// Writes the length of the whole packet into its IP header.
 #[inline]
 pub fn write_ip_len(headers: &mut [u8], ipv6: bool, len: usize) {
     if ipv6 {
@@ -141,7 +138,6 @@ pub fn write_ip_len(headers: &mut [u8], ipv6: bool, len: usize) {
     }
 }
 
-/// Computes and writes the checksum of an IPv4 header of `header_len` bytes.
 #[inline]
 pub(crate) fn write_ipv4_checksum(headers: &mut [u8], header_len: usize) {
     headers[10..12].fill(0);

@@ -5,17 +5,15 @@ use super::{
     ICMP, ICMPV6, IPV4_HEADER_LEN, IPV6_HEADER_LEN, TCP, Transport, UDP, addresses, pseudo_header_sum, write_ip,
 };
 
-/// Length of the header of an ICMP error, in bytes.
 const ICMP_HEADER_LEN: usize = 8;
 
 /// The longest error, in bytes (RFC 1812, 4.3.2.3; RFC 4443, 2.4 c).
 const LONGEST_V4: usize = 576;
 const LONGEST_V6: usize = 1280;
 
-/// The message of a router that could not pass on a packet because it is longer than the `mtu` of the next link: ICMP's
-/// "fragmentation needed" (RFC 1191, 4) or `ICMPv6`'s "packet too big" (RFC 4443, 3.2). It comes from the destination of
-/// the packet: a router would have an address of its own. `None` for packets other than TCP and UDP, and for fragments:
-/// an ICMP error must have no error as its reply (RFC 1812, 4.3.2.7).
+/// The message of a router that a packet is longer than the `mtu` of the next link (RFC 1191, 4; RFC 4443, 3.2). It
+/// comes from the packet's destination. `None` for packets other than TCP and UDP, and for fragments (RFC 1812,
+/// 4.3.2.7).
 pub fn packet_too_big(mtu: u16, packet: &[u8]) -> Option<Vec<u8>> {
     let Transport { ipv6, .. } =
         Transport::parse(packet).filter(|transport| matches!(transport.protocol, TCP | UDP))?;
@@ -27,8 +25,7 @@ pub fn packet_too_big(mtu: u16, packet: &[u8]) -> Option<Vec<u8>> {
     icmp_error(kind, code, mtu.into(), packet, quoted)
 }
 
-/// An ICMP error (RFC 792, RFC 4443) about a packet, sent by the packet's receiver. `rest` is the four bytes after the
-/// checksum. Up to so many bytes of the packet are quoted. `None` for something that is no IP packet.
+/// An ICMP error by the packet's receiver. `rest` is the four bytes after the checksum. Quotes up to so many bytes.
 pub fn icmp_error(kind: u8, code: u8, rest: u32, about: &[u8], quoted: usize) -> Option<Vec<u8>> {
     let (source, destination) = addresses(about)?;
     let (protocol, at) = if source.is_ipv6() { (ICMPV6, IPV6_HEADER_LEN) } else { (ICMP, IPV4_HEADER_LEN) };

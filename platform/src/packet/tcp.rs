@@ -46,8 +46,7 @@ pub struct TcpLayout {
 }
 
 impl TcpLayout {
-    /// Reads the headers of a TCP packet. The headers must be complete; the payload may be missing. `None` for any
-    /// other packet, and for a packet that [`Transport::parse`] refuses.
+    /// The headers must be complete; the payload may be missing. `None` for any other packet.
     #[inline]
     pub fn parse(headers: &[u8]) -> Option<Self> {
         TcpSegment::parse(headers).map(|segment| segment.layout)
@@ -71,8 +70,7 @@ pub struct TcpSegment<'a> {
 }
 
 impl<'a> TcpSegment<'a> {
-    /// Reads a packet, as [`TcpLayout::parse`] does. The payload is everything after the headers: the length in the IP
-    /// header is not read.
+    /// The payload is everything after the headers: the length in the IP header is not read.
     #[inline]
     pub fn parse(packet: &'a [u8]) -> Option<Self> {
         let Transport { ipv6, protocol: TCP, at: tcp_at } = Transport::parse(packet)? else { return None };
@@ -186,7 +184,8 @@ impl TcpOption<'_> {
 }
 
 impl<'a> TcpOptions<'a> {
-    fn of(bytes: &'a [u8]) -> Self {
+    /// The options in these bytes.
+    pub fn of(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0 }
     }
 

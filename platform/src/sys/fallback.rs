@@ -1,5 +1,4 @@
-//! A system that has nothing of its own. Everything that needs no device still works on it. The other systems take what
-//! they lack from here.
+//! A system that has nothing of its own. The other systems take what they lack from here.
 
 #![allow(dead_code, unreachable_pub, reason = "a system shadows what it has")]
 #![allow(missing_docs, clippy::missing_safety_doc, reason = "the documentation is at Linux's functions")]
@@ -204,7 +203,7 @@ pub unsafe fn discard(_memory: *mut [u8]) -> bool {
     false
 }
 
-pub fn end_with_parent(_parent: u32) -> bool {
+pub(crate) fn end_with_parent(_parent: u32) -> bool {
     true
 }
 

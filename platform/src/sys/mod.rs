@@ -1,7 +1,5 @@
-//! The operating systems: a module of free functions and types for each, of which one `cfg` picks one.
-//!
-//! A public function is documented where Linux has it. A new system has a module that takes everything from `fallback`
-//! and defines again what it has itself.
+//! The operating systems: a module of free functions and types for each, of which one `cfg` picks one. It takes what it
+//! has not itself from `fallback`. A public function is documented where Linux has it.
 
 #[cfg(not(target_os = "linux"))]
 mod fallback;

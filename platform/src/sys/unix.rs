@@ -36,7 +36,7 @@ pub fn allow_open_files(wanted: u64) {
     }
 }
 
-/// The context switches of all threads of this process so far. `None` if the system does not report them.
+/// The context switches of all threads of this process so far.
 pub fn switches_of_process() -> Option<Switches> {
     switches(UsageWho::RUSAGE_SELF)
 }
@@ -48,11 +48,9 @@ pub(super) fn switches(who: UsageWho) -> Option<Switches> {
     Some(Switches { waits: waits.try_into().ok()?, preemptions: preemptions.try_into().ok()? })
 }
 
-/// A non-blocking descriptor that is registered with the reactor of the current tokio runtime.
-///
-/// Tokio's `try_io` makes no syscall until the reactor has seen that the descriptor is ready: a trip through the
-/// scheduler for each packet that arrives a moment late. With this type, the owner makes syscalls at any time, and
-/// polls only after one of them would have blocked, or when it expects so.
+/// A non-blocking descriptor in the reactor of the current tokio runtime. Tokio's `try_io` makes no syscall until the
+/// reactor has seen the descriptor ready: a trip through the scheduler for each packet. The owner of this type makes
+/// syscalls at any time, and polls only after one of them would have blocked.
 ///
 /// A deleted TUN device of Linux reports nothing but an error (`drivers/net/tun.c`, `tun_chr_poll`), which for tokio is
 /// no readiness to read. So a task that waits for a packet waits for an error too.
@@ -97,8 +95,7 @@ impl<T: AsRawFd + Send + Sync + 'static> Readiness<T> {
         &self.fd.get_ref().0
     }
 
-    /// Makes a syscall that reads. It must return `WouldBlock` only if the descriptor has nothing to read. Then an event
-    /// that the reactor reported before the call is used up, and one that it reports meanwhile is not.
+    /// Makes a syscall that reads. If it returns `WouldBlock`, an event that was reported before it is used up.
     pub(super) fn try_read<R>(&self, read: impl FnOnce(&T) -> io::Result<R>) -> io::Result<R> {
         let mut read = Some(read);
         let result = self.fd.try_io(Interest::READABLE, |owner| match read.take() {
@@ -142,9 +139,7 @@ fn wait_for_error<T: AsRawFd + Send + Sync + 'static>(
     })
 }
 
-/// Whether the descriptor is writable now. The reactor's readiness may be older than the syscall that would have blocked.
-/// So it is cleared first, and then the kernel is asked: either the reactor or the kernel reports an event between the
-/// two steps.
+/// Clears the readiness, which may be old, and then asks the kernel: one of them reports an event meanwhile.
 fn is_writable<T: AsRawFd>(mut guard: AsyncFdReadyGuard<'_, Owner<T>>) -> io::Result<bool> {
     guard.clear_ready();
     let mut fds = [PollFd::new(guard.get_inner().as_fd(), PollFlags::POLLOUT)];
@@ -177,13 +172,12 @@ pub(super) fn socket_option(fd: RawFd, level: c_int, option: c_int, value: &mut 
     if result == 0 { Ok(len as usize) } else { Err(io::Error::last_os_error()) }
 }
 
-/// CPU time, user and system, of all threads of this process so far. `None` if the system does not report it. For
-/// threads that run on other processors, Linux counts only the time up to their last tick.
+/// CPU time of all threads of this process so far. Linux counts other processors up to their last tick.
 pub fn cpu_of_process() -> Option<Duration> {
     clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).ok().map(Into::into)
 }
 
-/// CPU time, user and system, of the calling thread so far. `None` if the system does not report it.
+/// CPU time of the calling thread so far.
 pub fn cpu_of_thread() -> Option<Duration> {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok().map(Into::into)
 }
@@ -239,8 +233,7 @@ pub struct Interrupts {
 }
 
 impl Interrupts {
-    /// From now on, an interrupt does not end the program; [`Interrupts::next`] returns instead. Call it inside a tokio
-    /// runtime.
+    /// From now on, an interrupt does not end the program. Call it inside a tokio runtime.
     pub fn catch() -> io::Result<Self> {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }

@@ -9,13 +9,9 @@ use crate::packet::{
 };
 use crate::{Capabilities, Checksum, PacketMeta};
 
-/// A super-packet that grows in a caller's buffer, segment by segment. It takes segments that [`split`](super::split())
-/// would cut from it again, and that Linux would join (`net/ipv4/tcp_offload.c`, `tcp_gro_receive`; `af_inet.c`,
-/// `inet_gro_receive`): segments of one connection, in sequence, with equal headers, all as long as the first but for
-/// the last.
-///
-/// The checksums of the segments are not verified, and cannot be after joining: verify them first if the segments come
-/// from a network.
+/// A super-packet that grows in a caller's buffer. It takes segments that [`split`](super::split()) would cut from it,
+/// and that Linux would join (`net/ipv4/tcp_offload.c`, `tcp_gro_receive`): of one connection, in sequence, with equal
+/// headers, all as long as the first but for the last. Their checksums are not verified, and cannot be after joining.
 #[derive(Debug)]
 pub struct SuperPacket<'a> {
     buffer: &'a mut [u8],
@@ -25,15 +21,13 @@ pub struct SuperPacket<'a> {
     gso_size: usize,
     /// Sequence number of the byte to come.
     next_sequence: u32,
-    /// How many segments there are.
     count: usize,
     /// Whether nothing may follow: a segment was shorter, or pushed, or the last.
     closed: bool,
 }
 
 impl<'a> SuperPacket<'a> {
-    /// Begins with one TCP segment, which is copied into `buffer`. `None` if it is not TCP, not as long as its
-    /// header says, or longer than the buffer.
+    /// Begins with one TCP segment, which is copied into `buffer`. `None` if it does not fit, or is not TCP.
     pub fn begin(buffer: &'a mut [u8], segment: &[u8]) -> Option<Self> {
         check_length(segment).ok()?;
         let tcp = TcpSegment::parse(segment)?;
@@ -53,8 +47,7 @@ impl<'a> SuperPacket<'a> {
         })
     }
 
-    /// Appends a segment, and returns whether it was taken. If not, send it alone, or begin the next super-packet
-    /// with it.
+    /// Appends a segment, and returns whether it was taken.
     pub fn append(&mut self, segment: &[u8]) -> bool {
         let Some(payload) = self.fitting(segment) else { return false };
         let end = self.len + payload.len();
@@ -86,8 +79,7 @@ impl<'a> SuperPacket<'a> {
         fits.then_some(payload)
     }
 
-    /// Completes the headers. Returns the length of the packet at the start of the buffer, and its meta: a
-    /// partial checksum, and for more than one segment their size.
+    /// Completes the headers. Returns the length of the packet, and its meta.
     pub fn finish(self) -> (usize, PacketMeta) {
         let packet = &mut self.buffer[..self.len];
         write_ip_len(packet, self.layout.ipv6, self.len);
@@ -100,9 +92,8 @@ impl<'a> SuperPacket<'a> {
     }
 }
 
-/// Whether two IP headers are equal but for length and checksum: without IPv4 options, with IPv6's extension headers.
-/// The identification has to be the one of the `index`th segment, unless both packets must not be fragmented: then it
-/// means nothing (RFC 6864, 4.1), and senders leave it zero.
+/// Whether two IP headers are equal but for length and checksum. The identification is the `index`th segment's, unless
+/// both must not be fragmented: then it means nothing (RFC 6864, 4.1).
 fn same_network(first: &[u8], next: &[u8], ipv6: bool, index: usize) -> bool {
     if ipv6 {
         return first[..4] == next[..4] && first[6..] == next[6..];
@@ -113,8 +104,7 @@ fn same_network(first: &[u8], next: &[u8], ipv6: bool, index: usize) -> bool {
     first[..2] == next[..2] && first[6..10] == next[6..10] && first[12..20] == next[12..20] && (in_order || whole)
 }
 
-/// Whether two TCP headers are of one connection and say the same, but for sequence number and
-/// checksum, and for the flags that may differ: CWR of the first, FIN and PSH of the next.
+/// Whether two TCP headers say the same, but for sequence number, checksum, CWR of the first, FIN and PSH of the next.
 fn same_transport(first: &[u8], next: &[u8]) -> bool {
     first[..4] == next[..4]
         && first[8..13] == next[8..13]

@@ -14,7 +14,6 @@ use crate::{Checksum, PacketMeta};
 pub struct Segments<'a> {
     packet: &'a [u8],
     work: Work,
-    /// How many were written.
     index: usize,
     count: usize,
 }
@@ -23,21 +22,19 @@ pub struct Segments<'a> {
 enum Work {
     /// To be passed through, with its checksum filled.
     Whole(Checksum),
-    /// To be cut.
-    Cut { layout: Layout, gso_size: usize },
+    Cut {
+        layout: Layout,
+        gso_size: usize,
+    },
 }
 
 /// The buffer is shorter than the segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom;
 
-/// Cuts a packet into the packets that a receiver without offloads expects: a super-packet into its segments, any other
-/// packet into itself, each with filled checksums.
-///
-/// Segments are cut as Linux does it (`net/ipv4/tcp_offload.c`, `tcp_gso_segment`; `udp_offload.c`,
-/// `__udp_gso_segment`; `af_inet.c`, `inet_gso_segment`): each has its own lengths and checksums, the IPv4
-/// identification counts up. In TCP, sequence numbers continue, CWR is in the first alone, FIN and PSH are in the last
-/// alone. The checksum field of the super-packet is not read.
+/// Cuts a super-packet into its segments, any other packet into itself, each with filled checksums, as Linux does it
+/// (`net/ipv4/tcp_offload.c`, `tcp_gso_segment`; `udp_offload.c`, `__udp_gso_segment`): the IPv4 identification counts
+/// up, sequence numbers continue, CWR is in the first alone, FIN and PSH are in the last alone.
 pub fn split(meta: PacketMeta, packet: &[u8]) -> Result<Segments<'_>, Malformed> {
     check_length(packet)?;
     let (work, count) = match meta.gso_size.map(NonZeroU16::get) {
@@ -67,8 +64,7 @@ impl Segments<'_> {
         self.count - self.index
     }
 
-    /// Writes the next segment to the front of `buffer` and returns its length; `None` after the last. After [`NoRoom`]
-    /// the next call writes the same segment.
+    /// Writes the next segment and returns its length; `None` after the last. After [`NoRoom`] it is the same one.
     pub fn next_into(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, NoRoom> {
         if self.index == self.count {
             return Ok(None);

@@ -18,16 +18,8 @@ fn packet() {
 }
 
 #[test]
-fn vnet_read() {
+fn vnet() {
     for_a_moment("vnet_read", 600, vnet::read);
-}
-
-#[test]
-fn vnet_split() {
     for_a_moment("vnet_split", 600, vnet::split);
-}
-
-#[test]
-fn vnet_coalesce() {
     for_a_moment("vnet_coalesce", 600, vnet::coalesce);
 }

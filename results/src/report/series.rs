@@ -54,7 +54,7 @@ impl Series {
             let mut words = vec![stem];
             words.extend(Some(Kind::of(&first.cell).name()).filter(|_| is_mixed));
             words.extend(has_both.then_some(if first.measured.against { "old build" } else { "new build" }));
-            let is_its = |head: &&Head| head.environment == *first.environment;
+            let is_its = |head: &&Head| head.environment == *first.environment && makes(head, &first.cell);
             Self {
                 label: words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(", "),
                 environment: Arc::clone(&first.environment),
@@ -138,6 +138,12 @@ impl Series {
         let whole: Vec<_> = rows().filter(is_whole).collect();
         if whole.is_empty() { rows().collect() } else { whole }
     }
+}
+
+/// Whether the runs of a head are of forwarders, as a cell is, or of others. A head without a plan may be of both.
+fn makes(head: &Head, cell: &Cell) -> bool {
+    let is_forward = |words: &Vec<String>| words.iter().any(|word| word.starts_with("--forwarder"));
+    head.plan.is_empty() || head.plan.iter().any(|words| is_forward(words) == cell.forwarder.is_some())
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -104,12 +104,16 @@ impl SampleFile {
     ) -> Result<[Vec<Sample>; 2], FileError> {
         let path = self.path.clone();
         let samples = self.into_samples(build, option)?;
-        let program = Some(programs[1].into());
-        let of = |name: ProgramName| {
-            let own = samples.iter().filter(|sample| sample.cell.program() == Some(name)).cloned();
-            own.map(|sample| Sample { cell: Cell { program: program.clone(), ..sample.cell }, ..sample }).collect()
+        let of = |name: ProgramName| -> Vec<Sample> {
+            samples.iter().filter(|sample| sample.cell.program() == Some(name)).cloned().collect()
         };
-        let sides: [Vec<_>; 2] = programs.map(of);
+        let [mut old, new] = programs.map(of);
+        for Sample { cell, .. } in &mut old {
+            // Our proxy has settings that another program lacks.
+            let same = new.iter().map(|sample| &sample.cell).find(|other| cell.same_work(other)).cloned();
+            *cell = same.unwrap_or_else(|| Cell { program: Some(programs[1].into()), ..cell.clone() });
+        }
+        let sides = [old, new];
         match programs.into_iter().zip(&sides).find(|(_, samples)| samples.is_empty()) {
             None => Ok(sides),
             Some((missing, _)) => {

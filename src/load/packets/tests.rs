@@ -12,7 +12,6 @@ use crate::load::Sides;
 use crate::load::stream::Streams;
 use crate::meter::LinkMeter;
 use crate::plan::scenario::{Devices, Tun};
-use crate::sample::Status;
 
 /// A fault of the other end when it sends packets back.
 #[derive(Clone, Copy)]
@@ -119,9 +118,9 @@ fn a_changed_byte_is_found() {
 }
 
 #[test]
-fn a_link_that_ends_is_an_error_of_input_and_output() {
+fn a_link_that_ends_is_a_lost_device() {
     let (result, _) = turn("", Fault::End);
-    assert!(matches!(result, Err(LoadError::Io { .. })), "{result:?}");
+    assert_eq!(failure(&result.unwrap_err()).status, Status::DeviceLost);
 }
 
 #[test]

@@ -21,6 +21,7 @@ use crate::load::Load;
 use crate::meter::LinkMeter;
 use crate::plan::scenario::{Amount, Scenario};
 use crate::run::kernel_load;
+use crate::run::server_side::server;
 
 /// A fault of the stack, after a number of bytes of a stream.
 #[derive(Clone, Copy)]
@@ -205,7 +206,8 @@ fn execute(
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let udp_target = socket.local_addr().unwrap();
         let datagrams = kernel_load::datagrams_for(socket, &load, scenario.cell.window_len()).unwrap();
-        let server = ServerSide::spawn(Loopback { listener, fault }, datagrams, driver, &load, |_| Some(0));
+        let server = server(Loopback { listener, fault }, datagrams, &load, |_| Some(0));
+        let server = ServerSide::new(driver, server);
         let meter = LinkMeter::new([], || Some(0));
         let window = Arc::new(Window::new(load.threads(), meter));
         let is_udp = scenario.cell.protocol == Protocol::Udp;

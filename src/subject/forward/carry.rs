@@ -2,13 +2,12 @@
 
 use std::io::{BufRead, Write};
 
-use conformance::Ready;
 use forwarders::{DevicePair, Forwarder};
+use platform::Control;
 
 use crate::error::RunError;
-use crate::process::control::Control;
-use crate::process::protocol::{Carry, Report};
 use crate::profile::profiled;
+use crate::protocol::Carry;
 
 /// Carries until the end of `orders`.
 ///
@@ -34,8 +33,8 @@ pub(crate) fn carry(
             let forwarder = Forwarder::open(&devices, &task.config)?;
             let counters = forwarder.counters();
             let stopper = forwarder.stopper();
-            let control = Control { orders, output, report: move || Report { counts: counters.read() } };
-            control.obey(Ready::default(), move || stopper.stop(), || Ok(forwarder.run()?))
+            let control = Control { orders, output, report: move || counters.read() };
+            control.obey(move || stopper.stop(), || Ok(forwarder.run()?))
         },
     )
 }

@@ -5,8 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::FutureExt;
-use platform::{Child, Class, Printed, ProcessEnd};
+use platform::{Child, Class, Printed, ProcessEnd, ending, last_lines, last_words};
 use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
 
@@ -15,7 +14,6 @@ use super::place::{Place, Run, located};
 use super::residents::Residents;
 use crate::error::RunError;
 use crate::failure::Failure;
-use crate::process::{ending, last_lines, last_words};
 use crate::program::{Profile, Role, no_shell};
 use crate::remedy::WithRemedy;
 use crate::sample::Status;
@@ -83,7 +81,7 @@ impl End {
         let cannot = |source| cannot_start(run.profile, words, source);
         let (process, printed) = Child::watch(command, run.namespace(self.side)).map_err(cannot)?;
         let ended = timeout(READY_TIMEOUT, process.ended()).await;
-        let name = format!("command {}", words.first().map_or("", String::as_str));
+        let name = format!("the command {}", words.first().map_or("", String::as_str));
         let reason = match ended.ok().flatten() {
             Some(end) if end.by == ProcessEnd::Exited(0) => {
                 // It may have started what does the work.
@@ -91,7 +89,7 @@ impl End {
                 return Ok(Ok(()));
             }
             Some(end) => ending(&name, &end.by),
-            None => format!("the {name} did not end in time"),
+            None => format!("{name} did not end in time"),
         };
         // The thread that reads the output may be a moment behind.
         sleep(LOOK).await;
@@ -108,7 +106,7 @@ impl End {
         let Some(by) = self.ended() else { return Ok(()) };
         self.residents.find();
         if by != ProcessEnd::Exited(0) || self.residents.is_empty() {
-            return Err(ending(&self.name, &by));
+            return Err(ending(&format!("the {}", self.name), &by));
         }
         self.is_daemon = true;
         Ok(())
@@ -116,8 +114,7 @@ impl End {
 
     /// How the process has ended, if it has and it is the whole program.
     fn ended(&self) -> Option<ProcessEnd> {
-        let end = self.process.as_ref().filter(|_| !self.is_daemon)?.ended().now_or_never()?;
-        Some(end.map_or_else(|| ProcessEnd::Crashed("an unknown cause".to_owned()), |end| end.by.clone()))
+        self.process.as_ref().filter(|_| !self.is_daemon)?.has_ended().map(|end| end.by.clone())
     }
 
     /// Whether it still runs, and its output so far.
@@ -144,7 +141,7 @@ impl End {
                     Some(end) => {
                         // The thread that reads the output may be a moment behind.
                         sleep(LOOK).await;
-                        failed(last_lines(&ending(&name, &end.by), &printed.text(), LAST_LINES))
+                        failed(last_lines(&ending(&format!("the {name}"), &end.by), &printed.text(), LAST_LINES))
                     }
                     None => failed(format!("the {name} is lost")),
                 }

@@ -6,13 +6,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{self, Path, PathBuf};
 use std::process::Command;
 
-use platform::{Class, Namespace, Network};
+use platform::{Class, Namespace, Network, PARENT};
 
 use super::super::networks::{FAR, NEAR, Networks, Side};
 use super::keys::Keys;
 use crate::error::RunError;
 use crate::plan::scenario::Scenario;
-use crate::process::PARENT;
 use crate::program::{Profile, Role, THIS, Unknown, fill};
 
 /// The port of each end of a tunnel: the usual one of `WireGuard`.

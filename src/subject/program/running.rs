@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::{self, BoxFuture, join_all, select_all};
-use platform::{Adopted, Class, FaultCounter, Interface, Interrupts};
+use platform::{Adopted, Class, FaultCounter, Interface, Interrupts, last_lines};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
@@ -20,9 +20,8 @@ use crate::error::RunError;
 use crate::failure::Failure;
 use crate::meter::Counters;
 use crate::plan::scenario::Tun;
-use crate::process;
-use crate::process::protocol::Task;
 use crate::program::{Profile, Role};
+use crate::protocol::Task;
 use crate::sample::{AdoptedFacts, DeviceFacts, ProcessFacts, ProgramFacts};
 
 /// How long its version may take.
@@ -289,7 +288,7 @@ impl Running {
             Some((is_running, printed)) if !is_running || before.is_empty() => printed.text(),
             _ => before,
         };
-        RunError::Process { class: Class::Failed, text: process::last_lines(&text, &printed, LAST_LINES) }
+        RunError::Process { class: Class::Failed, text: last_lines(&text, &printed, LAST_LINES) }
     }
 
     /// The processes that count as the program: those of its first end.
@@ -396,11 +395,11 @@ async fn version(profile: &Profile) -> Option<String> {
         return None;
     }
     let command = command(&profile.version);
-    let printed = spawn_blocking(move || process::printed(command, VERSION_TIMEOUT)).await.ok()??;
+    let printed = spawn_blocking(move || platform::printed(command, VERSION_TIMEOUT)).await.ok()??;
     printed
         .lines()
         .take(VERSION_LINES)
         .map(str::trim)
         .find(|line| line.contains(|letter: char| letter.is_ascii_digit()))
-        .map(process::shown)
+        .map(platform::shown)
 }

@@ -5,18 +5,16 @@ use std::io::{self, BufRead, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use conformance::Ready;
 use fast_socks5::server::{DnsResolveHelper, Socks5ServerProtocol, SocksServerError, run_tcp_proxy, run_udp_proxy};
 use fast_socks5::{ReplyError, Socks5Command};
-use platform::{Class, Error};
+use forwarders::Counts;
+use platform::{Class, Control, Error};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use crate::error::RunError;
-use crate::process::control::Control;
-use crate::process::protocol::Report;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 4096;
@@ -47,9 +45,8 @@ pub(crate) fn serve(
     let listener = listen(address).map_err(failed)?;
     drop(entered);
     let (stop, stopped) = oneshot::channel::<()>();
-    let control = Control { orders, output, report: Report::default };
+    let control = Control { orders, output, report: Counts::default };
     control.obey(
-        Ready::default(),
         move || drop(stop),
         || {
             runtime.block_on(async {

@@ -12,15 +12,57 @@ const CAPABLE: u8 = 2;
 const MARKED: u8 = 3;
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("ecn-not-asked", ecn_not_asked, "RFC 3168, 6.1.1 and 6.1.3")
-        .about("A packet with the mark \"congestion experienced\" on a connection without ECN")
-        .expects("The data is delivered. No ACK has ECE, and no packet says that it can be marked."),
-    Case::new("ecn-echo", ecn_echo, "RFC 3168, 6.1.3")
-        .about("The same on a connection with ECN; later the client says that it has slowed down")
-        .expects("All ACKs have ECE until the segment with CWR comes, and none after it."),
-    Case::new("ecn-reduces", ecn_reduces, "RFC 3168, 6.1.2")
-        .about("The client's ACKs have ECE, on a connection with ECN")
-        .expects("A segment with CWR comes, and the next flight is no longer than the last."),
+    Case::new("ecn-not-asked", "RFC 3168, 6.1.1 and 6.1.3", |lab| {
+        let (mut client, mut served) = lab.connect()?;
+        for _ in 0..2 {
+            let ack = send(&mut client, &mut served, 0, MARKED)?;
+            check!(!ack.has(ECE), "the ACK has ECE")?;
+        }
+        let mut ecn = 0;
+        deliver_with(&mut client, served, &pattern(150, 20_000), SOON, |_, segment| {
+            ecn |= segment.ecn;
+            Ok(false)
+        })?;
+        check!(ecn == 0, "the ECN field of a packet is {ecn}")
+    })
+    .about("A packet with the mark \"congestion experienced\" on a connection without ECN")
+    .expects("The data is delivered. No ACK has ECE, and no packet says that it can be marked."),
+    Case::new("ecn-echo", "RFC 3168, 6.1.3", |lab| {
+        let (mut client, mut served) = connect(lab)?;
+        // The bits of the packets and of the ACKs that they bring.
+        let steps = [
+            (0, CAPABLE, 0),
+            (0, MARKED, ECE),
+            (0, CAPABLE, ECE),
+            (0, CAPABLE, ECE),
+            (CWR, CAPABLE, 0),
+            (0, CAPABLE, 0),
+        ];
+        for (index, (flags, ecn, expected)) in steps.into_iter().enumerate() {
+            let ack = send(&mut client, &mut served, flags, ecn)?;
+            check!(ack.flags & ECE == expected, "the ACK of segment {index} has the flags {:#x}", ack.flags)?;
+        }
+        Ok(())
+    })
+    .about("The same on a connection with ECN; later the client says that it has slowed down")
+    .expects("All ACKs have ECE until the segment with CWR comes, and none after it."),
+    Case::new("ecn-reduces", "RFC 3168, 6.1.2", |lab| {
+        let (mut client, served) = connect(lab)?;
+        let _sending = served.send(pattern(151, 400_000), Then::Keep);
+        for segment in client.flight(QUIET)? {
+            client.take(segment, &mut Vec::new())?;
+        }
+        let before = client.flight(QUIET)?;
+        let length = client.reach(&before);
+        client.expected = client.expected.wrapping_add(length as u32);
+        client.put(Out { flags: ACK | ECE, ..client.out() })?;
+        let after = client.flight(QUIET)?;
+        let next = client.reach(&after);
+        check!(after.iter().any(|segment| segment.has(CWR)), "no segment has CWR")?;
+        check!(next <= length, "{next} bytes came after the ACK with ECE, and {length} before it")
+    })
+    .about("The client's ACKs have ECE, on a connection with ECN")
+    .expects("A segment with CWR comes, and the next flight is no longer than the last."),
 ];
 
 /// Connects with ECN, or ends the case if the stack does not agree.
@@ -38,46 +80,4 @@ fn send(client: &mut Client, served: &mut Served, flags: u8, ecn: u8) -> Step<Se
     client.sent(4);
     served.reads(b"data")?;
     client.acked(SOON)
-}
-
-fn ecn_not_asked(lab: &mut Lab) -> Step {
-    let (mut client, mut served) = lab.connect()?;
-    for _ in 0..2 {
-        let ack = send(&mut client, &mut served, 0, MARKED)?;
-        check!(!ack.has(ECE), "the ACK has ECE")?;
-    }
-    let mut ecn = 0;
-    deliver_with(&mut client, served, &pattern(150, 20_000), SOON, |_, segment| {
-        ecn |= segment.ecn;
-        Ok(false)
-    })?;
-    check!(ecn == 0, "the ECN field of a packet is {ecn}")
-}
-
-fn ecn_echo(lab: &mut Lab) -> Step {
-    let (mut client, mut served) = connect(lab)?;
-    // The bits of the packets and of the ACKs that they bring.
-    let steps =
-        [(0, CAPABLE, 0), (0, MARKED, ECE), (0, CAPABLE, ECE), (0, CAPABLE, ECE), (CWR, CAPABLE, 0), (0, CAPABLE, 0)];
-    for (index, (flags, ecn, expected)) in steps.into_iter().enumerate() {
-        let ack = send(&mut client, &mut served, flags, ecn)?;
-        check!(ack.flags & ECE == expected, "the ACK of segment {index} has the flags {:#x}", ack.flags)?;
-    }
-    Ok(())
-}
-
-fn ecn_reduces(lab: &mut Lab) -> Step {
-    let (mut client, served) = connect(lab)?;
-    let _sending = served.send(pattern(151, 400_000), Then::Keep);
-    for segment in client.flight(QUIET)? {
-        client.take(segment, &mut Vec::new())?;
-    }
-    let before = client.flight(QUIET)?;
-    let length = client.reach(&before);
-    client.expected = client.expected.wrapping_add(length as u32);
-    client.put(Out { flags: ACK | ECE, ..client.out() })?;
-    let after = client.flight(QUIET)?;
-    let next = client.reach(&after);
-    check!(after.iter().any(|segment| segment.has(CWR)), "no segment has CWR")?;
-    check!(next <= length, "{next} bytes came after the ACK with ECE, and {length} before it")
 }

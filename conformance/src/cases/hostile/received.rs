@@ -3,50 +3,127 @@
 use crate::prelude::*;
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("edge-out-of-order", |lab| out_of_order(lab, ACK | PSH), "RFC 9293, 3.10.7.4")
+    Case::new("edge-out-of-order", "RFC 9293, 3.10.7.4", |lab| out_of_order(lab, ACK | PSH))
         .about("A segment ends beyond the window; then all before it but the first byte, and last the first byte")
         .expects("The segment is cut at the edge, or dropped. The server reads all bytes once and in order."),
-    Case::new("edge-out-of-order-fin", |lab| out_of_order(lab, ACK | PSH | FIN), "RFC 9293, 3.10.7.4")
+    Case::new("edge-out-of-order-fin", "RFC 9293, 3.10.7.4", |lab| out_of_order(lab, ACK | PSH | FIN))
         .about("The same with a FIN in the segment")
         .expects(
             "The server reads all bytes once and in order. The FIN is beyond the window: it is dropped, or taken \
              after all bytes.",
         ),
-    Case::new("edge-in-order", edge_in_order, "RFC 9293, 3.10.7.4")
-        .about("60,000 bytes in order into a window of 16 KiB, while nobody reads")
-        .expects(
-            "At most 32 KiB are acknowledged before the server reads. The server reads all bytes once and in order.",
-        )
-        .with(SMALL_WINDOW),
-    Case::new("edge-super-packet", edge_super_packet, "RFC 9293, 3.10.7.4; virtio 1.2, 5.1.6")
-        .about("A super-packet of 40,000 bytes into a window of 16 KiB")
-        .expects("It is cut at the edge, or dropped. The server reads all bytes once and in order.")
-        .with(SMALL_WINDOW)
-        .offloading(),
-    Case::new("tiny-segments", tiny_segments, "RFC 9293, 3.10.7.4; CVE-2018-5390")
-        .about(
-            "8,000 segments with one byte each, every second byte of the window; another client makes requests \
+    Case::new("edge-in-order", "RFC 9293, 3.10.7.4", |lab| {
+        let (mut client, mut served) = lab.connect()?;
+        let bytes = pattern(91, 60_000);
+        client.put_parts(&bytes, 0..60_000, 1200)?;
+        let (done, _) = progress(&mut client)?;
+        check!(done <= 32 << 10, "{done} bytes are acknowledged of a window of 16 KiB")?;
+        complete(&mut client, &mut served, &bytes)?;
+        lab.still_serves()
+    })
+    .about("60,000 bytes in order into a window of 16 KiB, while nobody reads")
+    .expects("At most 32 KiB are acknowledged before the server reads. The server reads all bytes once and in order.")
+    .with(SMALL_WINDOW),
+    Case::new("edge-super-packet", "RFC 9293, 3.10.7.4; virtio 1.2, 5.1.6", |lab| {
+        let (mut client, mut served) = lab.connect()?;
+        let bytes = pattern(92, 40_000);
+        client.put_joined(&bytes)?;
+        complete(&mut client, &mut served, &bytes)?;
+        lab.still_serves()
+    })
+    .about("A super-packet of 40,000 bytes into a window of 16 KiB")
+    .expects("It is cut at the edge, or dropped. The server reads all bytes once and in order.")
+    .with(SMALL_WINDOW)
+    .offloading(),
+    Case::new("tiny-segments", "RFC 9293, 3.10.7.4; CVE-2018-5390", |lab| {
+        const COUNT: usize = 8000;
+        let (mut other, mut other_served) = lab.connect()?;
+        let (mut client, mut served) = lab.connect()?;
+        let bytes = pattern(93, 2 * COUNT);
+        for index in 0..COUNT {
+            let at = 2 * index + 1;
+            client.put(client.part(&bytes, at..at + 1))?;
+            if index % 200 == 199 {
+                client.forget()?;
+                named(exchange(&mut other, &mut other_served), || format!("after {} segments", index + 1))?;
+            }
+        }
+        client.forget()?;
+        client.data(&bytes)?;
+        if client.acked(SOON).is_err() {
+            // A stack that keeps few segments gets the last ones again.
+            client.next = client.next.wrapping_sub(bytes.len() as u32);
+            return repair(&mut client, &mut served, &bytes);
+        }
+        served.reads(&bytes)?;
+        exchange(&mut client, &mut served)
+    })
+    .about(
+        "8,000 segments with one byte each, every second byte of the window; another client makes requests \
              between them",
-        )
-        .expects(
-            "Each request of the other client is answered within a second. When all bytes have come again, the server \
+    )
+    .expects(
+        "Each request of the other client is answered within a second. When all bytes have come again, the server \
              reads them once and in order.",
-        ),
-    Case::new("overlap-contradicts", overlap_contradicts, "RFC 9293, 3.10.7.4")
-        .about("Overlapping segments, out of order, with different bytes for the same numbers")
-        .expects("The server reads every number once, each with one of its bytes, and the connection goes on."),
-    Case::new("urgent-nonsense", urgent_nonsense, "RFC 9293, 3.8.5; RFC 6093, 6")
-        .about("Urgent pointers of 0, beyond the segment, and without data")
-        .expects("The bytes are part of the stream, and the connection goes on."),
-    Case::new("timestamps-unasked", timestamps_unasked, "RFC 7323, 3.2")
-        .about("Segments with timestamps that go back, on a connection that did not agree on them")
-        .expects("The timestamps are ignored, and the data is delivered."),
-    Case::new("ack-answers", ack_answers, "RFC 9293, 3.10.7.4; RFC 5961, 7")
-        .about("200 duplicate ACKs and 200 ACKs from outside the window, on a connection at rest")
-        .expects(
-            "No answer to an ACK within the window, and at most one to each from outside: two sides cannot answer \
+    ),
+    Case::new("overlap-contradicts", "RFC 9293, 3.10.7.4", |lab| {
+        const LEN: usize = 3000;
+        let (mut client, mut served) = lab.connect()?;
+        let [a, b, c] = [[b'a'; LEN], [b'b'; LEN], [b'c'; LEN]];
+        let parts =
+            [(&a, 1000..2000), (&b, 500..1500), (&c, 1500..2500), (&b, 1100..2450), (&c, 2400..3000), (&a, 0..900)];
+        parts.into_iter().try_for_each(|(bytes, part)| client.put(client.part(bytes, part)))?;
+        // Whatever is missing comes again.
+        client.data(&a)?;
+        client.acked(LATE)?;
+        let read = served.read(LEN)?;
+        check!(read.iter().all(|byte| b"abc".contains(byte)), Data, "a byte was read that was never sent")?;
+        exchange(&mut client, &mut served)
+    })
+    .about("Overlapping segments, out of order, with different bytes for the same numbers")
+    .expects("The server reads every number once, each with one of its bytes, and the connection goes on."),
+    Case::new("urgent-nonsense", "RFC 9293, 3.8.5; RFC 6093, 6", |lab| {
+        let (mut client, mut served) = lab.connect()?;
+        for (pointer, data) in [(0_u16, "zero"), (3, ""), (1000, "beyond"), (65_535, "far"), (0, ""), (65_535, "")] {
+            let out = Out { flags: ACK | PSH | URG, ..client.part(data.as_bytes(), 0..data.len()) };
+            client.send_packet(&packets::with_tcp_bytes(client.packet(out), 18, &pointer.to_be_bytes()))?;
+            client.sent(data.len());
+            named(served.reads(data.as_bytes()), || format!("with the pointer {pointer}"))?;
+        }
+        exchange(&mut client, &mut served)
+    })
+    .about("Urgent pointers of 0, beyond the segment, and without data")
+    .expects("The bytes are part of the stream, and the connection goes on."),
+    Case::new("timestamps-unasked", "RFC 7323, 3.2", |lab| {
+        let (mut client, mut served) = lab.connect()?;
+        for time in [u32::MAX, 5, 0, 1 << 31] {
+            client.stamps = Some([time, u32::MAX]);
+            client.data(b"data")?;
+            named(served.reads(b"data"), || format!("with the timestamp {time}"))?;
+        }
+        client.stamps = None;
+        exchange(&mut client, &mut served)
+    })
+    .about("Segments with timestamps that go back, on a connection that did not agree on them")
+    .expects("The timestamps are ignored, and the data is delivered."),
+    Case::new("ack-answers", "RFC 9293, 3.10.7.4; RFC 5961, 7", |lab| {
+        const COUNT: usize = 200;
+        let (mut client, mut served) = lab.connect_and_exchange()?;
+        // The stack may send a window update of its own.
+        thread::sleep(ms(50));
+        let within = client.out();
+        let outside = Out { seq: within.seq.wrapping_sub(200_000), ..within };
+        let within = answers(&mut client, COUNT, within)?;
+        check!(within <= 2, "{within} answers came to {COUNT} duplicate ACKs")?;
+        let outside = answers(&mut client, COUNT, outside)?;
+        check!(outside <= COUNT, "{outside} answers came to {COUNT} ACKs from outside the window")?;
+        exchange(&mut client, &mut served)
+    })
+    .about("200 duplicate ACKs and 200 ACKs from outside the window, on a connection at rest")
+    .expects(
+        "No answer to an ACK within the window, and at most one to each from outside: two sides cannot answer \
              each other for ever.",
-        ),
+    ),
 ];
 
 /// Sends a segment with these flags that begins 535 bytes before the edge of a window of 65,535 bytes and ends beyond
@@ -98,84 +175,6 @@ fn complete(client: &mut Client, served: &mut Served, bytes: &[u8]) -> Step {
     fail!(Hang, "{} of {} bytes were read", read.len(), bytes.len())
 }
 
-fn edge_in_order(lab: &mut Lab) -> Step {
-    let (mut client, mut served) = lab.connect()?;
-    let bytes = pattern(91, 60_000);
-    client.put_parts(&bytes, 0..60_000, 1200)?;
-    let (done, _) = progress(&mut client)?;
-    check!(done <= 32 << 10, "{done} bytes are acknowledged of a window of 16 KiB")?;
-    complete(&mut client, &mut served, &bytes)?;
-    lab.still_serves()
-}
-
-fn edge_super_packet(lab: &mut Lab) -> Step {
-    let (mut client, mut served) = lab.connect()?;
-    let bytes = pattern(92, 40_000);
-    client.put_joined(&bytes)?;
-    complete(&mut client, &mut served, &bytes)?;
-    lab.still_serves()
-}
-
-fn tiny_segments(lab: &mut Lab) -> Step {
-    const COUNT: usize = 8000;
-    let (mut other, mut other_served) = lab.connect()?;
-    let (mut client, mut served) = lab.connect()?;
-    let bytes = pattern(93, 2 * COUNT);
-    for index in 0..COUNT {
-        let at = 2 * index + 1;
-        client.put(client.part(&bytes, at..at + 1))?;
-        if index % 200 == 199 {
-            client.forget()?;
-            named(exchange(&mut other, &mut other_served), || format!("after {} segments", index + 1))?;
-        }
-    }
-    client.forget()?;
-    client.data(&bytes)?;
-    if client.acked(SOON).is_err() {
-        // A stack that keeps few segments gets the last ones again.
-        client.next = client.next.wrapping_sub(bytes.len() as u32);
-        return repair(&mut client, &mut served, &bytes);
-    }
-    served.reads(&bytes)?;
-    exchange(&mut client, &mut served)
-}
-
-fn overlap_contradicts(lab: &mut Lab) -> Step {
-    const LEN: usize = 3000;
-    let (mut client, mut served) = lab.connect()?;
-    let [a, b, c] = [[b'a'; LEN], [b'b'; LEN], [b'c'; LEN]];
-    let parts = [(&a, 1000..2000), (&b, 500..1500), (&c, 1500..2500), (&b, 1100..2450), (&c, 2400..3000), (&a, 0..900)];
-    parts.into_iter().try_for_each(|(bytes, part)| client.put(client.part(bytes, part)))?;
-    // Whatever is missing comes again.
-    client.data(&a)?;
-    client.acked(LATE)?;
-    let read = served.read(LEN)?;
-    check!(read.iter().all(|byte| b"abc".contains(byte)), Data, "a byte was read that was never sent")?;
-    exchange(&mut client, &mut served)
-}
-
-fn urgent_nonsense(lab: &mut Lab) -> Step {
-    let (mut client, mut served) = lab.connect()?;
-    for (pointer, data) in [(0_u16, "zero"), (3, ""), (1000, "beyond"), (65_535, "far"), (0, ""), (65_535, "")] {
-        let out = Out { flags: ACK | PSH | URG, ..client.part(data.as_bytes(), 0..data.len()) };
-        client.send_packet(&packets::with_tcp_bytes(client.packet(out), 18, &pointer.to_be_bytes()))?;
-        client.sent(data.len());
-        named(served.reads(data.as_bytes()), || format!("with the pointer {pointer}"))?;
-    }
-    exchange(&mut client, &mut served)
-}
-
-fn timestamps_unasked(lab: &mut Lab) -> Step {
-    let (mut client, mut served) = lab.connect()?;
-    for time in [u32::MAX, 5, 0, 1 << 31] {
-        client.stamps = Some([time, u32::MAX]);
-        client.data(b"data")?;
-        named(served.reads(b"data"), || format!("with the timestamp {time}"))?;
-    }
-    client.stamps = None;
-    exchange(&mut client, &mut served)
-}
-
 /// Sends copies of a segment. Returns how many answers come, of which none may be a RST.
 pub(super) fn answers(client: &mut Client, copies: usize, out: Out<'_>) -> Step<usize> {
     client.forget()?;
@@ -186,18 +185,4 @@ pub(super) fn answers(client: &mut Client, copies: usize, out: Out<'_>) -> Step<
         count += 1;
     }
     Ok(count)
-}
-
-fn ack_answers(lab: &mut Lab) -> Step {
-    const COUNT: usize = 200;
-    let (mut client, mut served) = lab.connect_and_exchange()?;
-    // The stack may send a window update of its own.
-    thread::sleep(ms(50));
-    let within = client.out();
-    let outside = Out { seq: within.seq.wrapping_sub(200_000), ..within };
-    let within = answers(&mut client, COUNT, within)?;
-    check!(within <= 2, "{within} answers came to {COUNT} duplicate ACKs")?;
-    let outside = answers(&mut client, COUNT, outside)?;
-    check!(outside <= COUNT, "{outside} answers came to {COUNT} ACKs from outside the window")?;
-    exchange(&mut client, &mut served)
 }

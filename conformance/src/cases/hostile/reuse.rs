@@ -4,69 +4,113 @@ use super::super::handshake::time_wait;
 use crate::prelude::*;
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new(
-        "same-port-after-rst",
-        |lab| again_and_again(lab, 60, |client, _| client.rst()),
-        "RFC 9293, 3.10.7.4 and 3.10.7.2",
-    )
+    Case::new("same-port-after-rst", "RFC 9293, 3.10.7.4 and 3.10.7.2", |lab| {
+        again_and_again(lab, 60, |client, _| client.rst())
+    })
     .about(
         "A client resets its connection and sends the SYN of the next, 60 times without a pause; the application \
              still holds the old streams",
     )
     .expects("Each SYN opens a new connection. The old streams end, and the new ones carry bytes."),
-    Case::new("same-port-after-rst-queued", same_port_after_rst_queued, "RFC 9293, 3.10.7.4 and 3.10.7.2")
-        .about("The same before the application has accepted the first connection")
-        .expects(
-            "The last connection is accepted and carries bytes. Those before it are not accepted, or their streams \
+    Case::new("same-port-after-rst-queued", "RFC 9293, 3.10.7.4 and 3.10.7.2", |lab| {
+        let mut client = lab.client();
+        client.open()?;
+        for round in 1..10 {
+            client.rst()?;
+            named(client.again(), || format!("connection {round}"))?;
+        }
+        client.data(b"ping")?;
+        let mut served = loop {
+            let mut served = lab.accept()?;
+            if let Ok(bytes) = served.read(4) {
+                same(&bytes, b"ping")?;
+                break served;
+            }
+        };
+        served.write(b"pong")?;
+        client.receives(b"pong", SOON)
+    })
+    .about("The same before the application has accepted the first connection")
+    .expects(
+        "The last connection is accepted and carries bytes. Those before it are not accepted, or their streams \
              fail.",
-        ),
-    Case::new("same-port-after-fin", same_port_after_fin, "RFC 9293, 3.6 and 3.10.7.2")
-        .about(
-            "The client closes first, then the server; the client connects again at once, 20 times. The application \
+    ),
+    Case::new("same-port-after-fin", "RFC 9293, 3.6 and 3.10.7.2", |lab| {
+        again_and_again(lab, 20, |client, served| {
+            client.fin()?;
+            served.reads_to_end(b"")?;
+            served.shutdown()?;
+            client.receive_to_end().map(drop)
+        })
+    })
+    .about(
+        "The client closes first, then the server; the client connects again at once, 20 times. The application \
              still holds the old streams",
-        )
-        .expects("Each SYN opens a new connection. The old streams read as ended."),
+    )
+    .expects("Each SYN opens a new connection. The old streams read as ended."),
     Case::new(
         "same-port-after-timeout",
-        same_port_after_timeout,
         "RFC 9293, 3.8.3 and 3.10.7.2; the promise of StackConfig::user_timeout",
+        |lab| {
+            let (mut client, served) = lab.connect()?;
+            let result = served.send(pattern(80, 8 * WINDOW), Then::Keep).result()?;
+            check!(result.is_err(), Hang, "all was written to a peer that does not answer")?;
+            client.forget()?;
+            client.again()?;
+            lab.serves(client)
+        },
     )
     .about("The client vanishes while the server writes; after the timeout of 1 second it connects from the same port")
     .expects("The write fails with \"timed out\", and the SYN opens a new connection.")
     .with(|config| config.user_timeout = SOON),
-    Case::new(
-        "restarted-client",
-        |lab| restarted_idle(lab, 0x1000_0000),
-        "RFC 5961, 4.2; RFC 9293, 3.5.1 and 3.10.7.4",
-    )
+    Case::new("restarted-client", "RFC 5961, 4.2; RFC 9293, 3.5.1 and 3.10.7.4", |lab| {
+        restarted_idle(lab, 0x1000_0000)
+    })
     .about("A client that has restarted sends a SYN for its old connection, which is idle")
     .expects("A challenge ACK. The RST that answers it ends the old connection, and the next SYN opens a new one."),
-    Case::new("restarted-client-lower", |lab| restarted_idle(lab, 0xf000_0000), "RFC 5961, 4.2")
+    Case::new("restarted-client-lower", "RFC 5961, 4.2", |lab| restarted_idle(lab, 0xf000_0000))
         .about("The same with a number below the window")
         .expects(
             "A challenge ACK: the number of the SYN does not matter. The RST that answers it ends the old connection.",
         ),
-    Case::new("restarted-client-in-flight", restarted_client_in_flight, "RFC 5961, 4.2; RFC 9293, 3.5.1 and 3.10.7.4")
-        .about("The same while the server's data is not acknowledged, and is sent again")
-        .expects(
-            "An ACK without data. The RST that answers it ends the old connection, and the next SYN opens a new one.",
-        ),
-    Case::new("time-wait-old-syn", time_wait_old_syn, "RFC 9293, 3.6.1; RFC 1122, 4.2.2.13; RFC 6191, 2")
-        .about("A SYN with a lower number to a port in TIME-WAIT")
-        .expects(
-            "No new connection: an old duplicate must not end TIME-WAIT. The FIN that comes again is still \
+    Case::new("restarted-client-in-flight", "RFC 5961, 4.2; RFC 9293, 3.5.1 and 3.10.7.4", |lab| {
+        let (mut client, mut served) = lab.connect_and_exchange()?;
+        served.write(b"is anyone there?")?;
+        // Until the data has come again.
+        for _ in 0..2 {
+            client.expect_within(secs(3), "data", |segment| !segment.payload.is_empty())?;
+        }
+        restart(lab, &mut client, 0x1000_0000, &mut served)
+    })
+    .about("The same while the server's data is not acknowledged, and is sent again")
+    .expects("An ACK without data. The RST that answers it ends the old connection, and the next SYN opens a new one."),
+    Case::new("time-wait-old-syn", "RFC 9293, 3.6.1; RFC 1122, 4.2.2.13; RFC 6191, 2", |lab| {
+        stays_in_time_wait(lab, false, |client| syn(client, client.isn.wrapping_sub(0x0100_0000)))
+    })
+    .about("A SYN with a lower number to a port in TIME-WAIT")
+    .expects(
+        "No new connection: an old duplicate must not end TIME-WAIT. The FIN that comes again is still \
              acknowledged.",
-        ),
-    Case::new("time-wait-damaged-syn", time_wait_damaged_syn, "RFC 9293, 3.1")
-        .about("A SYN with a higher number and a wrong checksum to a port in TIME-WAIT")
-        .expects("It is dropped. The FIN that comes again is still acknowledged.")
-        .plain(),
-    Case::new("time-wait-rst", time_wait_rst, "RFC 9293, 3.10.7.4; RFC 1337, 3 and 4")
-        .about("A RST to a port in TIME-WAIT")
-        .expects(
-            "It ends TIME-WAIT, or is ignored: the FIN that comes again gets a RST or an acknowledgement, and new \
+    ),
+    Case::new("time-wait-damaged-syn", "RFC 9293, 3.1", |lab| {
+        lab.needs_checksums()?;
+        stays_in_time_wait(lab, false, |client| {
+            let mut packet = syn(client, client.next.wrapping_add(0x0100_0000));
+            packet[36] ^= 0x10;
+            packet
+        })
+    })
+    .about("A SYN with a higher number and a wrong checksum to a port in TIME-WAIT")
+    .expects("It is dropped. The FIN that comes again is still acknowledged.")
+    .plain(),
+    Case::new("time-wait-rst", "RFC 9293, 3.10.7.4; RFC 1337, 3 and 4", |lab| {
+        stays_in_time_wait(lab, true, |client| client.packet(Out { flags: RST, ack: 0, ..client.out() }))
+    })
+    .about("A RST to a port in TIME-WAIT")
+    .expects(
+        "It ends TIME-WAIT, or is ignored: the FIN that comes again gets a RST or an acknowledgement, and new \
              connections open.",
-        ),
+    ),
 ];
 
 /// Checks that a stream has ended. Other cases check how it ends.
@@ -74,8 +118,7 @@ fn is_over(served: &mut Served) -> Step {
     check!(!served.is_quiet(SOON), Hang, "the stream of an old connection still waits")
 }
 
-/// Connects from the same port this often, each time after `end` has ended the connection before. The application holds
-/// the old streams, which must end.
+/// Connects from the same port this often, each time after `end`. The old streams, still held, must end.
 fn again_and_again(lab: &mut Lab, rounds: usize, end: impl Fn(&mut Client, &mut Served) -> Step) -> Step {
     let (mut client, mut served) = lab.connect()?;
     let mut held = Vec::new();
@@ -91,43 +134,6 @@ fn again_and_again(lab: &mut Lab, rounds: usize, end: impl Fn(&mut Client, &mut 
     }
     exchange(&mut client, &mut served)?;
     held.iter_mut().try_for_each(is_over)
-}
-
-fn same_port_after_rst_queued(lab: &mut Lab) -> Step {
-    let mut client = lab.client();
-    client.open()?;
-    for round in 1..10 {
-        client.rst()?;
-        named(client.again(), || format!("connection {round}"))?;
-    }
-    client.data(b"ping")?;
-    let mut served = loop {
-        let mut served = lab.accept()?;
-        if let Ok(bytes) = served.read(4) {
-            same(&bytes, b"ping")?;
-            break served;
-        }
-    };
-    served.write(b"pong")?;
-    client.receives(b"pong", SOON)
-}
-
-fn same_port_after_fin(lab: &mut Lab) -> Step {
-    again_and_again(lab, 20, |client, served| {
-        client.fin()?;
-        served.reads_to_end(b"")?;
-        served.shutdown()?;
-        client.receive_to_end().map(drop)
-    })
-}
-
-fn same_port_after_timeout(lab: &mut Lab) -> Step {
-    let (mut client, served) = lab.connect()?;
-    let result = served.send(pattern(80, 8 * WINDOW), Then::Keep).result()?;
-    check!(result.is_err(), Hang, "all was written to a peer that does not answer")?;
-    client.forget()?;
-    client.again()?;
-    lab.serves(client)
 }
 
 /// Sends a SYN on a connection that the client does not know any more, with a number that is `ahead`. Answers the ACK for
@@ -153,16 +159,6 @@ fn restarted_idle(lab: &mut Lab, ahead: u32) -> Step {
     restart(lab, &mut client, ahead, &mut served)
 }
 
-fn restarted_client_in_flight(lab: &mut Lab) -> Step {
-    let (mut client, mut served) = lab.connect_and_exchange()?;
-    served.write(b"is anyone there?")?;
-    // Until the data has come again.
-    for _ in 0..2 {
-        client.expect_within(secs(3), "data", |segment| !segment.payload.is_empty())?;
-    }
-    restart(lab, &mut client, 0x1000_0000, &mut served)
-}
-
 /// Sends a packet to a port in TIME-WAIT. Checks that it is no new connection, and that TIME-WAIT goes on, unless it `may_end`.
 fn stays_in_time_wait(lab: &mut Lab, may_end: bool, packet: impl FnOnce(&Client) -> Vec<u8>) -> Step {
     let (mut client, served) = time_wait(lab)?;
@@ -181,21 +177,4 @@ fn stays_in_time_wait(lab: &mut Lab, may_end: bool, packet: impl FnOnce(&Client)
 /// Returns a SYN with this number.
 fn syn(client: &Client, seq: u32) -> Vec<u8> {
     packets::with_tcp_bytes(client.syn_packet(b""), 4, &seq.to_be_bytes())
-}
-
-fn time_wait_old_syn(lab: &mut Lab) -> Step {
-    stays_in_time_wait(lab, false, |client| syn(client, client.isn.wrapping_sub(0x0100_0000)))
-}
-
-fn time_wait_damaged_syn(lab: &mut Lab) -> Step {
-    lab.needs_checksums()?;
-    stays_in_time_wait(lab, false, |client| {
-        let mut packet = syn(client, client.next.wrapping_add(0x0100_0000));
-        packet[36] ^= 0x10;
-        packet
-    })
-}
-
-fn time_wait_rst(lab: &mut Lab) -> Step {
-    stays_in_time_wait(lab, true, |client| client.packet(Out { flags: RST, ack: 0, ..client.out() }))
 }

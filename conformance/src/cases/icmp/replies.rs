@@ -8,58 +8,115 @@ use std::net::{IpAddr, Ipv4Addr};
 use crate::prelude::*;
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("echo", echo, "RFC 1122, 3.2.2.6")
-        .about("Echo requests with 0 to 1,472 bytes")
-        .expects("Each reply has the number and the bytes of its request, and comes from the address that was asked.")
-        .over_ipv6("echo-ipv6", "The same over IPv6, up to 1,452 bytes", "RFC 4443, 4.2"),
-    Case::new("echo-fragments", echo_fragments, "RFC 1122, 3.2.2.6 and 3.3.2")
-        .about("An echo request with 1,400 bytes in three fragments")
-        .expects("It is put together, and the reply has all its bytes.")
-        .over_ipv6("echo-fragments-ipv6", "The same over IPv6", "RFC 4443, 4.2; RFC 8200, 4.5 and 5"),
-    Case::new("echo-wrong-checksum", echo_wrong_checksum, "RFC 792")
-        .about("An echo request with a wrong checksum")
-        .expects("Silence.")
-        .over_ipv6("echo-wrong-checksum-ipv6", "The same over IPv6", "RFC 4443, 2.3"),
-    Case::new("icmp-error-quotes", error_quotes, "RFC 1122, 3.2.2 and 3.2.2.1")
+    Case::new("echo", "RFC 1122, 3.2.2.6", |lab| {
+        needs_echo(lab)?;
+        let largest = if lab.ipv6 { 1452 } else { 1472 };
+        for len in [0, 1, 2, 999, largest - 1, largest] {
+            answered(lab, &pattern(len as u64, len), usize::MAX)?;
+        }
+        Ok(())
+    })
+    .about("Echo requests with 0 to 1,472 bytes")
+    .expects("Each reply has the number and the bytes of its request, and comes from the address that was asked.")
+    .over_ipv6("echo-ipv6", "The same over IPv6, up to 1,452 bytes", "RFC 4443, 4.2"),
+    Case::new("echo-fragments", "RFC 1122, 3.2.2.6 and 3.3.2", |lab| {
+        needs_echo(lab)?;
+        answered(lab, &pattern(140, 1400), 480)
+    })
+    .about("An echo request with 1,400 bytes in three fragments")
+    .expects("It is put together, and the reply has all its bytes.")
+    .over_ipv6("echo-fragments-ipv6", "The same over IPv6", "RFC 4443, 4.2; RFC 8200, 4.5 and 5"),
+    Case::new("echo-wrong-checksum", "RFC 792", |lab| {
+        needs_echo(lab)?;
+        lab.send_packet(&packets::damaged(request(lab.peer().ip(), lab.server().ip(), b"damaged")))?;
+        silence(lab)?;
+        answered(lab, b"intact", usize::MAX)
+    })
+    .about("An echo request with a wrong checksum")
+    .expects("Silence.")
+    .over_ipv6("echo-wrong-checksum-ipv6", "The same over IPv6", "RFC 4443, 2.3"),
+    Case::new("icmp-error-quotes", "RFC 1122, 3.2.2 and 3.2.2.1", error_quotes)
         .about("A packet of an unknown protocol")
         .expects("ICMP \"protocol unreachable\", which quotes at least the IP header and 8 bytes of it unchanged."),
-    Case::new("icmp-error-quotes-ipv6", error_quotes, "RFC 4443, 2.4 and 3.4; RFC 8200, 4")
+    Case::new("icmp-error-quotes-ipv6", "RFC 4443, 2.4 and 3.4; RFC 8200, 4", error_quotes)
         .about("The same over IPv6")
         .expects(
             "ICMPv6 \"unrecognized next header\", which points to its place and quotes the packet, as far as 1280 \
              bytes hold it.",
         )
         .ipv6(),
-    Case::new("icmp-error-rate-ipv6", error_rate, "RFC 4443, 2.4 (f)")
-        .about("1,000 IPv6 packets of an unknown protocol")
-        .expects("The rate of errors is limited: at most 200 come.")
-        .ipv6(),
-    Case::new("icmp-error-about-error", about_error, "RFC 1122, 3.2.2")
-        .about("ICMP errors of every type and of unknown codes, about packets that nobody has sent")
-        .expects("No ICMP message comes for them."),
-    Case::new("icmp-error-about-error-ipv6", about_error_ipv6, "RFC 4443, 2.4 (e.1); RFC 8200, 4.2")
-        .about("ICMPv6 errors of known and unknown types, also behind an option that nobody knows")
-        .expects("No ICMP message comes for them.")
-        .ipv6(),
-    Case::new("icmp-error-about-multicast", about_multicast, "RFC 1122, 3.2.2")
-        .about("Datagrams and packets of an unknown protocol to multicast and broadcast addresses")
-        .expects("No ICMP message comes for them.")
-        .over_ipv6(
-            "icmp-error-about-multicast-ipv6",
-            "The same to multicast addresses over IPv6",
-            "RFC 4443, 2.4 (e.3)",
-        ),
-    Case::new("icmp-error-about-fragment", about_fragment, "RFC 1122, 3.2.2")
-        .about("Later fragments of datagrams, and of packets of an unknown protocol")
-        .expects("No ICMP message comes for them."),
-    Case::new("icmp-strange-sources", strange_sources, "RFC 1122, 3.2.1.3 and 3.2.2")
-        .about("Echo requests, and packets of an unknown protocol, from multicast, broadcast and unspecified addresses")
-        .expects("Silence.")
-        .over_ipv6(
-            "icmp-strange-sources-ipv6",
-            "The same from multicast addresses over IPv6",
-            "RFC 4291, 2.7; RFC 4443, 2.4 (e.6)",
-        ),
+    Case::new("icmp-error-rate-ipv6", "RFC 4443, 2.4 (f)", |lab| {
+        let packet = unknown(lab.peer().ip(), lab.server().ip(), 100);
+        lab.flood(std::iter::repeat_n(packet, 1000))?;
+        let mut count = 0;
+        while lab.message(QUIET)?.is_some() {
+            count += 1;
+        }
+        if count == 0 {
+            return no_errors();
+        }
+        check!(count <= 200, "{count} errors came for 1000 packets")?;
+        lab.still_serves()
+    })
+    .about("1,000 IPv6 packets of an unknown protocol")
+    .expects("The rate of errors is limited: at most 200 come.")
+    .ipv6(),
+    Case::new("icmp-error-about-error", "RFC 1122, 3.2.2", |lab| {
+        let (peer, server) = (lab.peer(), lab.server());
+        let abouts = [
+            packets::datagram(server, peer, b"nobody sent this"),
+            unknown(server.ip(), peer.ip(), 100),
+            request(server.ip(), peer.ip(), b"nobody asked"),
+        ];
+        let errors = [3, 4, 5, 11, 12].into_iter().flat_map(|kind| (0..20).map(move |code| (kind, code)));
+        let about_each = |(kind, code)| abouts.clone().map(|about| packets::error(kind, code, 0, &about));
+        unanswered(lab, errors.flat_map(about_each))
+    })
+    .about("ICMP errors of every type and of unknown codes, about packets that nobody has sent")
+    .expects("No ICMP message comes for them."),
+    Case::new("icmp-error-about-error-ipv6", "RFC 4443, 2.4 (e.1); RFC 8200, 4.2", |lab| {
+        // An unknown option that asks for an error (RFC 8200, 4.2).
+        const OPTION: [u8; 8] = [0, 0, 0x9e, 4, 0, 0, 0, 0];
+        let about = packets::datagram(lab.server(), lab.peer(), b"nobody sent this");
+        let errors = [1, 2, 3, 4, 5, 100, 101, 127].into_iter().flat_map(|kind| [(kind, 0), (kind, 9)]);
+        let errors = errors.map(|(kind, code)| packets::error(kind, code, 1280, &about));
+        unanswered(lab, errors.flat_map(|error| [packets::with_extension(&error, 60, &OPTION), error]))
+    })
+    .about("ICMPv6 errors of known and unknown types, also behind an option that nobody knows")
+    .expects("No ICMP message comes for them.")
+    .ipv6(),
+    Case::new("icmp-error-about-multicast", "RFC 1122, 3.2.2", |lab| {
+        let peer = lab.peer();
+        let packets =
+            |group| [packets::datagram(peer, SocketAddr::new(group, 9), b"to all"), unknown(peer.ip(), group, 100)];
+        unanswered(lab, packets::groups(lab.ipv6).into_iter().flat_map(packets))
+    })
+    .about("Datagrams and packets of an unknown protocol to multicast and broadcast addresses")
+    .expects("No ICMP message comes for them.")
+    .over_ipv6(
+        "icmp-error-about-multicast-ipv6",
+        "The same to multicast addresses over IPv6",
+        "RFC 4443, 2.4 (e.3)",
+    ),
+    Case::new("icmp-error-about-fragment", "RFC 1122, 3.2.2", |lab| {
+        let whole = [lab.to_server(&[7; 1000]), unknown(lab.peer().ip(), lab.server().ip(), 1000)];
+        unanswered(lab, whole.iter().flat_map(|packet| packets::fragments(packet, 400).split_off(1)))
+    })
+    .about("Later fragments of datagrams, and of packets of an unknown protocol")
+    .expects("No ICMP message comes for them."),
+    Case::new("icmp-strange-sources", "RFC 1122, 3.2.1.3 and 3.2.2", |lab| {
+        let server = lab.server().ip();
+        let unspecified = (!lab.ipv6).then_some(Ipv4Addr::UNSPECIFIED.into());
+        let packets = |source| [request(source, server, b"to all of you"), unknown(source, server, 100)];
+        unanswered(lab, packets::groups(lab.ipv6).into_iter().chain(unspecified).flat_map(packets))
+    })
+    .about("Echo requests, and packets of an unknown protocol, from multicast, broadcast and unspecified addresses")
+    .expects("Silence.")
+    .over_ipv6(
+        "icmp-strange-sources-ipv6",
+        "The same from multicast addresses over IPv6",
+        "RFC 4291, 2.7; RFC 4443, 2.4 (e.6)",
+    ),
 ];
 
 /// The number of a protocol for experiments (RFC 3692), which no stack knows.
@@ -92,27 +149,6 @@ fn needs_echo(lab: &Lab) -> Step {
     applies!(lab.message(SOON)?.is_some(), "the stack answers no echo requests, as a proxy's stack may")
 }
 
-fn echo(lab: &mut Lab) -> Step {
-    needs_echo(lab)?;
-    let largest = if lab.ipv6 { 1452 } else { 1472 };
-    for len in [0, 1, 2, 999, largest - 1, largest] {
-        answered(lab, &pattern(len as u64, len), usize::MAX)?;
-    }
-    Ok(())
-}
-
-fn echo_fragments(lab: &mut Lab) -> Step {
-    needs_echo(lab)?;
-    answered(lab, &pattern(140, 1400), 480)
-}
-
-fn echo_wrong_checksum(lab: &mut Lab) -> Step {
-    needs_echo(lab)?;
-    lab.send_packet(&packets::damaged(request(lab.peer().ip(), lab.server().ip(), b"damaged")))?;
-    silence(lab)?;
-    answered(lab, b"intact", usize::MAX)
-}
-
 /// Checks that no ICMP message comes.
 fn silence(lab: &Lab) -> Step {
     match lab.message(QUIET)? {
@@ -143,63 +179,9 @@ fn error_quotes(lab: &mut Lab) -> Step {
     lab.still_serves()
 }
 
-fn error_rate(lab: &mut Lab) -> Step {
-    let packet = unknown(lab.peer().ip(), lab.server().ip(), 100);
-    lab.flood(std::iter::repeat_n(packet, 1000))?;
-    let mut count = 0;
-    while lab.message(QUIET)?.is_some() {
-        count += 1;
-    }
-    if count == 0 {
-        return no_errors();
-    }
-    check!(count <= 200, "{count} errors came for 1000 packets")?;
-    lab.still_serves()
-}
-
 /// Sends packets that no ICMP message may come for.
 fn unanswered(lab: &mut Lab, packets: impl IntoIterator<Item = Vec<u8>>) -> Step {
     lab.flood(packets)?;
     silence(lab)?;
     lab.still_serves()
-}
-
-fn about_error(lab: &mut Lab) -> Step {
-    let (peer, server) = (lab.peer(), lab.server());
-    let abouts = [
-        packets::datagram(server, peer, b"nobody sent this"),
-        unknown(server.ip(), peer.ip(), 100),
-        request(server.ip(), peer.ip(), b"nobody asked"),
-    ];
-    let errors = [3, 4, 5, 11, 12].into_iter().flat_map(|kind| (0..20).map(move |code| (kind, code)));
-    let about_each = |(kind, code)| abouts.clone().map(|about| packets::error(kind, code, 0, &about));
-    unanswered(lab, errors.flat_map(about_each))
-}
-
-fn about_error_ipv6(lab: &mut Lab) -> Step {
-    // An unknown option that asks for an error (RFC 8200, 4.2).
-    const OPTION: [u8; 8] = [0, 0, 0x9e, 4, 0, 0, 0, 0];
-    let about = packets::datagram(lab.server(), lab.peer(), b"nobody sent this");
-    let errors = [1, 2, 3, 4, 5, 100, 101, 127].into_iter().flat_map(|kind| [(kind, 0), (kind, 9)]);
-    let errors = errors.map(|(kind, code)| packets::error(kind, code, 1280, &about));
-    unanswered(lab, errors.flat_map(|error| [packets::with_extension(&error, 60, &OPTION), error]))
-}
-
-fn about_multicast(lab: &mut Lab) -> Step {
-    let peer = lab.peer();
-    let packets =
-        |group| [packets::datagram(peer, SocketAddr::new(group, 9), b"to all"), unknown(peer.ip(), group, 100)];
-    unanswered(lab, packets::groups(lab.ipv6).into_iter().flat_map(packets))
-}
-
-fn about_fragment(lab: &mut Lab) -> Step {
-    let whole = [lab.to_server(&[7; 1000]), unknown(lab.peer().ip(), lab.server().ip(), 1000)];
-    unanswered(lab, whole.iter().flat_map(|packet| packets::fragments(packet, 400).split_off(1)))
-}
-
-fn strange_sources(lab: &mut Lab) -> Step {
-    let server = lab.server().ip();
-    let unspecified = (!lab.ipv6).then_some(Ipv4Addr::UNSPECIFIED.into());
-    let packets = |source| [request(source, server, b"to all of you"), unknown(source, server, 100)];
-    unanswered(lab, packets::groups(lab.ipv6).into_iter().chain(unspecified).flat_map(packets))
 }

@@ -3,50 +3,123 @@
 use crate::prelude::*;
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("mss-announced", mss_announced, "RFC 9293, 3.7.1")
+    Case::new("mss-announced", "RFC 9293, 3.7.1", mss_announced)
         .about("The MSS of the stack's SYN+ACK")
         .expects("The MTU without an IPv4 and a TCP header: 1460 of 1500."),
-    Case::new("mss-announced-ipv6", mss_announced, "RFC 8200, 8.3")
+    Case::new("mss-announced-ipv6", "RFC 8200, 8.3", mss_announced)
         .about("The same over IPv6")
         .expects("The MTU without an IPv6 and a TCP header: 1440 of 1500.")
         .ipv6(),
-    Case::new("mss-small", |lab| segments_of(lab, Some(300), 300), "RFC 9293, 3.7.1")
+    Case::new("mss-small", "RFC 9293, 3.7.1", |lab| segments_of(lab, Some(300), 300))
         .about("The client takes segments of 300 bytes")
         .expects("No segment has more."),
-    Case::new("mss-missing", mss_missing, "RFC 9293, 3.7.1")
+    Case::new("mss-missing", "RFC 9293, 3.7.1", mss_missing)
         .about("The SYN has no MSS option")
         .expects("No segment has more than 536 bytes."),
-    Case::new("mss-missing-ipv6", mss_missing, "RFC 9293, 3.7.1")
+    Case::new("mss-missing-ipv6", "RFC 9293, 3.7.1", mss_missing)
         .about("The same over IPv6")
         .expects("No segment has more than 1220 bytes.")
         .ipv6(),
-    Case::new("mss-large", mss_large, "RFC 9293, 3.7.1; RFC 1122, 4.2.2.6")
-        .about("The client takes segments of 7,500 bytes more than the MTU")
-        .expects("No packet is longer than the MTU."),
-    Case::new("mss-zero", mss_zero, "RFC 9293, 3.7.1")
-        .about("The SYN has an MSS of 0")
-        .expects("The stack does not crash or hang: other connections work."),
-    Case::new("options-unknown", options_unknown, "RFC 9293, 3.1, MUST-6")
-        .about("Unknown options in the SYN and in a data segment")
-        .expects("They are skipped by their length fields, and the known ones are used."),
-    Case::new("options-malformed", options_malformed, "RFC 9293, 3.1, MUST-7")
-        .about("Options with a length of 0, 1, and beyond the header")
-        .expects("The stack does not crash or hang: other connections work."),
-    Case::new("header-length-wrong", header_length_wrong, "RFC 9293, 3.1")
-        .about("TCP headers whose length is too small, or more than the packet has")
-        .expects("They are dropped, and other segments are delivered."),
-    Case::new("keep-alive", keep_alive, "RFC 9293, 3.8.4")
-        .about("Keep-alive probes, without data and with one old byte")
-        .expects("Each is answered with an ACK, and the server reads nothing."),
-    Case::new("old-segment", old_segment, "RFC 9293, 3.10.7.4")
-        .about("A segment comes again, as if its ACK was lost")
-        .expects("It is answered with an ACK of what is expected, and the server reads nothing of it."),
-    Case::new("no-ack-flag", no_ack_flag, "RFC 9293, 3.10.7.4")
-        .about("A data segment without the ACK flag")
-        .expects("It is dropped."),
-    Case::new("urgent", urgent, "RFC 9293, 3.8.5")
-        .about("A segment with urgent data")
-        .expects("The bytes are part of the stream."),
+    Case::new("mss-large", "RFC 9293, 3.7.1; RFC 1122, 4.2.2.6", |lab| {
+        segments_of(lab, Some(lab.mtu.saturating_add(7500)), usize::from(lab.mtu) - 40)
+    })
+    .about("The client takes segments of 7,500 bytes more than the MTU")
+    .expects("No packet is longer than the MTU."),
+    Case::new("mss-zero", "RFC 9293, 3.7.1", |lab| {
+        let mut client = lab.client();
+        client.syn_with(&Offer { mss: Some(0), ..Offer::default() })?;
+        if client.syn_ack(SOON).is_ok() {
+            client.ack()?;
+            if let Some(served) = lab.accept_within(SOON)? {
+                let sending = served.send(pattern(38, 500), Then::Keep);
+                let _may_fail = client.receive(500, SOON);
+                drop(sending);
+            }
+        }
+        lab.still_serves()
+    })
+    .about("The SYN has an MSS of 0")
+    .expects("The stack does not crash or hang: other connections work."),
+    Case::new("options-unknown", "RFC 9293, 3.1, MUST-6", |lab| {
+        // An experimental option and one of RFC 7413 around an MSS of 300.
+        let extra = vec![253, 6, 1, 2, 3, 4, MSS, 4, 1, 44, 34, 2];
+        let (mut client, mut served) = lab.connect_with(&Offer { mss: None, extra, ..Offer::default() })?;
+        served.write(&pattern(42, 2000))?;
+        let bytes = client.receive_with(2000, SOON, |_, segment| Ok(segment.payload.len() > 300))?;
+        same(&bytes, &pattern(42, 2000))?;
+        client.send(Out { options: &[254, 8, 0, 1, 2, 3, 4, 5, 1, 1, 1, 0], ..client.part(b"data", 0..4) })?;
+        served.reads(b"data")?;
+        exchange(&mut client, &mut served)
+    })
+    .about("Unknown options in the SYN and in a data segment")
+    .expects("They are skipped by their length fields, and the known ones are used."),
+    Case::new("options-malformed", "RFC 9293, 3.1, MUST-7", |lab| {
+        let malformed: [[u8; 4]; 6] =
+            [[2, 0, 5, 0xb4], [2, 1, 5, 0xb4], [2, 40, 5, 0xb4], [1, 1, 1, 2], [253, 0, 0, 0], [3, 2, 3, 1]];
+        for options in malformed {
+            let client = lab.client();
+            client.put(Out { flags: SYN, ack: 0, options: &options, ..client.out() })?;
+        }
+        // A stack may reset the connection (RFC 9293, 3.1, MUST-7), but no other.
+        let (victim, _held) = lab.connect()?;
+        let (mut client, mut served) = lab.connect()?;
+        for options in malformed {
+            victim.put(Out { options: &options, ..victim.out() })?;
+        }
+        exchange(&mut client, &mut served)?;
+        lab.still_serves()
+    })
+    .about("Options with a length of 0, 1, and beyond the header")
+    .expects("The stack does not crash or hang: other connections work."),
+    Case::new("header-length-wrong", "RFC 9293, 3.1", |lab| {
+        let (mut client, mut served) = lab.connect()?;
+        for words in [0, 1, 4, 15] {
+            let packet = client.packet(client.part(b"data", 0..4));
+            client.send_packet(&packets::with_tcp_bytes(packet, 12, &[words << 4]))?;
+        }
+        check!(served.is_quiet(ms(50)), Data, "one of them was delivered")?;
+        exchange(&mut client, &mut served)
+    })
+    .about("TCP headers whose length is too small, or more than the packet has")
+    .expects("They are dropped, and other segments are delivered."),
+    Case::new("keep-alive", "RFC 9293, 3.8.4", |lab| {
+        let (mut client, mut served) = lab.connect_and_exchange()?;
+        for payload in [&b""[..], b"\0"] {
+            client.forget()?;
+            client.put(Out { seq: client.next.wrapping_sub(1), payload, ..client.out() })?;
+            client.acked(SOON)?;
+        }
+        check!(served.is_quiet(ms(50)), Data, "the server read something")?;
+        exchange(&mut client, &mut served)
+    })
+    .about("Keep-alive probes, without data and with one old byte")
+    .expects("Each is answered with an ACK, and the server reads nothing."),
+    Case::new("old-segment", "RFC 9293, 3.10.7.4", |lab| {
+        let (mut client, mut served) = lab.connect_and_exchange()?;
+        client.forget()?;
+        client.put(Out { flags: ACK | PSH, seq: client.next.wrapping_sub(4), payload: b"ping", ..client.out() })?;
+        client.acked(SOON)?;
+        check!(served.is_quiet(ms(50)), Data, "the server read it again")?;
+        exchange(&mut client, &mut served)
+    })
+    .about("A segment comes again, as if its ACK was lost")
+    .expects("It is answered with an ACK of what is expected, and the server reads nothing of it."),
+    Case::new("no-ack-flag", "RFC 9293, 3.10.7.4", |lab| {
+        let (mut client, mut served) = lab.connect()?;
+        client.put(Out { flags: PSH, ..client.part(b"no ACK", 0..6) })?;
+        check!(served.is_quiet(ms(100)), Data, "it was delivered")?;
+        exchange(&mut client, &mut served)
+    })
+    .about("A data segment without the ACK flag")
+    .expects("It is dropped."),
+    Case::new("urgent", "RFC 9293, 3.8.5", |lab| {
+        let (mut client, mut served) = lab.connect()?;
+        client.send(Out { flags: ACK | PSH | URG, ..client.part(b"urgent", 0..6) })?;
+        client.data(b" and not")?;
+        served.reads(b"urgent and not")
+    })
+    .about("A segment with urgent data")
+    .expects("The bytes are part of the stream."),
 ];
 
 fn mss_announced(lab: &mut Lab) -> Step {
@@ -80,95 +153,4 @@ fn mss_missing(lab: &mut Lab) -> Step {
     let (most, headers) = if lab.ipv6 { (1220, 60) } else { (536, 40) };
     applies!(most + headers < lab.mtu.into(), "the MTU allows no more")?;
     segments_of(lab, None, most)
-}
-
-fn mss_large(lab: &mut Lab) -> Step {
-    segments_of(lab, Some(lab.mtu.saturating_add(7500)), usize::from(lab.mtu) - 40)
-}
-
-fn mss_zero(lab: &mut Lab) -> Step {
-    let mut client = lab.client();
-    client.syn_with(&Offer { mss: Some(0), ..Offer::default() })?;
-    if client.syn_ack(SOON).is_ok() {
-        client.ack()?;
-        if let Some(served) = lab.accept_within(SOON)? {
-            let sending = served.send(pattern(38, 500), Then::Keep);
-            let _may_fail = client.receive(500, SOON);
-            drop(sending);
-        }
-    }
-    lab.still_serves()
-}
-
-fn options_unknown(lab: &mut Lab) -> Step {
-    // An experimental option and one of RFC 7413 around an MSS of 300.
-    let extra = vec![253, 6, 1, 2, 3, 4, MSS, 4, 1, 44, 34, 2];
-    let (mut client, mut served) = lab.connect_with(&Offer { mss: None, extra, ..Offer::default() })?;
-    served.write(&pattern(42, 2000))?;
-    let bytes = client.receive_with(2000, SOON, |_, segment| Ok(segment.payload.len() > 300))?;
-    same(&bytes, &pattern(42, 2000))?;
-    client.send(Out { options: &[254, 8, 0, 1, 2, 3, 4, 5, 1, 1, 1, 0], ..client.part(b"data", 0..4) })?;
-    served.reads(b"data")?;
-    exchange(&mut client, &mut served)
-}
-
-fn options_malformed(lab: &mut Lab) -> Step {
-    let malformed: [[u8; 4]; 6] =
-        [[2, 0, 5, 0xb4], [2, 1, 5, 0xb4], [2, 40, 5, 0xb4], [1, 1, 1, 2], [253, 0, 0, 0], [3, 2, 3, 1]];
-    for options in malformed {
-        let client = lab.client();
-        client.put(Out { flags: SYN, ack: 0, options: &options, ..client.out() })?;
-    }
-    // A stack may reset the connection (RFC 9293, 3.1, MUST-7), but no other.
-    let (victim, _held) = lab.connect()?;
-    let (mut client, mut served) = lab.connect()?;
-    for options in malformed {
-        victim.put(Out { options: &options, ..victim.out() })?;
-    }
-    exchange(&mut client, &mut served)?;
-    lab.still_serves()
-}
-
-fn header_length_wrong(lab: &mut Lab) -> Step {
-    let (mut client, mut served) = lab.connect()?;
-    for words in [0, 1, 4, 15] {
-        let packet = client.packet(client.part(b"data", 0..4));
-        client.send_packet(&packets::with_tcp_bytes(packet, 12, &[words << 4]))?;
-    }
-    check!(served.is_quiet(ms(50)), Data, "one of them was delivered")?;
-    exchange(&mut client, &mut served)
-}
-
-fn keep_alive(lab: &mut Lab) -> Step {
-    let (mut client, mut served) = lab.connect_and_exchange()?;
-    for payload in [&b""[..], b"\0"] {
-        client.forget()?;
-        client.put(Out { seq: client.next.wrapping_sub(1), payload, ..client.out() })?;
-        client.acked(SOON)?;
-    }
-    check!(served.is_quiet(ms(50)), Data, "the server read something")?;
-    exchange(&mut client, &mut served)
-}
-
-fn old_segment(lab: &mut Lab) -> Step {
-    let (mut client, mut served) = lab.connect_and_exchange()?;
-    client.forget()?;
-    client.put(Out { flags: ACK | PSH, seq: client.next.wrapping_sub(4), payload: b"ping", ..client.out() })?;
-    client.acked(SOON)?;
-    check!(served.is_quiet(ms(50)), Data, "the server read it again")?;
-    exchange(&mut client, &mut served)
-}
-
-fn no_ack_flag(lab: &mut Lab) -> Step {
-    let (mut client, mut served) = lab.connect()?;
-    client.put(Out { flags: PSH, ..client.part(b"no ACK", 0..6) })?;
-    check!(served.is_quiet(ms(100)), Data, "it was delivered")?;
-    exchange(&mut client, &mut served)
-}
-
-fn urgent(lab: &mut Lab) -> Step {
-    let (mut client, mut served) = lab.connect()?;
-    client.send(Out { flags: ACK | PSH | URG, ..client.part(b"urgent", 0..6) })?;
-    client.data(b" and not")?;
-    served.reads(b"urgent and not")
 }

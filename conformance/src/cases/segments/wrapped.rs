@@ -6,25 +6,28 @@ use crate::prelude::*;
 pub(in crate::cases) const PADDING: [u8; 8] = [0, 0, 1, 4, 0, 0, 0, 0];
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("ipv4-options", ipv4_options, "RFC 1122, 3.2.1.8")
-        .about("IPv4 headers with options")
-        .expects("The options are ignored; the connection opens and carries bytes."),
-    Case::new("ipv4-fragments", fragmented, "RFC 1122, 3.3.2")
+    Case::new("ipv4-options", "RFC 1122, 3.2.1.8", |lab| {
+        // Three no-operations, and the end of the list.
+        wrapped(lab, |packet| packets::with_ip_options(packet, &[1, 1, 1, 0]))
+    })
+    .about("IPv4 headers with options")
+    .expects("The options are ignored; the connection opens and carries bytes."),
+    Case::new("ipv4-fragments", "RFC 1122, 3.3.2", fragmented)
         .about("A segment arrives in three IPv4 fragments")
         .expects("It is put together and delivered."),
-    Case::new("ipv6-fragments", fragmented, "RFC 8200, 4.5")
+    Case::new("ipv6-fragments", "RFC 8200, 4.5", fragmented)
         .about("A segment arrives in three IPv6 fragments")
         .expects("It is put together and delivered.")
         .ipv6(),
-    Case::new("ipv6-atomic-fragments", |lab| behind(lab, 44, [0, 0, 0, 0, 0, 0, 0, 9]), "RFC 6946, 4")
+    Case::new("ipv6-atomic-fragments", "RFC 6946, 4", |lab| behind(lab, 44, [0, 0, 0, 0, 0, 0, 0, 9]))
         .about("Every segment has a fragment header, but is not fragmented")
         .expects("Each is taken as if it had no such header.")
         .ipv6(),
-    Case::new("ipv6-hop-by-hop", |lab| behind(lab, 0, PADDING), "RFC 8200, 4.3")
+    Case::new("ipv6-hop-by-hop", "RFC 8200, 4.3", |lab| behind(lab, 0, PADDING))
         .about("Every segment is behind hop-by-hop options")
         .expects("The connection opens and carries bytes.")
         .ipv6(),
-    Case::new("ipv6-destination-options", |lab| behind(lab, 60, PADDING), "RFC 8200, 4.6")
+    Case::new("ipv6-destination-options", "RFC 8200, 4.6", |lab| behind(lab, 60, PADDING))
         .about("Every segment is behind destination options")
         .expects("The connection opens and carries bytes.")
         .ipv6(),
@@ -45,11 +48,6 @@ pub(in crate::cases) fn wrapped(lab: &mut Lab, wrap: impl Fn(&[u8]) -> Vec<u8> +
 /// The same with a header of IPv6 in front of all others.
 pub(in crate::cases) fn behind(lab: &mut Lab, number: u8, header: impl AsRef<[u8]> + 'static) -> Step {
     wrapped(lab, move |packet| packets::with_extension(packet, number, header.as_ref()))
-}
-
-fn ipv4_options(lab: &mut Lab) -> Step {
-    // Three no-operations, and the end of the list.
-    wrapped(lab, |packet| packets::with_ip_options(packet, &[1, 1, 1, 0]))
 }
 
 /// Checks that a segment is delivered if it arrives in fragments.

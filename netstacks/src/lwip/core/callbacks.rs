@@ -12,11 +12,7 @@ use crate::FlowKey;
 use crate::driven::{FlowId, Stage};
 use crate::lwip::flow::{Flow, Open, both_ends};
 
-/// lwIP's callbacks; see [`lwip_sys::Callbacks`]. None of them panics.
-///
-/// # Safety
-///
-/// For all: only lwIP calls them, with the engine's pointer.
+/// lwIP's callbacks; see [`lwip_sys::Callbacks`]. Only lwIP calls them, with the engine's pointer. None panics.
 impl Core {
     pub(in crate::lwip) unsafe extern "C" fn on_admit(engine: *mut c_void, opens: u8) -> u8 {
         let this = engine.cast::<Self>();

@@ -9,11 +9,7 @@ use crate::Source;
 use crate::lwip::ring::{Chunks, Ring};
 use crate::recovery::Edges;
 
-/// The sequence numbers of a connection.
-///
-/// # Safety
-///
-/// The pcb is alive.
+/// The sequence numbers of a connection, whose pcb is alive.
 pub(super) unsafe fn edges(pcb: *const TcpPcb) -> Edges {
     let mut edges = [0; 5];
     // SAFETY: the caller's promise.
@@ -24,13 +20,9 @@ pub(super) unsafe fn edges(pcb: *const TcpPcb) -> Edges {
 }
 
 /// Takes at most `most` bytes from the source into the ring, and queues them in lwIP. Returns how many, or `None` if
-/// bytes were lost for lack of memory.
+/// bytes were lost for lack of memory. A PSH is at their end (RFC 9293, 3.9.1).
 ///
-/// RFC 9293, 3.9.1 asks for a PSH at the end of the queued bytes. Without it the peer may delay its acknowledgement.
-///
-/// # Safety
-///
-/// The pcb is alive, and the ring holds all bytes that were written to this pcb before and are not acknowledged.
+/// The pcb must be alive, and the ring must hold all bytes of it that are not acknowledged.
 pub(super) unsafe fn fill(
     pcb: *mut TcpPcb,
     ring: &mut Ring,

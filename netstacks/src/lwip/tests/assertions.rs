@@ -19,7 +19,7 @@ fn a_window_of_nothing_in_the_handshake_may_open_to_less_than_a_segment() {
         let mut next = Segment { seq: 100, ack: reply.seq.wrapping_add(1), flags: ACK, options: Vec::new(), ..syn };
         bench.put(&next);
         bench.turn();
-        let accepted = bench.engine.accept().unwrap();
+        let accepted = bench.engine.table_mut().accept().unwrap();
         assert_eq!(bench.engine.send(accepted.flow, &bytes(0, 1460)).unwrap(), 1460);
         assert_eq!(bench.turn(), []);
         // The window opens while the segment waits, and more bytes are written.

@@ -93,11 +93,11 @@ fn an_ack_that_finds_the_accept_queue_full_is_dropped() {
     bench.put(&ack);
     assert_eq!(bench.turn(), []);
     assert_eq!(bench.stages().into_iter().filter(|stage| *stage == Stage::Handshake).count(), 1, "it stays half-open");
-    bench.engine.accept().unwrap();
+    bench.engine.table_mut().accept().unwrap();
     bench.put(&ack);
     bench.turn();
     for _ in 0..4 {
-        bench.engine.accept().unwrap();
+        bench.engine.table_mut().accept().unwrap();
     }
 }
 
@@ -120,7 +120,7 @@ fn the_oldest_half_open_connection_is_forgotten_without_a_rst() {
     };
     bench.put(&ack(10));
     assert_eq!(bench.turn(), []);
-    assert!(bench.engine.accept().is_some(), "the oldest that is left");
+    assert!(bench.engine.table_mut().accept().is_some(), "the oldest that is left");
     bench.put(&ack(9));
     assert_eq!(bench.turn()[0].flags & RST, RST, "unknown");
 }
@@ -143,7 +143,7 @@ fn a_port_is_free_at_once_after_a_reset() {
     assert_eq!((reply.flags, reply.ack), (SYN | ACK, 7001));
     bench.put(&Segment { seq: 7001, ack: reply.seq.wrapping_add(1), len: 10, ..next });
     bench.turn();
-    let new = bench.engine.accept().unwrap();
+    let new = bench.engine.table_mut().accept().unwrap();
     assert_eq!(bench.engine.recv(new.flow, &mut [0; 99]).unwrap(), 10);
     assert_eq!(bench.engine.recv(held.flow, &mut [0; 99]).unwrap_err().kind(), io::ErrorKind::ConnectionReset);
 }
@@ -207,7 +207,7 @@ fn an_egress_is_bounded_and_gives_each_connection_its_turn() {
         }
         let mut counts = [0; 3];
         let mut egress = Vec::new();
-        while bench.engine.has_due() {
+        while bench.engine.table().has_due() {
             bench.engine.egress(bench.now).unwrap();
             egress.push(bench.take());
             assert!(egress.last().is_some_and(|packets| packets.len() <= core::EGRESS_PACKETS));

@@ -154,7 +154,7 @@ fn a_byte_at_every_second_place_costs_few_steps_and_holds_no_buffer() {
         }
         let each = (steps() - before) / COUNT;
         assert!(each <= 512, "{each} steps for each segment");
-        assert!(bench.engine.core().pool.lent() <= 1, "{} buffers", bench.engine.core().pool.lent());
+        assert!(bench.engine.core().pool.lent <= 1, "{} buffers", bench.engine.core().pool.lent);
         bench.put_at(&next, 0, 1400, ACK);
         bench.turn();
         assert!(bench.read(accepted, 0).0 >= 1400);

@@ -12,13 +12,8 @@ use crate::Datagram;
 use crate::datagrams::{Inbox, max_payload, packet};
 
 impl<L: Link> Peers<L> {
-    /// Sends a datagram from a port of the clients' address. The next wait flushes it.
-    ///
-    /// # Errors
-    ///
-    /// - [`io::ErrorKind::WouldBlock`] if the link is full; the next wait ends when it has room again.
-    /// - [`io::ErrorKind::InvalidInput`] if it does not fit into a packet, or the IP versions of the addresses differ.
-    /// - The errors of the link.
+    /// Sends a datagram; the next wait flushes it. [`io::ErrorKind::WouldBlock`] if the link is full;
+    /// [`io::ErrorKind::InvalidInput`] if it does not fit into a packet, or the IP versions of the addresses differ.
     pub fn send_datagram(&mut self, local_port: u16, remote: SocketAddr, payload: &[u8]) -> io::Result<()> {
         let invalid = |reason| io::Error::new(io::ErrorKind::InvalidInput, reason);
         let capabilities = self.wire.capabilities;
@@ -40,9 +35,7 @@ impl<L: Link> Peers<L> {
         sent
     }
 
-    /// Takes the oldest waiting datagram, to any port. Copies its payload into `buffer`, as far as it fits. At most
-    /// [`MAX_WAITING_DATAGRAMS`](crate::MAX_WAITING_DATAGRAMS) with a total of
-    /// [`MAX_WAITING_BYTES`](crate::MAX_WAITING_BYTES) wait; further ones are dropped.
+    /// Takes the oldest waiting datagram, to any port, as far as it fits. The queue is that of [`crate::Datagrams`].
     pub fn receive_datagram(&mut self, buffer: &mut [u8]) -> Option<Datagram> {
         self.inbox.pop(buffer)
     }

@@ -24,11 +24,8 @@ pub(super) struct Table {
     /// Only ports that leave the remainder `remainder` are used.
     remainder: u16,
     divisor: u16,
-    /// Ports of connections that have a packet to send.
     due: VecDeque<u16>,
-    /// Ports of connections that wait for room in the link.
     blocked: VecDeque<u16>,
-    /// The number of the current wait.
     turn: u64,
 }
 
@@ -37,9 +34,7 @@ struct Entry {
     connection: Connection,
     /// `None` after the caller has closed it.
     slot: Option<usize>,
-    /// Whether it is in `due`.
     is_due: bool,
-    /// Whether it is in `blocked`.
     is_blocked: bool,
     /// The number of the last wait that listed it.
     listed: u64,
@@ -49,7 +44,7 @@ impl Entry {
     /// Whether the caller has closed it and nothing is left to send or receive.
     fn is_over(&self) -> bool {
         self.slot.is_none()
-            && match (self.connection.sending(), self.connection.receiving()) {
+            && match (self.connection.sending, self.connection.receiving) {
                 (_, Receiving::Reset) | (Sending::Nothing, _) => true,
                 (Sending::FinSent, Receiving::Ended) => self.connection.due().is_none(),
                 _ => false,
@@ -94,7 +89,6 @@ impl Table {
         self.entries.iter().all(Option::is_none)
     }
 
-    /// The port of the slot's connection.
     pub(super) fn port(&self, slot: usize) -> io::Result<u16> {
         self.slots.get(slot).copied().filter(|port| *port != 0).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
@@ -111,7 +105,6 @@ impl Table {
         self.entries[usize::from(port)].as_ref().map(|entry| &entry.connection)
     }
 
-    /// The next free port.
     pub(super) fn free_port(&self) -> io::Result<u16> {
         let mut ports = (self.next_port..=u16::MAX).chain(FIRST_PORT..self.next_port);
         ports
@@ -131,29 +124,27 @@ impl Table {
         self.settle(port);
     }
 
-    /// Frees a slot, and closes its connection.
     pub(super) fn release(&mut self, slot: usize) {
         let Ok(port) = self.port(slot) else { return };
         self.slots[slot] = 0;
         if let Some(entry) = &mut self.entries[usize::from(port)] {
             entry.slot = None;
-            entry.connection.close();
+            entry.connection.closing = true;
             entry.connection.discard_unread();
         }
         self.settle(port);
     }
 
-    /// Ends the sending half of a slot's connection.
     pub(super) fn end_writing(&mut self, slot: usize) {
         let Ok(port) = self.port(slot) else { return };
         if let Some(entry) = &mut self.entries[usize::from(port)] {
-            entry.connection.close();
+            entry.connection.closing = true;
         }
         self.settle(port);
     }
 
-    /// Handles a packet of the stack, and lists its slot. Bytes for the port `reading` go to the buffer, as far as it has
-    /// room; returns how many. The others are read later.
+    /// Handles a packet of the stack, and lists its slot. Returns how many bytes for the port `reading` are in the
+    /// buffer.
     pub(super) fn take(
         &mut self,
         segment: &TcpSegment<'_>,
@@ -173,7 +164,6 @@ impl Table {
         Ok(len)
     }
 
-    /// Notes that a connection waits for room in the link.
     pub(super) fn block(&mut self, port: u16) {
         if let Some(entry) = self.entries[usize::from(port)].as_mut().filter(|entry| !entry.is_blocked) {
             entry.is_blocked = true;

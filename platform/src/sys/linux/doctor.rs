@@ -7,11 +7,10 @@ use crate::doctor::{Check, Verdict};
 /// The congestion control of clients, if the kernel has it.
 const CUBIC: &str = "cubic";
 
-/// The settings of a socket's buffers, and their direction (`tcp(7)`). Each setting is three numbers: the smallest, the
-/// initial, and the largest size of a buffer.
+/// The settings of a socket's buffers: the smallest, the initial, and the largest size (`tcp(7)`).
 const BUFFERS: [(&str, &str); 2] = [("tcp_rmem", "in"), ("tcp_wmem", "out")];
 
-/// What this machine lacks for runs with TCP windows of `window_bytes`. It only reads: it creates and changes nothing.
+/// What this machine lacks for runs with TCP windows of `window_bytes`. It only reads.
 pub fn examine(window_bytes: usize) -> Vec<Check> {
     let setting = |name: &str| line(&format!("/proc/sys/net/ipv4/{name}"));
     let node = check_device_node().err().map(|error| Check::of("device node", &error));

@@ -1,5 +1,4 @@
-//! An interface of the calling thread's network, its addresses and its routes, by rtnetlink: only rtnetlink allows all of
-//! this to an ordinary user in a user namespace.
+//! An interface of the calling thread's network, by rtnetlink: all of it is allowed to a user in a user namespace.
 
 use std::fs::{self, File};
 use std::io;
@@ -22,7 +21,6 @@ use super::netlink::{ask, create, request, unexpected, wait_until};
 use super::process::folder_of_thread;
 use crate::{Cause, Class, Error};
 
-/// The state of an interface.
 pub(super) struct State {
     pub(super) name: String,
     pub(super) mtu: u32,
@@ -32,8 +30,7 @@ pub(super) struct State {
     /// Whether it asks neighbours for their addresses.
     pub(super) has_neighbours: bool,
     pub(super) tx_queue_len: u32,
-    /// Whether its packets have a virtio header (`IFF_VNET_HDR`), and its queues, which are the program's open files of the
-    /// device. `None` if it is no TUN or TAP device.
+    /// `IFF_VNET_HDR`, and the program's open files of the device. `None` if it is no TUN or TAP device.
     pub(super) vnet_header: Option<bool>,
     pub(super) queues: Option<u32>,
 }
@@ -96,7 +93,6 @@ pub(super) fn index_of(interface: &str) -> io::Result<u32> {
     Ok(if_nametoindex(interface)?)
 }
 
-/// The state of the interface with this name.
 pub(super) fn state_of(interface: &str) -> io::Result<State> {
     State::of(index_of(interface)?)
 }
@@ -111,8 +107,7 @@ fn link(index: u32) -> LinkMessage {
     link
 }
 
-/// Sets an attribute with `RTM_SETLINK`, which needs `CAP_NET_ADMIN` only in the interface's user namespace
-/// (`net/core/rtnetlink.c`). Older ioctls need it in the initial one (`net/core/dev_ioctl.c`).
+/// `RTM_SETLINK` needs `CAP_NET_ADMIN` only in the interface's user namespace; older ioctls in the initial one.
 fn set(operation: &'static str, interface: &str, attribute: LinkAttribute) -> Result<(), Error> {
     let set = index_of(interface).and_then(|index| {
         let mut link = link(index);
@@ -126,7 +121,6 @@ pub(super) fn set_mtu(interface: &str, mtu: u16) -> Result<(), Error> {
     set("set the MTU of", interface, LinkAttribute::Mtu(mtu.into()))
 }
 
-/// Sets how many packets may wait in an interface's queue.
 pub(super) fn set_tx_queue_len(interface: &str, packets: u32) -> Result<(), Error> {
     set("set the queue length of", interface, LinkAttribute::TxQueueLen(packets))
 }
@@ -143,9 +137,7 @@ pub fn interface_is_up(interface: &str) -> bool {
     state_of(interface).is_ok_and(|state| state.up)
 }
 
-/// Makes an interface of the calling thread's network drop every packet that it should send, or send them again: the
-/// queueing discipline `blackhole` (`net/sched/sch_blackhole.c`). Its link stays up, and so do addresses and routes.
-/// Fails if the interface is in that state already.
+/// Makes an interface drop every packet that it should send, or send again (`net/sched/sch_blackhole.c`).
 pub fn set_black_hole(interface: &str, is_on: bool) -> Result<(), Error> {
     let set = index_of(interface).and_then(|index| {
         let mut message = TcMessage::with_index(index.cast_signed());
@@ -160,8 +152,7 @@ pub fn set_black_hole(interface: &str, is_on: bool) -> Result<(), Error> {
     set.map_err(failed("cut or join", interface))
 }
 
-/// Creates a veth pair: two interfaces that are joined like the ends of a cable, one in this network and one in the
-/// other (`veth(4)`).
+/// Creates two interfaces that are joined like the ends of a cable, one in the other network (`veth(4)`).
 pub(super) fn create_veth(near: &str, far: &str, far_namespace: &File) -> Result<(), Error> {
     let mut peer = LinkMessage::default();
     peer.attributes = vec![LinkAttribute::IfName(far.to_owned()), LinkAttribute::NetNsFd(far_namespace.as_raw_fd())];
@@ -178,9 +169,7 @@ pub(super) fn create_veth(near: &str, far: &str, far_namespace: &File) -> Result
     })
 }
 
-/// Adds a route to the calling thread's network: all packets to a network with this prefix length, in bits, go out of
-/// an interface, to a gateway that the interface reaches or else to their destinations. A length of 0 is the default
-/// route. It is `ip route add NETWORK [via GATEWAY] dev INTERFACE`.
+/// `ip route add NETWORK/PREFIX_LEN [via GATEWAY] dev INTERFACE`.
 pub fn add_route(interface: &str, network: IpAddr, prefix_len: u8, gateway: Option<IpAddr>) -> Result<(), Error> {
     let address = |address| match address {
         IpAddr::V4(address) => RouteAddress::Inet(address),
@@ -207,10 +196,8 @@ fn family(address: IpAddr) -> AddressFamily {
     if address.is_ipv6() { AddressFamily::Inet6 } else { AddressFamily::Inet }
 }
 
-/// Gives an interface an address. The prefix makes the kernel add the route to the other hosts of its network.
-///
-/// With the flag `IFA_F_NODAD` an IPv6 address is usable at once. Without it, the address waits for a kernel worker, which
-/// finds that a point-to-point interface needs no detection of duplicates (`net/ipv6/addrconf.c`, `addrconf_dad_work`).
+/// The prefix makes the kernel add the route to the network. With `IFA_F_NODAD` an IPv6 address is usable at once, and
+/// does not wait for a kernel worker (`net/ipv6/addrconf.c`, `addrconf_dad_work`).
 pub(super) fn set_address(interface: &str, address: IpAddr, prefix_len: u8) -> Result<(), Error> {
     const OPERATION: &str = "set the address of";
     let mut message = AddressMessage::default();
@@ -236,9 +223,7 @@ pub(super) fn set_address(interface: &str, address: IpAddr, prefix_len: u8) -> R
     })
 }
 
-/// Gives an interface of the calling thread's network, which is up, one more address. When this returns, it is in use:
-/// the interface answers for it, and packets to it are delivered. [`Class::Unavailable`] if the kernel lacks the IP
-/// version.
+/// Gives an interface that is up one more address. When this returns, the address is in use.
 pub fn add_address(interface: &str, address: IpAddr, prefix_len: u8) -> Result<(), Error> {
     set_address(interface, address, prefix_len)?;
     let failed = |source| Error::new(Class::Failed, "set the address of", interface, source);
@@ -248,10 +233,8 @@ pub fn add_address(interface: &str, address: IpAddr, prefix_len: u8) -> Result<(
     wait_until(is_ready).map_err(failed)
 }
 
-/// Waits until packets pass an interface that is up, and until it replies to neighbour solicitations for its IPv6
-/// address. The kernel joins their group (RFC 4291, 2.7.1) in a worker, and announces the address afterwards
-/// (`net/ipv6/addrconf.c`, `addrconf_dad_begin`). A solicitation that comes earlier is lost, and comes again after a
-/// second.
+/// Waits until packets pass an interface, and until it replies to neighbour solicitations for its IPv6 address: the
+/// kernel joins their group in a worker (RFC 4291, 2.7.1; `net/ipv6/addrconf.c`, `addrconf_dad_begin`).
 pub(super) fn wait_until_ready(interface: &str, address: IpAddr) -> Result<(), Error> {
     let ready = || Ok(state_of(interface)?.running && is_solicited(interface, address)?);
     wait_until(ready).map_err(failed("wait for the interface", interface))
@@ -270,8 +253,7 @@ fn is_solicited(interface: &str, address: IpAddr) -> io::Result<bool> {
     }))
 }
 
-/// Whether packets to an address of this network are delivered, if that is an IPv6 address. The kernel adds the route in
-/// the worker that joins the group, after it (`net/ipv6/addrconf.c`, `__ipv6_ifa_notify`).
+/// Whether packets to an IPv6 address of this network are delivered (`net/ipv6/addrconf.c`, `__ipv6_ifa_notify`).
 fn is_routed(address: IpAddr) -> io::Result<bool> {
     let IpAddr::V6(address) = address else { return Ok(true) };
     let host = format!("{:032x} 80 ", address.to_bits());

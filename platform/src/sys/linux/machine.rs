@@ -1,5 +1,4 @@
-//! Data about the machine. Each architecture has its own lines in `/proc/cpuinfo` (`show_cpuinfo` and `c_show` in the
-//! kernel's `arch/*/kernel`); only x86 has a name in each of them.
+//! Data about the machine. Each architecture has its own lines in `/proc/cpuinfo`; only x86 has a name in each.
 
 use std::fs;
 
@@ -25,7 +24,6 @@ const ARM_PARTS: [(&str, &str); 15] = [
 /// The keys of a name or, failing that, of an architecture, best first. x86 has another.
 const NAMES: [&str; 6] = ["Model Name", "cpu model", "uarch", "cpu", "isa", "Hardware"];
 
-/// The text of a file with one line.
 pub(super) fn line(path: &str) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
@@ -49,33 +47,27 @@ pub(crate) fn identity() -> Option<String> {
     line("/etc/machine-id").filter(|text| text.len() >= 32 && text.chars().all(|digit| digit.is_ascii_hexdigit()))
 }
 
-/// The machine's memory, in bytes. `None` if the system does not report it.
+/// The machine's memory, in bytes.
 pub fn memory_bytes() -> Option<u64> {
     let table = fs::read_to_string("/proc/meminfo").ok()?;
     Some(super::process::number(&table, "MemTotal")? * 1024)
 }
 
-/// The name of this machine's processor.
 pub(crate) fn cpu() -> Option<String> {
     name_of(&fs::read_to_string("/proc/cpuinfo").ok()?, board)
 }
 
-/// The value of the first line with a key.
 fn value<'a>(cpuinfo: &'a str, key: &str) -> Option<&'a str> {
     values(cpuinfo, key).next()
 }
 
 fn values<'a>(cpuinfo: &'a str, key: &str) -> impl Iterator<Item = &'a str> {
-    cpuinfo.lines().filter_map(move |line| line.split_once(':').filter(|(name, _)| name.trim() == key)).filter_map(
-        |(_, value)| {
-            let value = value.trim();
-            (!value.is_empty()).then_some(value)
-        },
-    )
+    let fields = cpuinfo.lines().filter_map(|line| line.split_once(':'));
+    let values = fields.filter(move |(name, _)| name.trim() == key).map(|(_, value)| value.trim());
+    values.filter(|value| !value.is_empty())
 }
 
-/// Names a processor. Without a name in `cpuinfo` the board is a part of it: the same core runs at very different
-/// speeds on different boards.
+/// Names a processor, or else its core and its board: a core runs at very different speeds on boards.
 fn name_of(cpuinfo: &str, board: impl Fn() -> Option<String>) -> Option<String> {
     let x86 = value(cpuinfo, "model name").filter(|_| value(cpuinfo, "CPU part").is_none());
     if let Some(name) = x86 {
@@ -104,8 +96,7 @@ fn arm(cpuinfo: &str) -> Option<String> {
     (!names.is_empty()).then(|| names.join(" + "))
 }
 
-/// Names a mainframe. `processor 0: version = FF, identification = 012345, machine = 8561`: the identification is a
-/// serial number and is left out.
+/// Names a mainframe. The identification is a serial number and is left out.
 fn s390(cpuinfo: &str) -> Option<String> {
     let line = value(cpuinfo, "processor 0")?;
     let machine = line.split(',').find_map(|part| part.trim().strip_prefix("machine = "))?;

@@ -9,8 +9,7 @@ use netlink_sys::constants::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 use socket2::SockRef;
 
-/// The multicast groups of events of interfaces and of IPv6 addresses and routes (`RTMGRP_LINK`, `RTMGRP_IPV6_IFADDR` and
-/// `RTMGRP_IPV6_ROUTE` of `linux/rtnetlink.h`).
+/// `RTMGRP_LINK`, `RTMGRP_IPV6_IFADDR` and `RTMGRP_IPV6_ROUTE` of `linux/rtnetlink.h`.
 const EVENTS: u32 = 0x1 | 0x100 | 0x400;
 
 /// How long it may take until an interface that is up is ready.

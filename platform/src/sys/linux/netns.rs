@@ -1,5 +1,4 @@
-//! Network namespaces, with or without root. When the last thread and the last open device are gone, the kernel removes a
-//! namespace, so there is nothing to clean up.
+//! Network namespaces, with or without root. The kernel removes one after its last thread and device.
 
 use std::fs;
 use std::io;
@@ -10,10 +9,9 @@ use nix::unistd::{Gid, Uid};
 
 use crate::{Cause, Error};
 
-/// Moves the calling thread into a new network namespace. Threads that it starts from now on are in it too. If it lacks
-/// the right, it also gets a new user namespace, in which it has the right (`user_namespaces(7)`): call it first in
-/// `main`, because a process with several threads may not enter one. [`Class::Unavailable`](crate::Class::Unavailable)
-/// if the system has no namespaces or does not allow them.
+/// Moves the calling thread into a new network namespace, with those that it starts. If it lacks the right, it also
+/// gets a new user namespace (`user_namespaces(7)`): call it first in `main`, because only a single thread may enter
+/// one.
 pub fn enter_netns() -> Result<(), Error> {
     match unshare(CloneFlags::CLONE_NEWNET) {
         Ok(()) => Ok(()),
@@ -34,8 +32,7 @@ fn enter_as_user() -> Result<(), Error> {
         ),
         _ => forbidden(errno.into()),
     })?;
-    // Without a map, the user would be `nobody` in the namespace. An ordinary user may write the map of groups only
-    // after giving up setgroups(2) (user_namespaces(7)).
+    // An ordinary user may write the map of groups only after giving up setgroups(2) (user_namespaces(7)).
     write("/proc/self/setgroups", "deny")?;
     write("/proc/self/uid_map", &format!("0 {uid} 1"))?;
     write("/proc/self/gid_map", &format!("0 {gid} 1"))

@@ -20,7 +20,6 @@ const LOOPBACK_IFINDEX: u32 = 1;
 
 impl Interface {
     /// Configures the interface of this name in the calling thread's network, and sets its link up.
-    /// [`Class::Unavailable`] if the kernel lacks the IP version.
     pub fn set_up(&self) -> Result<(), Error> {
         let Self { name, address, prefix_len, route_to, mtu, tx_queue_len } = self;
         set_mtu(name, *mtu)?;
@@ -31,9 +30,7 @@ impl Interface {
         route_to.map_or(Ok(()), route)
     }
 
-    /// Sets up the device of another program, in the calling thread's network: the MTU, and where the program has not
-    /// done it, the address and the link. `route_to` gets a route of its own. [`Class::Unavailable`] if the kernel
-    /// lacks the IP version.
+    /// Sets up the device of another program: the MTU, and the address and the link where the program has not.
     pub fn adopt(&self) -> Result<Adopted, Error> {
         let Self { name, address, prefix_len, route_to, mtu, tx_queue_len } = self;
         let failed = |operation| move |source| Error::new(Class::Failed, operation, name, source);
@@ -73,9 +70,7 @@ impl Interface {
 }
 
 impl Namespace {
-    /// Joins the calling thread's network and this one with a pair of interfaces (veth), and sets both up. When this
-    /// returns, packets pass. The near interface has no reverse path filter. [`Class::Unavailable`] if the kernel lacks
-    /// veth or the IP version, or its settings are read-only.
+    /// Joins the calling thread's network and this one by a veth pair. When this returns, packets pass.
     pub fn join(&self, near: &Interface, far: &Interface) -> Result<(), Error> {
         let failed = |source| Error::new(Class::Failed, "open the other network of", &near.name, source);
         let namespace = File::open(self.path()).map_err(failed)?;
@@ -98,8 +93,7 @@ fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
 
-/// Sets the loopback interface of the calling thread's network up, and returns its description. In a new network
-/// namespace it is down. `None` on systems other than Linux.
+/// Sets the loopback interface of the calling thread's network up. `None` on systems other than Linux.
 pub fn set_loopback_up() -> Result<Option<Loopback>, Error> {
     let failed = |operation| move |source| Error::new(Cause::NoLoopback, operation, "the loopback interface", source);
     let State { name, mtu, up, .. } = State::of(LOOPBACK_IFINDEX).map_err(failed("ask for"))?;
@@ -110,9 +104,8 @@ pub fn set_loopback_up() -> Result<Option<Loopback>, Error> {
     Ok(Some(Loopback { name, mtu: mtu as usize, offload: true }))
 }
 
-/// Makes the kernel forward packets that come from an interface of the calling thread's network, by its routes, also
-/// back into the same interface. This turns the network into a router, so call it only in a separate network namespace.
-/// [`Class::Unavailable`] if the system has none or does not allow this setting.
+/// Makes the kernel forward packets that come from an interface, also back into it. This turns the network into a
+/// router, so call it only in a separate network namespace.
 pub fn enable_forwarding(interface: &str, ipv6: bool) -> Result<(), Error> {
     if ipv6 {
         // For IPv6, the setting of a single interface does not make it forward (`net.ipv6.conf.all.forwarding`).
@@ -125,9 +118,7 @@ pub fn enable_forwarding(interface: &str, ipv6: bool) -> Result<(), Error> {
     set(&format!("ipv4/conf/{interface}/forwarding"), "1")
 }
 
-/// Disables the reverse path filter (RFC 3704, 2.2): packets may arrive at an interface although the route to their
-/// source leads elsewhere. The kernel uses the larger of the two settings (`include/linux/inetdevice.h`,
-/// `IN_DEV_RPFILTER`).
+/// Disables the reverse path filter (RFC 3704, 2.2). The kernel uses the larger setting (`IN_DEV_RPFILTER`).
 fn disable_rp_filter(interface: &str) -> Result<(), Error> {
     for of in ["all", interface] {
         let name = format!("ipv4/conf/{of}/rp_filter");
@@ -139,8 +130,7 @@ fn disable_rp_filter(interface: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes a setting in `/proc/sys/net`. A thread sees the settings of its own network namespace there
-/// (`net/sysctl_net.c`, `net_ctl_header_lookup`).
+/// A thread sees the settings of its own network namespace in `/proc/sys/net` (`net/sysctl_net.c`).
 fn set(name: &str, value: &str) -> Result<(), Error> {
     let path = format!("/proc/sys/net/{name}");
     fs::write(&path, value).map_err(|source| {
@@ -154,22 +144,19 @@ fn set(name: &str, value: &str) -> Result<(), Error> {
     })
 }
 
-/// The counts of an interface in the network of a thread, by the thread's folder under `/proc`. `None` if the system
-/// does not report them.
+/// The counts of an interface in the network of a thread, by the thread's folder under `/proc`.
 pub fn interface_counts(thread: &Path, interface: &str) -> Option<InterfaceCounts> {
     parse_counts(&fs::read_to_string(thread.join("net/dev")).ok()?, interface)
 }
 
-/// The names of all interfaces in the network of a thread, by the thread's folder under `/proc`. Empty if the system does
-/// not report them.
+/// The names of all interfaces in the network of a thread, by the thread's folder under `/proc`.
 pub fn interface_names(thread: &Path) -> Vec<String> {
     // The first word of each line after two heads.
     let table = fs::read_to_string(thread.join("net/dev")).unwrap_or_default();
     table.lines().skip(2).filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned())).collect()
 }
 
-/// Parses a line of `/proc/net/dev`. Each half of it begins with bytes, packets, errors and drops. The first half
-/// counts packets that the kernel receives (`net/core/net-procfs.c`, `dev_seq_printf_stats`).
+/// A line has what the kernel receives, then what it transmits: bytes, packets, errors, drops (`dev_seq_printf_stats`).
 pub(crate) fn parse_counts(table: &str, name: &str) -> Option<InterfaceCounts> {
     let line = table.lines().find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(':'))?;
     let fields: Vec<u64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();

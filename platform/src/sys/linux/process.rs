@@ -24,7 +24,7 @@ use crate::{ProcessCondition, ProcessMeter, Switches};
 /// The flag of a process that is about to end (`include/linux/sched.h`).
 const PF_EXITING: u64 = 0x4;
 
-/// From this size on, a buffer is the system's again when it is freed. It is glibc's default.
+/// glibc's default.
 #[cfg(target_env = "gnu")]
 const LARGE_BUFFER_BYTES: libc::c_int = 128 << 10;
 
@@ -41,9 +41,8 @@ impl ProcessMeter {
         fs::read_to_string(self.file(name)).ok()
     }
 
-    /// CPU time, user and system, of all its threads so far. On Linux it includes children that have ended and that the
-    /// process has waited for: without them the time of a program with a process for each connection would fall. `None`
-    /// if the system does not report it.
+    /// CPU time of its threads, and on Linux of children that it has waited for: the time of a forking program never
+    /// falls.
     pub fn cpu(self) -> Option<Duration> {
         // `/proc/PID/stat` counts in ticks of 10 ms, but only there are the children.
         let own: Duration = clock_getcpuclockid(self.pid()?).and_then(clock_gettime).ok()?.into();
@@ -51,19 +50,19 @@ impl ProcessMeter {
         Some(own + children.unwrap_or_default())
     }
 
-    /// Its resident set now, in bytes. `None` if the system does not report it.
+    /// Its resident set now, in bytes.
     pub fn rss_bytes(self) -> Option<u64> {
         let pages: u64 = self.read("statm")?.split(' ').nth(1)?.parse().ok()?;
         let page = sysconf(SysconfVar::PAGE_SIZE).ok()??;
         Some(pages * u64::try_from(page).ok()?)
     }
 
-    /// Its largest resident set so far, in bytes. `None` if the system does not report it.
+    /// Its largest resident set so far, in bytes.
     pub fn peak_rss_bytes(self) -> Option<u64> {
         Some(number(&self.read("status")?, "VmHWM")? * 1024)
     }
 
-    /// Its memory, threads, files and context switches now. `None` if it has ended, or the system does not report them.
+    /// Its memory, threads, files and context switches now. `None` if it has ended.
     pub fn condition(self) -> Option<ProcessCondition> {
         let pss = self.read("smaps_rollup").and_then(|text| number(&text, "Pss"));
         let mut condition = ProcessCondition {
@@ -78,13 +77,12 @@ impl ProcessMeter {
         Some(condition)
     }
 
-    /// The context switches of those of its threads that have not ended. `None` if the system does not report them.
+    /// The context switches of those of its threads that have not ended.
     pub fn switches(self) -> Option<Switches> {
         Some(self.thread_statuses()?.map(|status| switches_in(&status)).sum())
     }
 
-    /// Whether any of its threads has something to do: it runs, is ready to (R), or is within a call of the kernel that nothing
-    /// interrupts (D). A system that does not report it says no.
+    /// Whether any of its threads runs, is ready to (R), or is within a call that nothing interrupts (D).
     pub fn is_busy(self) -> bool {
         let is_one = |status: String| ["State:\tR", "State:\tD"].iter().any(|state| status.contains(state));
         self.thread_statuses().is_some_and(|mut statuses| statuses.any(is_one))
@@ -112,7 +110,6 @@ impl ProcessMeter {
     }
 }
 
-/// The context switches in the status of a thread.
 fn switches_in(status: &str) -> Switches {
     let count = |name| number(status, name).unwrap_or_default();
     Switches { waits: count("voluntary_ctxt_switches"), preemptions: count("nonvoluntary_ctxt_switches") }
@@ -124,8 +121,7 @@ pub(super) fn number(text: &str, name: &str) -> Option<u64> {
     value.trim().trim_end_matches(" kB").parse().ok()
 }
 
-/// The 16th and the 17th number of `/proc/PID/stat` are the ticks of the children that the process has waited for, and of
-/// theirs (`proc_pid_stat(5)`). The third comes behind the name.
+/// The 16th and the 17th number are the ticks of children (`proc_pid_stat(5)`). The third comes behind the name.
 fn parse_children(stat: &str, hertz: u64) -> Option<Duration> {
     let (_, fields) = stat.rsplit_once(") ")?;
     let ticks: u64 = fields.split(' ').skip(13).take(2).map(|ticks| ticks.parse().unwrap_or(0)).sum();
@@ -140,14 +136,12 @@ fn ticks_per_second() -> Option<u64> {
     u64::try_from(sysconf(SysconfVar::CLK_TCK).ok()??).ok()
 }
 
-/// The calling thread's folder under `/proc`, for [`interface_counts`](crate::interface_counts). Empty on systems other than
-/// Linux.
+/// The calling thread's folder under `/proc`. Empty on systems other than Linux.
 pub fn folder_of_thread() -> PathBuf {
     format!("/proc/{}/task/{}", getpid(), gettid()).into()
 }
 
-/// The processes in the network of the thread with this folder under `/proc`, other than this one. Empty if the system
-/// does not report them.
+/// The processes, other than this one, in the network of the thread with this folder under `/proc`.
 pub fn processes_in(thread: &Path) -> Vec<ProcessMeter> {
     // A namespace is a file of its own file system (`namespaces(7)`). A process is in that of its main thread.
     let network = |folder: &Path| fs::metadata(folder.join("ns/net")).map(|file| (file.dev(), file.ino())).ok();
@@ -157,17 +151,14 @@ pub fn processes_in(thread: &Path) -> Vec<ProcessMeter> {
     others.filter(|process| network(&process.file("")) == Some(wanted)).collect()
 }
 
-/// The path that starts this program again. On Linux it leads to the running program even if its file was replaced
-/// since (`proc_pid_exe(5)`): a build during a measurement does not change the measured program.
+/// The path that starts this program again, even if its file was replaced since (`proc_pid_exe(5)`).
 pub fn this_program() -> PathBuf {
     let own = PathBuf::from("/proc/self/exe");
     if own.exists() { own } else { crate::process::program_on_disk() }
 }
 
-/// Makes the system kill this process when its parent process ends for any reason. `parent` is the process ID of the
-/// process that ordered the start of this one. Returns `false` if that process has already ended. Call it in the main
-/// thread, before there is another thread. Systems other than Linux do nothing and return `true`.
-pub fn end_with_parent(parent: u32) -> bool {
+/// Makes the system kill this process when `parent` ends, which ordered its start. Returns `false` if it has ended.
+pub(crate) fn end_with_parent(parent: u32) -> bool {
     // If the kernel refuses, this process behaves as on other systems.
     let _alone = set_pdeathsig(Signal::SIGKILL);
     // That covers only an end that comes later. If the real parent is another process, a program may be between the two, so
@@ -175,8 +166,7 @@ pub fn end_with_parent(parent: u32) -> bool {
     ProcessMeter::of(parent).pid() == Some(getppid()) || is_alive(parent)
 }
 
-/// Whether a process exists, is not a zombie, and is not about to end (`proc_pid_stat(5)`). A process that ends loses
-/// its children to another parent before it becomes a zombie.
+/// Whether a process exists, is not a zombie, and is not about to end: then its children lose it before.
 fn is_alive(process: u32) -> bool {
     is_alive_by(&ProcessMeter::of(process).read("stat").unwrap_or_default())
 }
@@ -188,8 +178,7 @@ pub(crate) fn is_alive_by(stat: &str) -> bool {
     !fields.starts_with(['Z', 'X']) && flags.is_some_and(|flags| flags & PF_EXITING == 0)
 }
 
-/// Makes the system kill the process of this command when the thread that starts it ends for any reason. The process
-/// also gets no interrupts from the terminal. Systems other than Linux do nothing.
+/// Kills the process of this command when the thread that starts it ends. Interrupts of the terminal do not reach it.
 pub fn end_with_this_thread(command: &mut Command) {
     let parent = getpid();
     let bind = move || {
@@ -203,8 +192,7 @@ pub fn end_with_this_thread(command: &mut Command) {
     command.process_group(0);
 }
 
-/// Gives the process of this command a view of the file system of its own: each first path, a file or a folder, is
-/// bound to the second one, which must exist (`mount(2)`). Only Linux has this.
+/// Binds each first path, a file or a folder, to the second in the process's own view of the files (`mount(2)`).
 pub fn with_mounts(command: &mut Command, mounts: &[(PathBuf, PathBuf)]) -> io::Result<()> {
     let text = |path: &PathBuf| CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other);
     let mounts = mounts.iter().map(|(from, to)| Ok((text(from)?, text(to)?))).collect::<io::Result<Vec<_>>>()?;
@@ -223,18 +211,14 @@ pub fn with_mounts(command: &mut Command, mounts: &[(PathBuf, PathBuf)]) -> io::
     Ok(())
 }
 
-/// Makes glibc map buffers of 128 KiB and more by themselves, and unmap them when they are freed. A new zeroed buffer
-/// then takes memory only where it is written to, unless freed memory in the heap has room for it. Without this call,
-/// glibc keeps large buffers after the first one was freed (`mallopt(3)`, `M_MMAP_THRESHOLD`). With other allocators it
-/// does nothing.
+/// Makes glibc map buffers of 128 KiB and more by themselves, so that free ones are the system's again (`mallopt(3)`).
 pub fn return_large_buffers() {
     #[cfg(target_env = "gnu")]
     // SAFETY: the call takes two numbers. A refusal leaves everything as it was.
     let _accepted = unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BUFFER_BYTES) };
 }
 
-/// Gives the memory of an anonymous private mapping back to the system, which maps new pages where it is used again. Its
-/// bytes are lost. Returns whether the system has done so; only Linux does.
+/// Gives the memory of an anonymous private mapping back to the system. Returns whether it did so; only Linux does.
 ///
 /// # Safety
 ///
@@ -244,14 +228,12 @@ pub unsafe fn discard(memory: *mut [u8]) -> bool {
     unsafe { libc::madvise(memory.cast(), memory.len(), libc::MADV_DONTNEED) == 0 }
 }
 
-/// Makes sleeps of the calling thread end on time. On Linux they otherwise end up to 50 microseconds late
-/// (`PR_SET_TIMERSLACK`); other systems ignore the call.
+/// Makes sleeps of the calling thread end on time. On Linux they are up to 50 microseconds late.
 pub fn sharpen_timers() {
     let _as_they_are = set_timerslack(1);
 }
 
-/// The processors that the calling thread may use, by their numbers (`sched_getaffinity(2)`). `None` if the system does not
-/// report them; only Linux does.
+/// The processors that the calling thread may use (`sched_getaffinity(2)`).
 pub fn processors() -> Option<Vec<u16>> {
     let allowed = sched_getaffinity(Pid::from_raw(0)).ok()?;
     Some((0..1024).filter(|number| allowed.is_set((*number).into()) == Ok(true)).collect())
@@ -275,14 +257,12 @@ pub fn peak_rss_bytes() -> Option<u64> {
     ProcessMeter::of(std::process::id()).peak_rss_bytes()
 }
 
-/// How long the host has taken the processors from this virtual machine since it started (steal time), as the mean of
-/// all processors. In one second it grows by at most one second. `None` if the system does not report it.
+/// How long the host has taken the processors since the start (steal time), as the mean of all processors.
 pub fn stolen_time() -> Option<Duration> {
     parse_stolen(&fs::read_to_string("/proc/stat").ok()?, ticks_per_second()?)
 }
 
-/// The eighth number of the line `cpu` is the ticks of all processors. It is divided by the number of lines `cpuN`
-/// (`Documentation/filesystems/proc.rst`, 1.7).
+/// The eighth number of the line `cpu` is the ticks of all processors (`Documentation/filesystems/proc.rst`, 1.7).
 pub(crate) fn parse_stolen(stat: &str, hertz: u64) -> Option<Duration> {
     let cpus = u32::try_from(stat.lines().filter(|line| line.starts_with("cpu")).count().checked_sub(1)?).ok()?;
     let ticks: u64 = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().nth(7)?.parse().ok()?;

@@ -1,5 +1,4 @@
-//! Sockets of the kernel: their options, and several datagrams in a system call (`UDP_SEGMENT` and `UDP_GRO` of
-//! `include/uapi/linux/udp.h`, `net/ipv4/udp.c`).
+//! Sockets of the kernel: their options, and several datagrams in a system call (`UDP_SEGMENT`, `UDP_GRO`).
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{SocketAddr, TcpStream};
@@ -20,12 +19,7 @@ use super::{socket_addr, socket_option, tcp_info};
 use crate::socket::{MAX_BYTES_TOGETHER, MAX_DATAGRAMS_TOGETHER};
 use crate::{Received, TcpStatistics};
 
-/// Waits for events until exactly `end`. [`Poll::poll`] alone may wait up to a millisecond longer: it counts in whole
-/// milliseconds on Linux (`epoll_wait(2)`) and Windows (`GetQueuedCompletionStatusEx`). This waits to the microsecond
-/// on Linux, for one more system call, and on macOS. On Windows it is [`Poll::poll`].
-///
-/// On Linux a wait ends up to 50 microseconds late, unless the thread has called
-/// [`sharpen_timers`](crate::sharpen_timers).
+/// Waits for events until `end`, to the microsecond on Unix: [`Poll::poll`] counts in whole milliseconds.
 pub fn poll_until(poll: &mut Poll, events: &mut Events, end: Instant) -> io::Result<()> {
     // `epoll_pwait2(2)` counts in nanoseconds, too, but takes the events from mio.
     // SAFETY: `poll` owns the descriptor and lives longer.
@@ -49,37 +43,29 @@ pub fn default_congestion_control() -> Option<String> {
     line("/proc/sys/net/ipv4/tcp_congestion_control")
 }
 
-/// Chooses a socket's congestion control by name. Fails with [`io::ErrorKind::Unsupported`] on a system without a
-/// choice, `NotFound` for an algorithm that the kernel does not have, `PermissionDenied` for one that only root may
-/// choose.
+/// Chooses a socket's congestion control by name. Fails with `Unsupported` on a system without a choice.
 pub fn set_congestion_control(socket: &Socket, name: &str) -> io::Result<()> {
     socket.set_tcp_congestion(name.as_bytes())
 }
 
-/// Makes a socket send through an interface, whatever the routes are. So its packets bypass a TUN device that the
-/// routes lead to. Call it before the socket is connected. Fails if no interface has the name, and on systems other
-/// than Linux, macOS and Windows.
+/// Makes a socket send through an interface, whatever the routes are. Call it before the socket is connected.
 pub fn bind_to_interface(socket: &Socket, interface: &str, _ipv6: bool) -> io::Result<()> {
     socket.bind_device(Some(interface.as_bytes()))
 }
 
-/// Makes a connection fail with [`io::ErrorKind::TimedOut`] if sent data stays unacknowledged for this long, or the
-/// peer's window closed. Connections of a listener inherit it (`TCP_USER_TIMEOUT` of `tcp(7)`, RFC 5482). Only Linux
-/// has it.
+/// Makes a connection time out if sent data stays unacknowledged for this long (`TCP_USER_TIMEOUT`, RFC 5482).
 pub fn set_user_timeout(socket: &Socket, timeout: Duration) -> io::Result<()> {
     socket.set_tcp_user_timeout(Some(timeout))
 }
 
-/// Gives a socket a receive and a send buffer of so many bytes. On Linux without root's rights in the socket's network,
-/// they are at most as large as the system allows all users (`net.core.rmem_max` and `wmem_max`; `net/core/sock.c`).
+/// Gives a socket buffers of so many bytes; without root at most `net.core.rmem_max` and `wmem_max`.
 pub fn set_socket_buffers(socket: &Socket, bytes: usize) -> io::Result<()> {
     setsockopt(socket, sockopt::RcvBufForce, &bytes).or_else(|_| setsockopt(socket, sockopt::RcvBuf, &bytes))?;
     setsockopt(socket, sockopt::SndBufForce, &bytes).or_else(|_| setsockopt(socket, sockopt::SndBuf, &bytes))?;
     Ok(())
 }
 
-/// Lets [`recv_datagrams`] return several datagrams at once (`UDP_GRO`). Returns `true` on Linux 5.0 and newer. Then no other
-/// call may receive from the socket, because it would not say how long each datagram is.
+/// Lets [`recv_datagrams`] return several datagrams at once (`UDP_GRO`). Then no other call may receive from it.
 pub fn coalesce_datagrams(socket: &Socket) -> bool {
     setsockopt(socket, sockopt::UdpGroSegment, &true).is_ok()
 }

@@ -1,5 +1,4 @@
-//! `struct tcp_info` (`include/uapi/linux/tcp.h`). New kernels add fields at its end. The structure in libc ends before the
-//! windows, so the fields are read by their offsets.
+//! `struct tcp_info` (`include/uapi/linux/tcp.h`). The structure in libc ends before the windows.
 
 use std::time::Duration;
 
@@ -67,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_older_kernel_does_not_fill_is_not_said() {
+    fn what_a_kernel_does_not_fill_or_measure_is_not_said() {
         // Linux 5.4 to 6.1, and Linux 4.9.
         let statistics = read(&info()[..232]);
         assert_eq!((statistics.send_window_bytes, statistics.receive_window_bytes), (Some(228), None));
@@ -75,10 +74,7 @@ mod tests {
         assert_eq!((statistics.min_rtt, statistics.send_window_bytes), (Some(microseconds(148)), None));
         assert_eq!(read(&[]), TcpStatistics::default());
         assert_eq!(read(&info()[..70]).rtt, None);
-    }
-
-    #[test]
-    fn what_was_not_measured_is_not_said() {
+        // Not measured.
         let mut info = info();
         info[RTT_US..RTT_US + 4].fill(0);
         info[MIN_RTT_US..MIN_RTT_US + 4].fill(0xff);

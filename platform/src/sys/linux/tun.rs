@@ -19,7 +19,6 @@ use crate::sys::unix::{Readiness, register};
 use crate::vnet::{self, HEADER_LEN};
 use crate::{Capabilities, Cause, Class, DropCounter, Error, Link, Offload, PacketBuffer, PacketMeta, TunConfig};
 
-/// The character device that all TUN interfaces come from.
 const NODE: &str = "/dev/net/tun";
 
 /// Malformed packets that are skipped in a row before others have their turn.
@@ -32,8 +31,7 @@ nix::ioctl_write_int!(
     208
 );
 
-/// A TUN device. Dropping it deletes the interface, unless the interface was taken over or another descriptor of it
-/// is open.
+/// A TUN device. Dropping it deletes the interface, unless another descriptor of it is open.
 pub struct TunDevice {
     device: Readiness<SyncDevice>,
     name: String,
@@ -48,9 +46,7 @@ pub struct TunDevice {
 }
 
 impl TunDevice {
-    /// Opens a TUN interface and sets it up. Call it inside a tokio runtime. [`Class::Unavailable`] if the driver, a
-    /// right, or the demanded offload is missing, [`Class::Invalid`] for a name that is taken or a descriptor that is
-    /// not a TUN device.
+    /// Opens a TUN interface and sets it up. Call it inside a tokio runtime.
     pub fn open(config: &TunConfig) -> Result<Self, Error> {
         let (device, offload) = match config.fd {
             Some(fd) => {
@@ -67,8 +63,7 @@ impl TunDevice {
         Ok(Self { device, name, mtu, offload, malformed, receives: true, is_quiet: false })
     }
 
-    /// A value for the same device that is only used to send. A TUN device takes a packet or loses it at once, so a sender
-    /// never waits.
+    /// A value for the same device that only sends, and never waits.
     #[allow(clippy::unnecessary_wraps, reason = "macOS opens a descriptor")]
     pub(crate) fn sender(&self) -> Result<Self, Error> {
         let (device, name, malformed) = (self.device.share(), self.name.clone(), Arc::clone(&self.malformed));
@@ -90,7 +85,7 @@ impl TunDevice {
         self.device.get_ref().tx_queue_len().ok()
     }
 
-    /// A reader of the interface's drop counters. It stays valid after the device was moved into a stack.
+    /// A reader of the interface's drop counters, which outlives the device.
     pub fn drop_counter(&self) -> DropCounter {
         let (name, malformed) = (self.name.clone(), Arc::clone(&self.malformed));
         DropCounter(Arc::new(move || {
@@ -100,7 +95,6 @@ impl TunDevice {
     }
 }
 
-/// Opens the device with so many queues, each a value.
 pub(crate) fn open_queues(config: &TunConfig, queues: usize) -> Result<Vec<TunDevice>, Error> {
     if config.fd.is_some() {
         return Err(config.no_queues("its owner has opened one"));
@@ -122,10 +116,9 @@ pub(crate) fn open_queues(config: &TunConfig, queues: usize) -> Result<Vec<TunDe
     queues.map(|device| TunDevice::new(device, offload, Arc::clone(&malformed))).collect()
 }
 
-/// Makes an interface, or one to which queues can be added. Returns whether it offloads, too.
+/// Returns whether the interface offloads, too.
 fn create(config: &TunConfig, has_queues: bool) -> Result<(SyncDevice, bool), Error> {
-    // Opened here first, to tell a missing node from a missing right, and because tun-rs would make
-    // the node where it is missing: a run leaves nothing behind.
+    // To tell a missing node from a missing right. tun-rs would make the node, and a run leaves nothing behind.
     check_device_node()?;
     let (device, offload) = build(config, has_queues)?;
     set_tx_queue_len(&config.name, config.tx_queue_len)?;
@@ -133,8 +126,7 @@ fn create(config: &TunConfig, has_queues: bool) -> Result<(SyncDevice, bool), Er
     Ok((device, offload))
 }
 
-/// Checks that this process can ask the system for a TUN device: on Linux that `/dev/net/tun` is there and may be
-/// opened.
+/// Checks that `/dev/net/tun` is there and may be opened.
 pub fn check_device_node() -> Result<(), Error> {
     OpenOptions::new().read(true).write(true).open(NODE).map(drop).map_err(|source| {
         let cause = match source.kind() {
@@ -146,16 +138,13 @@ pub fn check_device_node() -> Result<(), Error> {
     })
 }
 
-/// Creates a TUN interface in the calling thread's network. It is down and has no address. With `offload`, each packet
-/// has a `virtio_net_hdr` in front of it. [`Class::Invalid`] for a name that is taken or wrong, [`Class::Unavailable`]
-/// where the device node, a right, or offload is missing.
+/// Creates a TUN interface that is down and has no address. With `offload`, packets have a `virtio_net_hdr`.
 pub fn create_tun(name: &str, offload: bool) -> Result<SyncDevice, Error> {
     check_device_node()?;
     let builder = DeviceBuilder::new().name(name).offload(offload).enable(false);
     builder.build_sync().map_err(|source| not_created(name, source))
 }
 
-/// The interface, with offload where it is wanted and the kernel has it.
 fn build(config: &TunConfig, has_queues: bool) -> Result<(SyncDevice, bool), Error> {
     let attempt = |offload| {
         let builder = DeviceBuilder::new().name(&config.name).mtu(config.mtu).multi_queue(has_queues);
@@ -179,8 +168,7 @@ fn build(config: &TunConfig, has_queues: bool) -> Result<(SyncDevice, bool), Err
     Ok(plain)
 }
 
-/// Super-packets of TCP, and `more`. tun-rs asks for those of UDP too, where the kernel has them, and most stacks do not
-/// take them.
+/// Super-packets of TCP, and `more`. tun-rs asks for those of UDP too, which most stacks do not take.
 fn set_offloads(device: &SyncDevice, more: u32) -> io::Result<()> {
     let offloads = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | more;
     // SAFETY: the descriptor is an open TUN device's, and the request takes a number.
@@ -188,7 +176,6 @@ fn set_offloads(device: &SyncDevice, more: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// The error of an interface that could not be made.
 fn not_created(name: &str, source: io::Error) -> Error {
     let cause = match source.raw_os_error() {
         Some(libc::EBUSY | libc::EEXIST) => Cause::NameTaken,
@@ -200,9 +187,8 @@ fn not_created(name: &str, source: io::Error) -> Error {
     Error::new(cause, "create TUN interface", name, source)
 }
 
-/// Fills buffers by a non-blocking call for each packet, until there is none. While `is_quiet`, a packet that does not
-/// fill the MTU is the whole batch: requests come one by one, and one more call would find nothing. If there is another
-/// packet after all, the next batch is read to its end.
+/// Fills buffers until there is no packet. While `is_quiet`, a packet that does not fill the MTU is the whole batch:
+/// requests come one by one. If there is another packet after all, the next batch is read to its end.
 fn recv_batch(
     buffers: &mut [PacketBuffer],
     is_quiet: &mut bool,
@@ -282,8 +268,7 @@ impl Link for TunDevice {
     }
 }
 
-/// Receives a packet and the `virtio_net_hdr` in front of it. Skips and counts malformed packets, and those with a wrong
-/// checksum. A packet that the kernel cannot describe fails with `EINVAL`, and is gone (`drivers/net/tun.c`, `tun_put_user`).
+/// Skips malformed packets. One that the kernel cannot describe fails with `EINVAL`, and is gone (`tun_put_user`).
 fn recv_described(
     device: &Readiness<SyncDevice>,
     storage: &mut [u8],
@@ -306,23 +291,19 @@ fn recv_described(
     Err(io::ErrorKind::WouldBlock.into())
 }
 
-/// Sends a packet with a `virtio_net_hdr` in front of it.
 fn send_described(device: &SyncDevice, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<usize> {
     let headers = slices.first().map(|slice| &**slice).unwrap_or_default();
     let header = vnet::write(meta, headers).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
     with_header(&header, slices, |all| device.send_vectored(all))
 }
 
-/// Whether a failed write loses only its packet, as any network may (`drivers/net/tun.c`, `tun_get_user`): the kernel
-/// has no memory for it (`ENOMEM`, `ENOBUFS`), it is invalid (`EINVAL`), or the device is down (`EIO`), perhaps only
-/// for a moment. A deleted device fails with `EBADFD`.
+/// Whether a failed write loses only its packet (`tun_get_user`). A deleted device fails with `EBADFD`.
 pub fn loses_packet(error: &io::Error) -> bool {
     use libc::{EINVAL, EIO, ENOBUFS, ENOMEM};
     matches!(error.raw_os_error(), Some(ENOMEM | ENOBUFS | EINVAL | EIO))
 }
 
-/// Whether the kernel took the whole packet, or lost it. A device that loses packets never says `WouldBlock`, so there is
-/// nothing to wait for. The kernel counts lost packets as dropped, but not the invalid ones.
+/// The kernel counts lost packets as dropped, but not the invalid ones. There is nothing to wait for.
 fn sent_whole(sent: io::Result<usize>, len: usize, malformed: &AtomicU64) -> io::Result<()> {
     match sent {
         Ok(sent) if sent == len => Ok(()),

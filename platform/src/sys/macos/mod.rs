@@ -34,12 +34,10 @@ use crate::{Capabilities, Cause, Class, DropCounter, Error, Link, PacketBuffer, 
 /// `UTUN_OPT_MAX_PENDING_PACKETS` of XNU's `bsd/net/if_utun.h`. libc does not have it.
 const UTUN_OPT_MAX_PENDING_PACKETS: c_int = 16;
 
-/// Packets that may wait in the socket before the kernel stops the interface. The default is one, with which the kernel
-/// and the reader take turns. More than this only adds delay.
+/// Packets that may wait in the socket. With the default, one, the kernel and the reader take turns.
 const MAX_PENDING: usize = 256;
 
-/// Sizes of socket buffers to try, in bytes, until the kernel grants one. The default of utun is 512 KiB, and
-/// `kern.ipc.maxsockbuf` is the limit.
+/// Sizes of socket buffers to try, up to `kern.ipc.maxsockbuf`. The default of utun is 512 KiB.
 const SOCKET_BUFFERS: [c_int; 3] = [4 << 20, 2 << 20, 1 << 20];
 
 pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
@@ -196,8 +194,7 @@ fn adopt(fd: RawFd) -> Result<SyncDevice, Error> {
     unsafe { SyncDevice::from_fd(fd) }.map_err(error)
 }
 
-/// Lets more packets wait for the reader, so that a delay of the reader does not stop the kernel's sender. Every
-/// refusal is harmless: the device works with the defaults.
+/// Lets more packets wait for the reader. Every refusal is harmless.
 fn deepen(fd: RawFd, mtu: usize) {
     for option in [libc::SO_RCVBUF, libc::SO_SNDBUF] {
         let _granted = SOCKET_BUFFERS.iter().any(|size| set_socket_option(fd, libc::SOL_SOCKET, option, size).is_ok());
@@ -206,8 +203,7 @@ fn deepen(fd: RawFd, mtu: usize) {
     if socket_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, &mut buffer).is_err() {
         return;
     }
-    // The kernel drops packets that do not fit the socket, but not packets that wait in the interface. So the packets
-    // that may wait in the socket fill at most half of its buffer.
+    // The kernel drops packets that do not fit the socket. So those that may wait fill at most half of its buffer.
     let room = usize::try_from(c_int::from_ne_bytes(buffer)).unwrap_or(0) / 2;
     let pending = (room / (mtu + FAMILY_LEN)).clamp(1, MAX_PENDING) as u32;
     let _older_kernel = set_socket_option(fd, libc::SYSPROTO_CONTROL, UTUN_OPT_MAX_PENDING_PACKETS, &pending);
@@ -254,7 +250,6 @@ fn slices_of(slot: &mut Slot<'_>) -> [libc::iovec; 2] {
         .map(|bytes| libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() })
 }
 
-/// A number of bytes, or the system's last error.
 fn length(result: libc::ssize_t) -> io::Result<usize> {
     // The conversion fails only for a negative number.
     usize::try_from(result).map_err(|_| io::Error::last_os_error())
@@ -330,8 +325,7 @@ impl Link for TunDevice {
     }
 }
 
-/// `NET_RT_IFLIST2` of `route(4)` for one interface. If the socket has no room for a packet, utun counts an output
-/// error (`bsd/net/if_utun.c`, `utun_output`).
+/// `NET_RT_IFLIST2` of `route(4)`. A full socket is an output error (`bsd/net/if_utun.c`, `utun_output`).
 fn interface_drops(name: &str) -> Option<u64> {
     let index = c_int::try_from(nix::net::if_::if_nametoindex(name).ok()?).ok()?;
     let mut query = [libc::CTL_NET, libc::PF_ROUTE, 0, 0, libc::NET_RT_IFLIST2, index];
@@ -363,8 +357,7 @@ fn interface_drops(name: &str) -> Option<u64> {
     Some(queue + message.ifm_data.ifi_iqdrops + message.ifm_data.ifi_oerrors)
 }
 
-/// The size of `struct tcp_connection_info` (`bsd/netinet/tcp.h`) and the offsets of its fields. The structure in libc
-/// 0.2 is larger: it has a word for each bit of the word about TCP Fast Open.
+/// `struct tcp_connection_info` (`bsd/netinet/tcp.h`). The structure in libc 0.2 is larger.
 const TCP_INFO_LEN: usize = 112;
 const SND_CWND: usize = 24;
 const SND_WND: usize = 28;

@@ -22,20 +22,16 @@ use windows_sys::Win32::Networking::WinSock::{
 
 use crate::Network;
 
-/// How long Windows may take until it knows a new interface, or until an address is usable. It takes milliseconds,
-/// unless the machine is busy.
+/// How long Windows may take until it knows a new interface, or until an address is usable.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// The time between two checks.
 const INTERVAL: Duration = Duration::from_millis(5);
 
-/// An interface, by its locally unique identifier.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Interface {
     luid: u64,
 }
 
-/// Whether an interface has that name.
 pub(super) fn exists(name: &str) -> bool {
     luid_of(name).is_some()
 }
@@ -78,7 +74,6 @@ impl Interface {
         NET_LUID_LH { Value: self.luid }
     }
 
-    /// Sets the MTU for the IP version of the address.
     pub(super) fn set_mtu(self, mtu: u16, address: IpAddr) -> io::Result<()> {
         let mut row = MIB_IPINTERFACE_ROW::default();
         within(LIMIT, || {
@@ -102,8 +97,7 @@ impl Interface {
         check(unsafe { SetIpInterfaceEntry(&raw mut row) })
     }
 
-    /// Gives the interface its address, and waits until the address is usable. The prefix makes Windows add the route
-    /// to the peer.
+    /// Gives the interface its address, and waits until it is usable. The prefix makes Windows add the route.
     pub(super) fn add_address(self, network: &Network) -> io::Result<()> {
         let mut row = MIB_UNICASTIPADDRESS_ROW::default();
         // SAFETY: the row is ours to write. This makes its lifetimes infinite.
@@ -128,8 +122,6 @@ impl Interface {
         })
     }
 
-    /// Packets dropped so far in both directions: because the ring was full, or because the kernel did not accept them.
-    /// `None` if the system does not report it.
     pub(super) fn dropped_packets(self) -> Option<u64> {
         let mut row = MIB_IF_ROW2 { InterfaceLuid: self.luid(), ..MIB_IF_ROW2::default() };
         // SAFETY: the row names the interface, and is ours to write.

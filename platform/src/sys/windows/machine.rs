@@ -76,8 +76,7 @@ pub(super) fn is_elevated() -> Option<bool> {
     (ok != 0).then_some(elevation.TokenIsElevated != 0)
 }
 
-/// The version of the kernel, for example 10.0.22631. `GetVersionEx` would return a version that depends on the
-/// program's manifest.
+/// `GetVersionEx` would return a version that depends on the program's manifest.
 pub(crate) fn kernel() -> Option<String> {
     let size = size_of::<OSVERSIONINFOW>() as u32;
     let mut version = OSVERSIONINFOW { dwOSVersionInfoSize: size, ..OSVERSIONINFOW::default() };

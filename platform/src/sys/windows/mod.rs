@@ -1,7 +1,4 @@
-//! Windows: the rings of Wintun.
-//!
-//! The caller takes packets from one ring of the driver and puts packets into the other one, without another thread.
-//! Only waiting for packets needs a thread, because tokio cannot wait for an event of Windows.
+//! Windows: the rings of Wintun. Only waiting for packets needs a thread: tokio cannot wait for an event of Windows.
 
 #![allow(missing_docs, reason = "the documentation is at Linux's functions")]
 
@@ -44,12 +41,10 @@ use crate::{
     TunConfig,
 };
 
-/// Size of each of the two rings, in bytes, a power of two. It has room for 20,000 packets of 1500 bytes, more than any
-/// window, so that a delay of the reader drops nothing.
+/// Size of each of the two rings, in bytes, a power of two: 20,000 packets of 1500 bytes.
 const RING_BYTES: u32 = 32 << 20;
 
-/// The time until a full ring is tried again: Wintun does not report when it has room. A timer of Windows may take
-/// 16 ms instead, and only 17 Gbit/s would empty the ring in this time.
+/// The time until a full ring is tried again: Wintun does not report when it has room.
 const RETRY: Duration = Duration::from_millis(1);
 
 /// The tunnel type that Windows shows with the adapter's name.
@@ -68,8 +63,7 @@ pub fn is_local_address(address: IpAddr) -> bool {
     socket.and_then(|socket| socket.bind(&address.into())).is_ok()
 }
 
-/// `SIO_TCP_INFO`, since Windows 10 1703. It reports the retransmitted bytes and the number of recoveries, but not
-/// the number of retransmitted segments.
+/// `SIO_TCP_INFO`, since Windows 10 1703. It has no number of retransmitted segments.
 pub fn tcp_statistics(socket: &TcpStream) -> TcpStatistics {
     let (version, mut info, mut written) = (0_u32, TCP_INFO_v0::default(), 0);
     // SAFETY: Windows reads the version, a number of four bytes, and writes at most the size of `info` to it.
@@ -107,8 +101,7 @@ pub(crate) fn cancel_io(socket: &TcpStream) {
     let _none = unsafe { CancelIoEx(socket.as_raw_socket() as HANDLE, ptr::null()) };
 }
 
-/// If the system ends a process, the exit code is the status of the exception. The two highest bits of this status
-/// mark an error.
+/// The exit code of a process that the system ends is a status, whose two highest bits mark an error.
 pub(crate) fn process_end(status: ExitStatus) -> ProcessEnd {
     match status.code().unwrap_or_default() {
         STATUS_CONTROL_C_EXIT => ProcessEnd::Interrupted,
@@ -191,15 +184,14 @@ impl TunDevice {
     }
 }
 
-/// The paths of Wintun's library, in the order of the search. The search of Windows would include the current folder
-/// and PATH, so others could put code into a program that runs as administrator.
+/// The search of Windows would include the current folder and PATH, so others could put code into the program.
 fn library_paths() -> impl Iterator<Item = PathBuf> {
     let beside = std::env::current_exe().ok().and_then(|path| Some(path.parent()?.join(LIBRARY)));
     let system = std::env::var_os("SystemRoot").map(|root| PathBuf::from(root).join("System32").join(LIBRARY));
     [beside, system].into_iter().flatten()
 }
 
-/// Wintun's library. It stays loaded, because it registers callbacks with Windows that outlive its last user.
+/// It stays loaded, because it registers callbacks with Windows that outlive its last user.
 fn library() -> Result<&'static Wintun, Error> {
     static LOADED: OnceLock<Wintun> = OnceLock::new();
     if let Some(library) = LOADED.get() {
@@ -241,7 +233,7 @@ fn create(name: &str) -> Result<Arc<Adapter>, Error> {
     })
 }
 
-/// The system's error behind an error of the crate. For the calls that matter, the crate's error is only a text.
+/// For the calls that matter, the crate's error is only a text.
 fn cause(error: wintun::Error) -> io::Error {
     let last = io::Error::last_os_error();
     match error {

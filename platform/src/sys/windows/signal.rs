@@ -96,7 +96,6 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The loop of the thread.
     fn watch(&self, event: Event) {
         let (arm, stop) = (Event(self.arm.as_raw_handle()), Event(self.stop.as_raw_handle()));
         let failed = loop {

@@ -88,7 +88,7 @@ fn groups_of(series: &[&Series], axes: &[&Property]) -> Vec<Group> {
     let cells = axis::cells(all.iter().map(|(row, _)| *row));
     let groups = works(&cells).into_iter().map(|work| {
         let mut rows: Vec<_> = all.iter().filter(|(row, _)| row.cell.same_work(work)).collect();
-        rows.sort_by(|(left, _), (right, _)| left.cell.cmp(&right.cell));
+        rows.sort_by(|(left, _), (right, _)| left.cell.place().cmp(&right.cell.place()));
         let of_series = |one: &Series| (series.len() > 1).then(|| one.label.clone());
         let bars = rows.into_iter().map(|(row, one)| {
             let mut label = vec![name(&row.cell)];

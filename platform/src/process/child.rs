@@ -8,12 +8,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
+use super::worker::{REPORT, START};
 use crate::{Namespace, ProcessEnd, ProcessMeter};
 
 /// Most bytes of a line, and of a whole standard output. The intervals of a run take 5 MB at most.
@@ -27,6 +29,9 @@ const MAX_ORDERS: usize = 1024;
 
 /// How long a killed process may take to end. A driver of the kernel may hold it; then it is reaped later.
 const KILL_TIMEOUT: Duration = Duration::from_secs(25);
+
+/// How long a report may take: the machine is under load.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long the output is read after a kill. A child of the process may keep it open.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -84,22 +89,6 @@ impl Child {
         Ok(child)
     }
 
-    /// The same for a process that answers orders one by one. A line that nobody waits for is dropped.
-    ///
-    /// # Errors
-    ///
-    /// The process or one of its threads cannot be started.
-    pub fn converse(command: Command, network: Option<&Namespace>) -> io::Result<(Self, Conversation)> {
-        let (lines, answers) = sync_channel(1);
-        let child = Self::listen(command, network, move |_, mut output| {
-            while let Ok(Some(line)) = read_line(&mut output) {
-                let _unheard = lines.try_send(line);
-            }
-        })?;
-        let conversation = Conversation { orders: child.orders(), answers: Mutex::new(Some(answers)) };
-        Ok((child, conversation))
-    }
-
     /// Starts a process in the calling thread's network or in `network`. The end of what it prints can be read at any time.
     /// Call it within a runtime.
     ///
@@ -154,6 +143,20 @@ impl Child {
         async move { end.wait_for(Option::is_some).await.ok()?.clone() }
     }
 
+    /// How it has ended, if it has.
+    pub fn has_ended(&self) -> Option<Arc<End>> {
+        self.end.borrow().clone()
+    }
+
+    /// Tells a worker to begin.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::BrokenPipe`] if it has ended.
+    pub fn begin(&self) -> io::Result<()> {
+        self.orders.send(format!("{START}\n"))
+    }
+
     /// Closes its standard input, and kills it if it does not end within `limit`; `None` if even then it does not end.
     pub async fn stop(self, limit: Duration) -> Option<Arc<End>> {
         self.orders.close();
@@ -167,7 +170,7 @@ impl Child {
     /// had to be killed; no end if even then it does not end. A system without such a request only closes its standard input.
     pub async fn terminate(self, limit: Duration) -> (Option<Arc<End>>, bool) {
         self.orders.close();
-        if let Some(end) = self.end.borrow().clone() {
+        if let Some(end) = self.has_ended() {
             return (Some(end), false);
         }
         let is_asked = cfg!(not(target_os = "linux")) || self.alive.send(()).is_ok();
@@ -310,14 +313,19 @@ pub struct Conversation {
 }
 
 impl Conversation {
+    pub(super) fn new(orders: Orders, answers: Receiver<String>) -> Self {
+        Self { orders, answers: Mutex::new(Some(answers)) }
+    }
+
     /// Sends an order, with its line feed. Errors are ignored: [`Child::ended`] notices the end of the process.
     pub fn send(&self, order: &str) {
         let _unheard = self.orders.send(order);
     }
 
-    /// Waits for the next line that it prints; `None` if it prints none in time.
-    pub fn receive(&self, within: Duration) -> Option<String> {
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner).as_ref()?.recv_timeout(within).ok()
+    /// The report so far; `None` if it is late.
+    pub fn report<R: DeserializeOwned>(&self) -> Option<R> {
+        let answer = self.ask(&format!("{REPORT}\n"), REPORT_TIMEOUT)?;
+        serde_json::from_str(&answer).ok()
     }
 
     /// Sends an order and waits for its answer; `None` if it is late. After that nothing waits for an answer again.
@@ -352,6 +360,7 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
+    use crate::Worker;
 
     const SOON: Duration = Duration::from_secs(20);
 
@@ -383,13 +392,12 @@ mod tests {
     #[tokio::test]
     async fn orders_are_answered_until_an_answer_is_late() {
         let script = "while read -r order; do [ $order = quiet ] || echo $order; done; echo the end >&2; exit 3";
-        let (child, conversation) = Child::converse(shell(script), None).unwrap();
+        let (mut worker, conversation) = Worker::converse(shell(script), None, "task\n").unwrap();
+        assert_eq!(worker.first_line(SOON).await.as_deref(), Some("task\n"));
         assert_eq!(conversation.ask("one\n", SOON).as_deref(), Some("one\n"));
-        conversation.send("two\n");
-        assert_eq!(conversation.receive(SOON).as_deref(), Some("two\n"));
         assert_eq!(conversation.ask("quiet\n", Duration::from_millis(10)), None);
         assert_eq!(conversation.ask("three\n", SOON), None, "it could be the answer to the order before");
-        let end = child.stop(SOON).await.unwrap();
+        let end = worker.into_process().stop(SOON).await.unwrap();
         assert_eq!((&end.by, end.stderr.as_str()), (&ProcessEnd::Exited(3), "the end\n"));
         assert_eq!(conversation.orders.send("four\n").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
     }
@@ -399,29 +407,32 @@ mod tests {
     async fn a_process_that_does_not_stop_is_killed() {
         let begun = Instant::now();
         let script = "sleep 60 & echo words >&2; while :; do sleep 60; done";
-        let (child, _) = Child::converse(shell(script), None).unwrap();
+        let child = Child::listen(shell(script), None, |_, _| ()).unwrap();
         let end = child.stop(Duration::from_millis(300)).await.unwrap();
         assert_eq!((&end.by, end.stderr.as_str()), (&ProcessEnd::Crashed("SIGKILL".to_owned()), "words\n"));
         assert!(begun.elapsed() < Duration::from_secs(30));
+    }
+
+    /// A script that says that it is up.
+    async fn up(script: &str) -> Child {
+        let mut worker = Worker::listen(shell(script), None, "", |_, _| ()).unwrap();
+        assert_eq!(worker.first_line(SOON).await.as_deref(), Some("up\n"));
+        worker.into_process()
     }
 
     #[tokio::test]
     async fn a_process_is_asked_to_end_before_it_is_killed() {
         // A sleep of the shell itself would delay its trap.
         let obeys = "trap 'echo bye >&2; exit 7' TERM; echo up; while :; do read -r line || sleep 0.01; done";
-        let (child, conversation) = Child::converse(shell(obeys), None).unwrap();
-        assert_eq!(conversation.receive(SOON).as_deref(), Some("up\n"));
-        let (end, was_killed) = child.terminate(SOON).await;
+        let (end, was_killed) = up(obeys).await.terminate(SOON).await;
         let end = end.unwrap();
         assert_eq!((&end.by, end.stderr.as_str(), was_killed), (&ProcessEnd::Exited(7), "bye\n", false));
-        let (child, _) = Child::converse(shell("exit 5"), None).unwrap();
+        let child = Child::listen(shell("exit 5"), None, |_, _| ()).unwrap();
         child.ended().await.unwrap();
         let (end, was_killed) = child.terminate(SOON).await;
         assert_eq!((&end.unwrap().by, was_killed), (&ProcessEnd::Exited(5), false), "it had ended before");
         let ignores = "trap '' TERM; echo up; while :; do sleep 0.01; done";
-        let (child, conversation) = Child::converse(shell(ignores), None).unwrap();
-        assert_eq!(conversation.receive(SOON).as_deref(), Some("up\n"));
-        let (end, was_killed) = child.terminate(Duration::from_millis(100)).await;
+        let (end, was_killed) = up(ignores).await.terminate(Duration::from_millis(100)).await;
         assert_eq!((&end.unwrap().by, was_killed), (&ProcessEnd::Crashed("SIGKILL".to_owned()), true));
     }
 

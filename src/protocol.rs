@@ -8,23 +8,15 @@
 //! | carry | carries packets for a run of the parent |
 //! | socks5 | is a SOCKS5 server for a run of the parent |
 //!
-//! A child that carries or serves then takes orders. Each is a string in JSON, on a line of its own:
-//!
-//! | it reads | it does |
-//! |---|---|
-//! | nothing yet | makes its devices and prints [`Answer::Ready`] |
-//! | [`START`](conformance::START) | begins to carry: by now the parent has set up the devices |
-//! | [`REPORT`] | prints its [`Report`] so far as one line of JSON |
-//! | the end of the file | stops |
-//!
-//! The forwarder in Go takes its task as arguments, and then the same orders. A stack in a process of its own takes
-//! another task ([`conformance::Task`], with the load of `external`), and then the same orders.
+//! A child that carries or serves is then a [`Worker`](platform::Worker). So are the forwarder in Go, which takes its task as
+//! arguments, and a stack in a process of its own, which takes another task ([`conformance::Task`], with the load of
+//! `external`).
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use conformance::{Ready, line};
-use forwarders::{Counts, ForwardConfig};
+use forwarders::ForwardConfig;
+use platform::{PROTOCOL, line};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -32,22 +24,8 @@ use serde_json::Value;
 use crate::error::RunError;
 use crate::sample::Environment;
 
-/// The version of the protocol. It grows when a task or an order changes its meaning.
-pub use conformance::PROTOCOL;
-
 /// The argument that makes this program a child process.
 pub(crate) const CHILD: &str = "child";
-
-/// The order to print the counts so far.
-pub(crate) const REPORT: &str = "\"report\"";
-
-/// The first line that a carrying child prints.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Answer {
-    /// Its devices are there.
-    Ready(Ready),
-}
 
 /// A task with the version of the protocol that it is written in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,14 +46,6 @@ pub(crate) enum Task {
     Carry(Carry),
     /// Be a SOCKS5 server at this address.
     Socks5(SocketAddr),
-}
-
-/// The counts of a carrier so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Report {
-    /// The packets and bytes that it carried.
-    #[serde(flatten)]
-    pub(crate) counts: Counts,
 }
 
 /// The report of a stack's process: how much its server has received and sent so far, in bytes of payload.

@@ -1,21 +1,26 @@
-//! The orders that a child process takes.
+//! The side of a worker that takes the orders.
 
 use std::io::{self, BufRead, Write};
 use std::thread;
 
-use conformance::{Ready, START, line};
-use platform::{Class, Error, read_line};
 use serde::Serialize;
 
-use super::protocol::{Answer, REPORT, Report};
-use crate::error::RunError;
+use super::child::read_line;
+use super::worker::{REPORT, START, line};
+use crate::{Class, Error};
+
+/// The line that says that a worker of this program is ready.
+const READY: &str = "{\"ready\":{\"offload\":false}}\n";
 
 /// Reads orders, and prints reports.
-pub(crate) struct Control<I, O, R> {
-    pub(crate) orders: I,
-    pub(crate) output: O,
+#[derive(Debug)]
+pub struct Control<I, O, R> {
+    /// Its standard input.
+    pub orders: I,
+    /// Its standard output.
+    pub output: O,
     /// Returns the report so far.
-    pub(crate) report: R,
+    pub report: R,
 }
 
 /// An order other than a report.
@@ -25,21 +30,25 @@ enum Order {
     Stop,
 }
 
-impl<I, O, R> Control<I, O, R>
+impl<I, O, R, S> Control<I, O, R>
 where
     I: BufRead + Send + 'static,
     O: Write + Send + 'static,
-    R: Fn() -> Report + Send + 'static,
+    R: Fn() -> S + Send + 'static,
+    S: Serialize,
 {
     /// Prints that it is ready, waits for the order to start, and does the work. At the end of the orders it calls
     /// `stop`, which must end the work.
-    pub(crate) fn obey(
+    ///
+    /// # Errors
+    ///
+    /// An order is unknown, the answer cannot be written, and the errors of the work.
+    pub fn obey<E: From<Error>>(
         mut self,
-        ready: Ready,
         stop: impl FnOnce() + Send + 'static,
-        work: impl FnOnce() -> Result<(), RunError>,
-    ) -> Result<(), RunError> {
-        self.say(&Answer::Ready(ready))?;
+        work: impl FnOnce() -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.say(READY)?;
         if self.next()? == Order::Stop {
             return Ok(());
         }
@@ -55,14 +64,14 @@ where
     }
 }
 
-impl<I: BufRead, O: Write, R: Fn() -> Report> Control<I, O, R> {
+impl<I: BufRead, O: Write, R: Fn() -> S, S: Serialize> Control<I, O, R> {
     fn next(&mut self) -> Result<Order, Error> {
         loop {
             let order = read_line(&mut self.orders).map_err(|error| failed("read", error))?;
             let Some(order) = order else { return Ok(Order::Stop) };
             match order.trim_end() {
                 START => return Ok(Order::Start),
-                REPORT => self.say(&(self.report)())?,
+                REPORT => self.say(&line(&(self.report)()))?,
                 other => {
                     let reason = format!("{other} is neither \"start\" nor \"report\"");
                     return Err(failed("obey", io::Error::new(io::ErrorKind::InvalidInput, reason)));
@@ -72,13 +81,17 @@ impl<I: BufRead, O: Write, R: Fn() -> Report> Control<I, O, R> {
     }
 
     /// Reads orders to their end. A second start has no effect.
-    pub(crate) fn until_end(&mut self) -> Result<(), Error> {
+    ///
+    /// # Errors
+    ///
+    /// An order is unknown, or the answer cannot be written.
+    pub fn until_end(&mut self) -> Result<(), Error> {
         while self.next()? == Order::Start {}
         Ok(())
     }
 
-    fn say(&mut self, answer: &impl Serialize) -> Result<(), Error> {
-        let written = self.output.write_all(line(answer).as_bytes()).and_then(|()| self.output.flush());
+    fn say(&mut self, line: &str) -> Result<(), Error> {
+        let written = self.output.write_all(line.as_bytes()).and_then(|()| self.output.flush());
         written.map_err(|error| failed("answer", error))
     }
 }
@@ -93,13 +106,8 @@ mod tests {
 
     use super::*;
 
-    fn control(orders: &str) -> Control<&[u8], Vec<u8>, impl Fn() -> Report + use<>> {
-        let report = || {
-            let mut report = Report::default();
-            report.counts.to_far.read_packets = 7;
-            report
-        };
-        Control { orders: orders.as_bytes(), output: Vec::new(), report }
+    fn control(orders: &str) -> Control<&[u8], Vec<u8>, fn() -> u64> {
+        Control { orders: orders.as_bytes(), output: Vec::new(), report: || 7 }
     }
 
     #[test]
@@ -108,10 +116,7 @@ mod tests {
         assert_eq!(control.next().unwrap(), Order::Start);
         assert_eq!(control.next().unwrap(), Order::Stop);
         assert_eq!(control.next().unwrap(), Order::Stop, "the end stays the end");
-        let answers = String::from_utf8(control.output).unwrap();
-        let reports: Vec<Report> = answers.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert_eq!(reports.len(), 2);
-        assert_eq!(reports[0].counts.to_far.read_packets, 7);
+        assert_eq!(control.output, b"7\n7\n");
     }
 
     #[test]
