@@ -79,7 +79,8 @@ pub static PROPERTIES: &[Property] = &[
     setting("program", "program", |cell| cell.program.as_ref().map(text)),
     setting("forwarder", "forwarder", |cell| cell.forwarder.map(text)).said(""),
     setting("io", "io", |cell| cell.io.map(|io| Io::name(io).to_owned())).of(Cell::is_rust, NOT_GO),
-    setting("hop", "hop", |cell| cell.hop.map(|hop| Handoff::name(hop).to_owned())).of_forwarder(),
+    setting("hop", "hop", |cell| cell.hop.map(|hop| Handoff::name(hop).to_owned()))
+        .of(|cell| cell.forwarder.is_some(), NO_FORWARDER),
     count("workers", "workers", |cell| cell.workers.map(text)).of(Cell::is_rust, NOT_GO).said("{} worker(s)"),
     count("thread", "threads", |cell| cell.thread.map(text)).of(Cell::is_rust, NOT_GO).said("{} thread(s)"),
     property("protocol", "protocol", |cell| Some(text(cell.protocol)))
@@ -207,7 +208,7 @@ pub static PROPERTIES: &[Property] = &[
         .usual("none")
         .said("{} in the stack"),
     property("generator", "generator", |cell| Some(text(cell.generator)))
-        .of_forwarder()
+        .of(|cell| cell.forwarder.is_some(), NO_FORWARDER)
         .usual("own")
         .said("load by {}"),
     time_of_link("delay", "delay ms", |cell| Some(text(cell.impairments.delay.as_nanos())))
@@ -356,10 +357,6 @@ impl Property {
 
     const fn of(self, has: fn(&Cell) -> bool, others: &'static str) -> Self {
         Self { has, others, ..self }
-    }
-
-    const fn of_forwarder(self) -> Self {
-        self.of(|cell| cell.forwarder.is_some(), NO_FORWARDER)
     }
 
     const fn no_work(self) -> Self {

@@ -11,7 +11,7 @@ const CELLS: [&str; 31] = [
     "-n smoltcp -m writer --worker-threads 3 --offload off --mtu 9000 --window 64KiB --buffer 1",
     "-n smoltcp -m reader --shards 2 --queues 1 --queue 7 --offload on",
     "-n smoltcp -m writer --parallel 10000 --pin 3,0-1 --bitrate 20M",
-    "-n smoltcp -m reader --stack-congestion cubic --workarounds=-late-fin",
+    "-n smoltcp -m reader --stack-congestion cubic --workarounds=-partial-ack",
     "-n smoltcp -m writer --workarounds none",
     "-n smoltcp -m reader --delay 5ms --jitter 0.5ms --loss 0.1 --reorder 1 --duplicate 2% --rate-limit 100M",
     "-n smoltcp -m reader --corrupt 0.01",
@@ -120,7 +120,7 @@ const WRONG: &str = "\
 -m writer --layer loopback --offload off => --offload: a program opens its own device
 -m writer --layer loopback --workarounds none => --workarounds: only a stack with an adapter
 -m writer -n external --workarounds none => --workarounds: only a stack with an adapter
--m writer -n smoltcp --workarounds quiet-timers => --workarounds: smoltcp has no workaround quiet-timers; it has 
+-m writer -n smoltcp --workarounds short-writes => --workarounds: smoltcp has no workaround short-writes; it has 
 -m reader -n lwip --stack-congestion cubic => --stack-congestion: only the stack smoltcp has a choice
 -m rr -n smoltcp --buffer 1 => --buffer: only streams have it
 -m reader -n smoltcp --think 1s => --think: only the connections of rr wait

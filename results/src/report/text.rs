@@ -266,7 +266,7 @@ mod tests {
                 let workarounds = vec!["one".into(), "two".into()];
                 measured.effective = Some(Effective { workarounds, ..effective() });
             });
-            let is_named = printed.contains("\nworkarounds:   none; active: one, two\n");
+            let is_named = printed.contains("\nworkarounds: none; active: one, two\n");
             assert_eq!((is_named, printed.contains("workarounds")), (are_named, are_named), "{printed}");
         }
     }

@@ -421,8 +421,8 @@ mod tests {
     fn a_stack_is_shown_with_workarounds_and_as_it_is() {
         let of = |workarounds, case, outcome| with_workarounds((StackKind::Smoltcp, workarounds), case, outcome);
         let scores = [
-            of(Workarounds::ALL, "blind-rst", Outcome::Pass),
-            of(Workarounds::NONE, "blind-rst", fail("silence", Harm::Manners)),
+            of(Workarounds::ALL, "super-packets-sent", Outcome::Pass),
+            of(Workarounds::NONE, "super-packets-sent", fail("silence", Harm::Manners)),
             of(Workarounds::ALL, "ipv4-fragments", fail("silence", Harm::Manners)),
             of(Workarounds::NONE, "ipv4-fragments", fail("silence", Harm::Manners)),
         ];
@@ -437,7 +437,7 @@ mod tests {
         let words: Vec<_> = cases(&scores).rows.into_iter().map(|row| row[1].clone()).collect();
         assert_eq!(words, ["worked around", "FAIL (adapter)"]);
         let mended: Vec<_> = failures(&scores, StackKind::Smoltcp).rows.into_iter().map(|row| row[4].clone()).collect();
-        assert_eq!(mended, ["challenge-ack", UNKNOWN]);
+        assert_eq!(mended, ["mss-rewrite", UNKNOWN]);
     }
 
     #[test]

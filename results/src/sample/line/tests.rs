@@ -90,7 +90,7 @@ fn bare() -> Sample {
 
 /// A sample of requests over a link with impairments.
 fn requests() -> Sample {
-    let words = "-n smoltcp -m rr --depth 4 --rate 5000 --delay 2500us --loss 0.0001 --workarounds=-late-fin --stack-congestion cubic";
+    let words = "-n smoltcp -m rr --depth 4 --rate 5000 --delay 2500us --loss 0.0001 --workarounds=-partial-ack --stack-congestion cubic";
     let mut sample = Sample { cell: fixture::cell(words), ..sample() };
     let mut latency = Latency::default();
     (1..500).for_each(|index| latency.record(Duration::from_micros(index * index)));

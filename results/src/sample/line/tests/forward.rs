@@ -55,7 +55,7 @@ fn a_line_begins_with_the_fields_of_its_cell() {
     for (words, fields) in [
         (
             WORDS,
-            r#""buffer_bytes":999,"ipv6":true,"layer":"path","mode":"writer","mtu":1500,"netstack":"smoltcp","offload":"on","parallel":4,"protocol":"tcp","workarounds":"all","runtime":"multi-thread","shards":1,"stack_congestion":"none","window_bytes":4194304,"worker_threads":3"#,
+            r#""buffer_bytes":999,"ipv6":true,"layer":"path","mode":"writer","mtu":1500,"netstack":"smoltcp","offload":"on","parallel":4,"protocol":"tcp","runtime":"multi-thread","shards":1,"stack_congestion":"none","window_bytes":4194304,"workarounds":"all","worker_threads":3"#,
         ),
         (
             ROWS[11],
