@@ -5,6 +5,36 @@
 //! 3. [`measure`] computes figures from samples.
 //! 4. [`mod@report`] writes figures as text, tables, charts and pages.
 
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::float_cmp, reason = "a test may panic"))]
+
+/// Reads and writes a type in JSON as the text that people type.
+macro_rules! json_as_text {
+    ($type:ty) => {
+        impl TryFrom<String> for $type {
+            type Error = String;
+
+            fn try_from(text: String) -> Result<Self, String> {
+                text.parse()
+            }
+        }
+
+        impl From<$type> for String {
+            fn from(value: $type) -> Self {
+                value.to_string()
+            }
+        }
+    };
+}
+
+/// Declares methods of a table's row, each of which sets a field.
+macro_rules! setters {
+    ($($method:ident($field:ident: $type:ty);)+) => {$(
+        pub(crate) const fn $method(self, $field: $type) -> Self {
+            Self { $field, ..self }
+        }
+    )+};
+}
+
 pub mod cell;
 pub mod measure;
 pub mod program;
@@ -20,7 +50,6 @@ pub fn plural(count: impl fmt::Display, noun: &str) -> String {
     format!("{count} {noun}{}", if count == "1" { "" } else { "s" })
 }
 
-/// A whole number, with an SI prefix if that is shorter: `100 M`.
 pub(crate) fn si(number: u64) -> String {
     let prefixes = [(1_000_000_000, " G"), (1_000_000, " M"), (1000, " k")];
     let (unit, prefix) = prefixes.into_iter().find(|(unit, _)| number.is_multiple_of(*unit)).unwrap_or((1, " "));

@@ -4,7 +4,7 @@ mod compare;
 mod conditions;
 #[cfg(test)]
 pub(crate) mod fixture;
-pub mod metric;
+pub(crate) mod metric;
 mod rank;
 mod settled;
 #[cfg(test)]

@@ -21,23 +21,19 @@ pub use self::built_in::{names, text};
 pub use self::name::{Program, ProgramName};
 pub use self::template::{Unknown, fill, placeholders};
 
-/// A name that stands for a value in a profile.
+/// A name, without braces, that stands for a value in profiles of a role, or of all.
 #[derive(Clone, Copy, Debug)]
-pub struct Placeholder {
-    /// Without braces.
-    pub name: &'static str,
-    /// The role that it is for, if it is only one.
-    pub role: Option<Role>,
-    /// The value that a run puts in its place.
-    pub meaning: &'static str,
+pub(crate) struct Placeholder {
+    pub(crate) name: &'static str,
+    pub(crate) role: Option<Role>,
+    pub(crate) meaning: &'static str,
 }
 
 const fn placeholder(name: &'static str, role: Option<Role>, meaning: &'static str) -> Placeholder {
     Placeholder { name, role, meaning }
 }
 
-/// All placeholders.
-pub const PLACEHOLDERS: [Placeholder; 19] = [
+pub(crate) const PLACEHOLDERS: [Placeholder; 19] = [
     placeholder("tun", None, "name of the device that the program must make"),
     placeholder("mtu", None, "MTU of the device, in bytes"),
     placeholder("address", None, "address of the device at this end"),
@@ -276,7 +272,6 @@ impl Profile {
         iter::once(&self.command).chain(&self.far_command).chain(&self.setup)
     }
 
-    /// The texts with placeholders at one end.
     fn templates(&self, is_far: bool) -> impl Iterator<Item = &String> {
         let command = self.far_command.as_ref().filter(|_| is_far).unwrap_or(&self.command);
         command.iter().chain(self.setup.iter().flatten()).chain(self.environment.values())

@@ -28,7 +28,6 @@ pub use self::facts::{
 pub use self::file::{Appender, FileError, SampleFile};
 pub use self::latency::Latency;
 pub use self::line::{Head, SCHEMA, line, line_of_its_own, parse_line, score_line};
-pub use self::load::Load;
 pub use self::score::Score;
 /// A search for the highest rate of datagrams accepts a rate if it loses a smaller share than this.
 pub const MAX_LOST_SHARE: f64 = 0.001;

@@ -17,10 +17,8 @@ pub const MIN_MTU_V6: u16 = 1280;
 /// The shortest datagram of bulk bytes: it must hold its number.
 const SHORTEST_DATAGRAM: u64 = 12;
 
-/// Most flows of bulk datagrams.
 const MAX_FLOWS: u16 = 256;
 
-/// Most memory for the buffers of all streams on one side.
 const MAX_BUFFERS: u64 = 1 << 30;
 
 /// Of a read or write, in bytes. By default the buffers of all streams have a quarter of the most memory.
@@ -31,10 +29,8 @@ const LEAST_BUFFER: u64 = 4 << 10;
 const FORWARD_BUFFER: u64 = 128 << 10;
 const IPERF3_BUFFER: u64 = 1 << 20;
 
-/// Packets that may wait in a device of a forwarder: the kernel's default.
 const FORWARD_QUEUE: u32 = 500;
 
-/// Most streams over a forwarder: iperf3's limit.
 const FORWARD_STREAMS: u16 = 128;
 
 const LEAST_WINDOW: u64 = 64 << 10;
@@ -230,7 +226,6 @@ impl Cell {
         Ok(())
     }
 
-    /// Refuses the options that a stack in a process of its own cannot support.
     fn check_process(&self) -> Result<(), Wrong> {
         let Some(stack) = self.netstack.filter(|stack| stack.is_process()) else { return Ok(()) };
         let of_process = |is_wrong, option, reason: &str| {

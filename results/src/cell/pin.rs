@@ -62,19 +62,7 @@ impl fmt::Display for Processors {
     }
 }
 
-impl From<Processors> for String {
-    fn from(processors: Processors) -> Self {
-        processors.to_string()
-    }
-}
-
-impl TryFrom<String> for Processors {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
+json_as_text!(Processors);
 
 #[cfg(test)]
 mod tests {

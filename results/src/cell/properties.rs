@@ -79,7 +79,8 @@ pub static PROPERTIES: &[Property] = &[
     setting("program", "program", |cell| cell.program.as_ref().map(text)),
     setting("forwarder", "forwarder", |cell| cell.forwarder.map(text)).said(""),
     setting("io", "io", |cell| cell.io.map(|io| Io::name(io).to_owned())).of(Cell::is_rust, NOT_GO),
-    setting("hop", "hop", |cell| cell.hop.map(|hop| Handoff::name(hop).to_owned())).of_forwarder(),
+    setting("hop", "hop", |cell| cell.hop.map(|hop| Handoff::name(hop).to_owned()))
+        .of(|cell| cell.forwarder.is_some(), NO_FORWARDER),
     count("workers", "workers", |cell| cell.workers.map(text)).of(Cell::is_rust, NOT_GO).said("{} worker(s)"),
     count("thread", "threads", |cell| cell.thread.map(text)).of(Cell::is_rust, NOT_GO).said("{} thread(s)"),
     property("protocol", "protocol", |cell| Some(text(cell.protocol)))
@@ -207,7 +208,7 @@ pub static PROPERTIES: &[Property] = &[
         .usual("none")
         .said("{} in the stack"),
     property("generator", "generator", |cell| Some(text(cell.generator)))
-        .of_forwarder()
+        .of(|cell| cell.forwarder.is_some(), NO_FORWARDER)
         .usual("own")
         .said("load by {}"),
     time_of_link("delay", "delay ms", |cell| Some(text(cell.impairments.delay.as_nanos())))
@@ -324,7 +325,6 @@ const fn number(option: &'static str, title: &'static str, value: fn(&Cell) -> O
     Property { is_number: true, ..property(option, title, value) }
 }
 
-/// A property of a program or a forwarder, which is in its name.
 const fn setting(option: &'static str, title: &'static str, value: fn(&Cell) -> Option<String>) -> Property {
     Property { is_work: false, is_named: false, ..property(option, title, value) }
 }
@@ -347,20 +347,16 @@ const fn share(option: &'static str, title: &'static str, value: fn(&Cell) -> Op
 }
 
 impl Property {
-    const fn called(self, name: &'static str) -> Self {
-        Self { name, ..self }
+    setters! {
+        called(name: &'static str);
+        within(range: RangeInclusive<u64>);
+        shown(shown: fn(&str) -> String);
+        usual(usual: &'static str);
+        said(phrase: &'static str);
     }
 
     const fn of(self, has: fn(&Cell) -> bool, others: &'static str) -> Self {
         Self { has, others, ..self }
-    }
-
-    const fn of_forwarder(self) -> Self {
-        self.of(|cell| cell.forwarder.is_some(), NO_FORWARDER)
-    }
-
-    const fn within(self, range: RangeInclusive<u64>) -> Self {
-        Self { range, ..self }
     }
 
     const fn no_work(self) -> Self {
@@ -369,18 +365,6 @@ impl Property {
 
     const fn unnamed(self) -> Self {
         Self { is_named: false, ..self }
-    }
-
-    const fn shown(self, shown: fn(&str) -> String) -> Self {
-        Self { shown, ..self }
-    }
-
-    const fn usual(self, usual: &'static str) -> Self {
-        Self { usual, ..self }
-    }
-
-    const fn said(self, phrase: &'static str) -> Self {
-        Self { phrase, ..self }
     }
 
     /// Its option, without its first hyphens.

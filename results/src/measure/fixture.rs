@@ -1,14 +1,15 @@
 //! Samples for tests.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 use std::sync::Arc;
 use std::time::Duration;
+
+use conformance::{Case, Layer, MTU, Outcome, Ran, Run, known};
+use netstacks::{Effective, StackKind, Workarounds};
 
 use crate::cell::Cell;
 use crate::program::Role;
 use crate::sample::{
-    Environment, Latency, Measurements, ProcessFacts, Program, ProgramFacts, RequestFacts, Sample, Status,
+    Environment, Latency, Measurements, ProcessFacts, Program, ProgramFacts, RequestFacts, Sample, Score, Status,
 };
 
 /// The checked cell of a line of words.
@@ -29,6 +30,30 @@ pub(crate) fn environment() -> Environment {
         machine: None,
     };
     Environment { machine, program: Program::default() }
+}
+
+/// What a stack used that had its own choice in everything.
+pub(crate) fn effective() -> Effective {
+    Effective {
+        stack_version: "1.2.3".into(),
+        shards: 1,
+        receive_buffer_bytes: 4 << 20,
+        send_buffer_bytes: 4 << 20,
+        window_scale: Some(7),
+        largest_packet_bytes: 1500,
+        congestion: "none".into(),
+        checksum_verified: false,
+        checksum_computed: true,
+        workarounds: Vec::new(),
+    }
+}
+
+/// The score of a case over a link in memory.
+pub(crate) fn score(stack: StackKind, workarounds: Workarounds, case: &str, outcome: Outcome) -> Score {
+    let case = Case::all().find(|one| one.id == case).unwrap();
+    let (program, trace) = (None, None);
+    let run = Run { stack, program, layer: Layer::Stack, shards: 1, offload: false, mtu: MTU, workarounds, trace };
+    Score::new(&case, &run, &Ran { outcome, version: None, workarounds: Vec::new() }, &known::of(stack))
 }
 
 /// A run of this rate, without warnings.

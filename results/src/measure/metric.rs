@@ -2,7 +2,7 @@
 
 mod figure;
 
-pub use self::figure::{Metric, Taken, Written};
+pub(crate) use self::figure::{Metric, Taken, Written};
 use self::figure::{maximum, median, quantile, relative};
 use platform::Switches;
 
@@ -13,12 +13,12 @@ use crate::sample::{Measurements, ProgramFacts, Sample, SwitchFacts, gbps};
 use Written::{Digits, Kibibytes, Millions, Percent};
 
 /// The figure by which runs of a cell are compared. `None` if it is unknown, or if the run failed.
-pub fn speed(sample: &Sample) -> Option<f64> {
+pub(crate) fn speed(sample: &Sample) -> Option<f64> {
     speed_of(&sample.cell).of_run(sample)
 }
 
 /// The metric that is the [`speed`] of a cell.
-pub fn speed_of(cell: &Cell) -> &'static Metric {
+pub(crate) fn speed_of(cell: &Cell) -> &'static Metric {
     match (cell.workload(), cell.workload().requests()) {
         (_, Some(requests)) if requests.is_paced() => &P99,
         (_, Some(_)) => &REQUESTS,
@@ -28,10 +28,11 @@ pub fn speed_of(cell: &Cell) -> &'static Metric {
 }
 
 /// The speed of bulk bytes.
-pub const GBPS: Metric = median("gbps", "", "Gbps", has_bytes, |sample, _| sample.is_ok().then(|| sample.gbps()))
-    .about("delivered payload by time, in 10⁹ bits a second")
-    .written(Digits(2))
-    .better(Some(true));
+pub(crate) const GBPS: Metric =
+    median("gbps", "", "Gbps", has_bytes, |sample, _| sample.is_ok().then(|| sample.gbps()))
+        .about("delivered payload by time, in 10⁹ bits a second")
+        .written(Digits(2))
+        .better(Some(true));
 
 const REQUESTS: Metric = median("requests_per_second", "requests", "/s", Cell::has_requests, |sample, _| {
     sample.requests_per_second().filter(|_| sample.is_ok())
@@ -50,7 +51,7 @@ const CONNECTIONS: Metric = median("connections_per_mb", "connections", "/MB", C
 .better(Some(true));
 
 /// All figures, in the order of the columns of tables.
-pub static METRICS: [Metric; 56] = [
+pub(crate) static METRICS: [Metric; 56] = [
     GBPS,
     REQUESTS,
     CONNECTIONS,
@@ -169,11 +170,11 @@ pub static METRICS: [Metric; 56] = [
     })
     .about("how often the system took the processor from such a thread")
     .only_text("switches", "forced {}"),
-    median("cpu_percent", "CPU avg", "%", is_carried, |_, run| Some(run.cpu_percent()?.average))
+    median("cpu_percent", "CPU avg", "%", is_carried, |_, run| Some(run.cpu_percent()?[0]))
         .about("load of the subject on the processors, in percent of one, over the timed window")
         .written(Digits(1))
         .text("busy", "{} of a processor on average"),
-    maximum("max_cpu_percent", "CPU max", "%", is_carried, |_, run| Some(run.cpu_percent()?.maximum))
+    maximum("max_cpu_percent", "CPU max", "%", is_carried, |_, run| Some(run.cpu_percent()?[1]))
         .about("the same in the busiest interval")
         .written(Digits(1))
         .text("busy", "{} at most"),
@@ -195,11 +196,11 @@ pub static METRICS: [Metric; 56] = [
     })
     .about("context switches of both sides for a request: a thread waited, or the system took its processor")
     .written(Digits(2)),
-    median("rss_bytes", "mem. avg", "MB", is_carried, |_, run| Some(run.memory_bytes()?.average))
+    median("rss_bytes", "mem. avg", "MB", is_carried, |_, run| Some(run.memory_bytes()?[0]))
         .about("resident memory of the subject, in 10⁶ bytes, at the ends of the intervals")
         .written(Millions)
         .text("memory", "{} on average"),
-    maximum("max_rss_bytes", "mem. max", "MB", is_carried, |_, run| Some(run.memory_bytes()?.maximum))
+    maximum("max_rss_bytes", "mem. max", "MB", is_carried, |_, run| Some(run.memory_bytes()?[1]))
         .about("the largest of these")
         .written(Millions)
         .text("memory", "{} at most"),
@@ -293,7 +294,7 @@ pub static METRICS: [Metric; 56] = [
 
 impl Metric {
     /// Whether it is the speed of some cells.
-    pub fn is_speed(&self) -> bool {
+    pub(crate) fn is_speed(&self) -> bool {
         [GBPS, REQUESTS, P99, CONNECTIONS].iter().any(|speed| speed.name == self.name)
     }
 }
@@ -326,7 +327,6 @@ fn has_bytes(cell: &Cell) -> bool {
     cell.workload().is_bulk()
 }
 
-/// Whether it is run to compare programs with it.
 fn is_reference(cell: &Cell) -> bool {
     cell.program.as_ref().is_some_and(Program::is_baseline)
 }

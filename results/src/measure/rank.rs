@@ -23,12 +23,13 @@ pub(super) struct RankTest {
     pub(super) count: Count,
 }
 
-/// The distribution of the number of changes above the true one.
 pub(super) enum Count {
     /// The probability of at most this many, by index.
     Exact(Vec<f64>),
-    /// The approximation for many runs.
-    Normal { mean: f64, deviation: f64 },
+    Normal {
+        mean: f64,
+        deviation: f64,
+    },
 }
 
 impl RankTest {
@@ -137,7 +138,6 @@ impl Count {
     }
 }
 
-/// All values, or an even selection of very many.
 fn selection<T>(values: &[T]) -> impl Iterator<Item = &T> {
     values.iter().step_by(values.len().div_ceil(MOST_RUNS).max(1))
 }

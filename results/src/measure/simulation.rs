@@ -1,7 +1,5 @@
 //! How often the verdicts are right, on simulated machines.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests may panic, and one prints figures")]
-
 use std::f64::consts::TAU;
 
 use rand::{RngExt, SeedableRng};

@@ -10,7 +10,6 @@ use super::Estimate;
 /// Draws of the bootstrap, as Efron and Tibshirani recommend (An Introduction to the Bootstrap, 1993, 19.3).
 const RESAMPLES: usize = 2000;
 
-/// A fixed seed, so a file always has the same interval.
 const SEED: u64 = 1979;
 
 /// With fewer runs nothing is an outlier: one of 5 runs that is far off moves the fences, too.

@@ -39,13 +39,11 @@ pub struct CellSummary {
     pub runs: usize,
     /// The speed of each run that did not fail ([`speed`]) and has one, in the order of the file.
     pub speeds: Vec<f64>,
-    /// The round of each of these runs, if a matrix made them.
     rounds: Vec<Option<u32>>,
     /// Their median and its interval; `None` if there are none.
     pub estimate: Option<Estimate>,
     /// The indices of outliers in `speeds`. They are marked, but every figure includes them.
     pub outliers: Vec<usize>,
-    /// The other figures that are known, by the names of their metrics.
     figures: BTreeMap<&'static str, f64>,
     /// The number of failed runs, by status.
     pub failures: BTreeMap<Status, usize>,

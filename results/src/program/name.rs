@@ -38,7 +38,6 @@ impl Program {
     }
 }
 
-/// The text that a user types: see [`Profile::named`].
 impl FromStr for Program {
     type Err = String;
 
@@ -119,19 +118,7 @@ impl FromStr for ProgramName {
     }
 }
 
-impl TryFrom<String> for ProgramName {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        text.parse()
-    }
-}
-
-impl From<ProgramName> for String {
-    fn from(name: ProgramName) -> Self {
-        name.as_str().to_owned()
-    }
-}
+json_as_text!(ProgramName);
 
 impl fmt::Display for ProgramName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

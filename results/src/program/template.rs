@@ -10,7 +10,6 @@ enum Part<'a> {
     Placeholder(&'a str),
 }
 
-/// The first part of a template that is not empty, and the rest.
 fn next(template: &str) -> Option<(Part<'_>, &str)> {
     let Some(at) = template.find('{') else {
         return (!template.is_empty()).then_some((Part::Text(template), ""));
@@ -66,8 +65,6 @@ pub fn fill(template: &str, value: impl Fn(&str) -> Option<String>) -> Result<St
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
 
     #[test]

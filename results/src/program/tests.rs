@@ -1,5 +1,3 @@
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 use super::*;
 
 #[test]
@@ -28,16 +26,13 @@ fn an_error_in_a_profile_has_its_line_and_column() {
     assert!(refused.starts_with("line 2, column 8: unknown variant `cook`"), "{refused}");
     assert!(refused.ends_with("`proxy`, `tunnel`, `attach`"), "{refused}");
     let refused = Profile::parse("name = \"x\"\nrole = \"proxy\"\ncommand = \"./x {tun}\"\n").unwrap_err();
-    assert!(
-        refused.starts_with("line 3, ") && refused.contains(r#"a list of words, such as ["./mytun", "#),
-        "{refused}"
-    );
+    let advice = r#"a list of words, such as ["./mytun", "#;
+    assert!(refused.starts_with("line 3, ") && refused.contains(advice), "{refused}");
     let refused = Profile::parse("name = \"x\"\n").unwrap_err();
     assert!(refused.ends_with(r#"missing field `role`, which is "proxy", "tunnel" or "attach""#), "{refused}");
     // Nothing in a file reaches the terminal as a control character.
-    for text in
-        ["\"\\u001b[2J\" = 1", "name = \"\\u001b[2J\"", "name = \"x\"\nrole = \"\\u001b[2J\"", "name = \"\u{1b}[2J\""]
-    {
+    let of_role = "name = \"x\"\nrole = \"\\u001b[2J\"";
+    for text in ["\"\\u001b[2J\" = 1", "name = \"\\u001b[2J\"", of_role, "name = \"\u{1b}[2J\""] {
         let refused = Profile::parse(text).unwrap_err();
         assert!(refused.starts_with("line ") && !refused.contains(char::is_control), "{refused:?}");
     }

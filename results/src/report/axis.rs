@@ -31,7 +31,6 @@ pub(super) fn push_differing(table: &mut Table, cells: &[&Cell], but_for: &[&str
 /// The properties that are equal for all cells that have them, as phrases.
 #[derive(Default)]
 pub(super) struct Shared {
-    /// Those that all cells have.
     pub(super) by_all: Vec<String>,
     /// Those that only some have: the kernel alone has no MTU.
     by_some: Vec<String>,
@@ -50,7 +49,6 @@ impl Shared {
         shared
     }
 
-    /// Adds words that hold for all runs, or only for some.
     pub(super) fn extend(&mut self, is_by_all: bool, words: impl IntoIterator<Item = String>) {
         if is_by_all { &mut self.by_all } else { &mut self.by_some }.extend(words);
     }

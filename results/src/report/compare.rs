@@ -89,7 +89,6 @@ fn table(comparison: &Comparison) -> Table {
     table
 }
 
-/// The cell's name, with window, buffer and queue if another cell has the same name.
 fn name(cell: &Cell, all: &[CellChange]) -> String {
     let name = cell.to_string();
     if all.iter().filter(|other| other.cell.to_string() == name).count() == 1 {
@@ -120,22 +119,23 @@ fn verdict(cell: &CellChange) -> String {
     match cell.verdict {
         Verdict::Broken | Verdict::Failing => format!("{word}: {}", failures(cell.new.as_ref())),
         Verdict::Recovered => format!("{word}: was {}", failures(cell.old.as_ref())),
-        Verdict::NotRun => format!("{word} {}", missing(cell)),
+        Verdict::NotRun => {
+            let ran = |side: &Option<Side>| side.as_ref().is_some_and(|side| side.runs() > 0);
+            let place = if ran(&cell.old) {
+                "new"
+            } else if ran(&cell.new) {
+                "old"
+            } else {
+                "either"
+            };
+            format!("{word} in {place}")
+        }
         _ => match &cell.new {
             Some(new) if cell.old.is_some() && new.failed() > 0 => {
                 format!("{word}; {} of {} failed: {}", new.failed(), new.runs(), failures(Some(new)))
             }
             _ => word.to_owned(),
         },
-    }
-}
-
-fn missing(cell: &CellChange) -> &'static str {
-    let [old, new] = [&cell.old, &cell.new].map(|side| side.as_ref().is_some_and(|side| side.runs() > 0));
-    match (old, new) {
-        (true, _) => "in new",
-        (false, true) => "in old",
-        (false, false) => "in either",
     }
 }
 
@@ -154,7 +154,6 @@ const fn word(verdict: Verdict) -> &'static str {
     }
 }
 
-/// The verdicts in a sentence, the worst first.
 fn counts(comparison: &Comparison) -> String {
     let mut counts: BTreeMap<Verdict, usize> = BTreeMap::new();
     for cell in &comparison.cells {

@@ -81,7 +81,6 @@ fn title(all: &[Series]) -> &'static str {
     }
 }
 
-/// The first fields of the environment. The others follow, sorted by name.
 const FIELDS: [&str; 4] = ["cpu", "cpus", "system", "kernel"];
 
 fn environment(all: &[Series]) -> Table {

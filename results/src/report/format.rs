@@ -12,7 +12,6 @@ use crate::sample::Warning;
 
 pub(super) const UNKNOWN: &str = "–";
 
-/// The longest reason for a failure that a table has room for, in characters.
 const DETAIL_CHARACTERS: usize = 200;
 
 pub(super) fn speed(row: &CellSummary, speed: f64) -> String {
@@ -29,7 +28,6 @@ pub(super) fn interval(row: &CellSummary) -> Option<String> {
     Some(format!("{} to {}", speed(row, estimate.low), speed(row, estimate.high)))
 }
 
-/// The change to this multiple, in percent.
 pub(super) fn percent(ratio: f64) -> String {
     // A rounded zero has no sign.
     let percent = ((ratio - 1.0) * 1000.0).round() / 10.0;
@@ -62,13 +60,11 @@ pub(super) fn head(metric: &Metric, cells: &[&Cell]) -> String {
     with_sides(&format!("{} {}", metric.title, metric.unit), cells).trim().to_owned()
 }
 
-/// A text with the names of both sides in place of `{client}` and `{subject}`.
 pub(super) fn with_sides(text: &str, cells: &[&Cell]) -> String {
     let [client, subject] = sides(cells);
     text.replace("{client}", client).replace("{subject}", subject)
 }
 
-/// The names of the side that makes the load and of the side that carries it.
 pub(super) fn sides(cells: &[&Cell]) -> [&'static str; 2] {
     let name = |cell: &&Cell| match cell.subject() {
         Subject::Loopback | Subject::Kernel => "server",
@@ -113,7 +109,6 @@ pub(super) fn full_name(cell: &Cell) -> String {
     [cell.to_string()].into_iter().chain(sizes).collect::<Vec<_>>().join(" ")
 }
 
-/// A line for each cell that has failures: its name, the failures, and the reason of the first.
 pub(super) fn details(summary: &Summary) -> Vec<String> {
     let failed = summary.cells.iter().filter(|row| !row.failures.is_empty());
     let lines = failed.map(|row| {
@@ -166,7 +161,6 @@ pub(super) fn warnings(summary: &Summary) -> Vec<String> {
     of_all.chain(of_cells).map(|line| one_line(&line)).collect()
 }
 
-/// The kind of a warning, without the number of runs and the amount.
 fn kind(warning: &Warning) -> Discriminant<Warning> {
     match warning {
         Warning::InRuns(warning, ..) => kind(warning),

@@ -19,13 +19,11 @@ struct Page<'a> {
 }
 
 struct Part<'a> {
-    /// The name by which links find it.
     anchor: String,
     heading: String,
     section: &'a Section,
 }
 
-/// Blocks of a section.
 #[derive(Template)]
 #[template(path = "blocks.html")]
 struct Blocks<'a> {
@@ -65,7 +63,6 @@ fn parts(sections: &[Section]) -> Vec<Part<'_>> {
     parts.collect()
 }
 
-/// A heading in small letters and digits, with hyphens between its words.
 fn anchor(heading: &str) -> String {
     let words = heading.split(|character: char| !character.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("-")

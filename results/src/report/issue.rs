@@ -33,8 +33,10 @@ pub fn issue(
     };
     let version = version.unwrap_or_default();
     let title = format!("{} {version}: {}", score.netstack, situation(score));
+    let fault = "The fault is in the adapter of rust-tun-perf, not in the stack. Do not file it with the stack.";
+    let fault = score.of_adapter.then(|| fault.to_owned());
     let sections = [
-        ("The situation".to_owned(), fault(score).into_iter().chain([place(score)]).map(Block::Text).collect()),
+        ("The situation".to_owned(), fault.into_iter().chain([place(score)]).map(Block::Text).collect()),
         (format!("What the RFC asks ({})", score.rfc), vec![Block::Text(score.expects.clone())]),
         ("What came instead".to_owned(), vec![Block::Text(score.seen().to_owned())]),
         ("Why".to_owned(), why(score, ran)),
@@ -57,7 +59,6 @@ fn write(title: &str, sections: &[(String, Vec<Block>)], out: &mut impl Write) -
     })
 }
 
-/// The title of the case. "The same over IPv6" comes after the title that it continues.
 fn situation(score: &Score) -> String {
     let continues = |title: &str| title.starts_with("The same");
     let earlier = Case::all().take_while(|case| case.id != score.case).filter(|case| !continues(case.title)).last();
@@ -67,7 +68,6 @@ fn situation(score: &Score) -> String {
     }
 }
 
-/// The second sentence about the situation: where it was tried.
 fn place(score: &Score) -> String {
     let link = match score.layer {
         Layer::Stack => "a link in memory connects the two",
@@ -83,12 +83,6 @@ fn place(score: &Score) -> String {
     )
 }
 
-fn fault(score: &Score) -> Option<String> {
-    let text = "The fault is in the adapter of rust-tun-perf, not in the stack. Do not file it with the stack.";
-    score.of_adapter.then(|| text.to_owned())
-}
-
-/// The known reason, and the work of the adapter, which may be the cause.
 fn why(score: &Score, ran: &Ran) -> Vec<Block> {
     let known = score.known.clone().unwrap_or_else(|| "The cause is not known yet.".to_owned());
     let is_on = |workaround: &&Workaround| ran.workarounds.iter().any(|name| name == workaround.name());

@@ -7,7 +7,6 @@ use comfy_table::presets;
 use super::format;
 use super::model::{Block, Document, Section, Table};
 
-/// Writes the sections that have a table, with headings of the third level.
 pub(super) fn markdown(document: &Document, out: &mut impl Write) -> io::Result<()> {
     let has_table = |section: &&Section| section.blocks.iter().any(|block| matches!(block, Block::Table(_)));
     for (index, section) in document.sections.iter().filter(has_table).enumerate() {
@@ -120,8 +119,6 @@ fn begins_link(before: &str, character: char, after: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
     use crate::report::model::Column;
 

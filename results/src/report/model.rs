@@ -26,17 +26,14 @@ pub(super) struct Benchmark {
 }
 
 pub(super) struct Measure {
-    /// With its unit at the end.
     pub(super) name: &'static str,
     pub(super) value: f64,
     pub(super) interval: Option<[f64; 2]>,
 }
 
 pub(super) struct Section {
-    /// Its kind, for a style sheet.
     pub(super) kind: &'static str,
     pub(super) title: &'static str,
-    /// The series that it is about, if there are several.
     pub(super) of: Option<String>,
     pub(super) blocks: Vec<Block>,
 }
@@ -70,11 +67,9 @@ pub(super) struct Column {
     pub(super) need: Need,
     /// How good the value of each row is, which a page shows as a colour; empty for none.
     pub(super) percent_of_best: Vec<u8>,
-    /// Whether the value of each row stands out; empty for none.
     pub(super) bold: Vec<bool>,
 }
 
-/// Whether a column is shown if there is little room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Need {
     Always,
@@ -111,7 +106,6 @@ impl Table {
         }
     }
 
-    /// Its lines as text, with numbers aligned to the right. `written` formats a text, which may be bold.
     pub(super) fn lines(&self, style: TableStyle, written: fn(&str, bool) -> String) -> Vec<String> {
         let mut table = comfy_table::Table::new();
         table.load_style(style).set_header(self.columns.iter().map(|column| written(&column.title, false)));

@@ -28,7 +28,6 @@ const TEXT: Ink = Ink { light: RGBColor(0x1B, 0x1F, 0x24), dark: "#e6e9ed" };
 const FAINT: Ink = Ink { light: RGBColor(0x57, 0x60, 0x6A), dark: "#9ba5b0" };
 const GRID: Ink = Ink { light: RGBColor(0xE1, 0xE5, 0xEA), dark: "#2c343d" };
 
-/// Those that belong to no mark.
 const INKS: [Ink; 4] = [GROUND, TEXT, FAINT, GRID];
 
 /// The rules that give each colour its value in the dark theme. They belong into a media query.
@@ -72,7 +71,6 @@ impl Width {
 pub(super) struct Picture {
     pub(super) width: u32,
     pub(super) height: u32,
-    /// The elements within the `svg` element.
     pub(super) body: String,
 }
 

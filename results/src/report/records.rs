@@ -8,7 +8,6 @@ use serde_json::{Map, Value, json};
 use super::format;
 use super::model::Document;
 
-/// Writes a line with the names, and a line for each row.
 pub(super) fn csv(document: &Document, out: &mut impl Write) -> io::Result<()> {
     let table = &document.records;
     let mut writer = WriterBuilder::new().from_writer(out);

@@ -103,7 +103,6 @@ impl Series {
         format::one_line(&words.join(", "))
     }
 
-    /// What the runs share: properties of the cells, the client's congestion control, and the length of a run.
     pub(super) fn shared(&self) -> Shared {
         let mut shared = Shared::of(&axis::cells(&self.summary.cells));
         let succeeded = || self.samples.iter().filter(|sample| sample.is_ok());
@@ -147,7 +146,6 @@ fn makes(head: &Head, cell: &Cell) -> bool {
     head.plan.is_empty() || head.plan.iter().any(|words| is_forward(words) == cell.forwarder.is_some())
 }
 
-/// The kind of a series: samples that fit into one table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     /// Stacks and layers with bulk bytes.

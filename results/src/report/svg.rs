@@ -13,7 +13,6 @@ use super::plot::{self, Picture, Width};
 struct Standalone<'a> {
     picture: &'a Picture,
     title: &'a str,
-    /// Each with the height at which it stands.
     captions: Vec<(u32, String)>,
     top: u32,
     width: u32,

@@ -7,7 +7,6 @@ use comfy_table::presets;
 use super::format;
 use super::model::{Block, Need, Table};
 
-/// Writes blocks for a terminal with this many `columns`; `None` is no limit. A line names the columns without room.
 pub(super) fn terminal(blocks: Vec<Block>, columns: Option<u16>, out: &mut impl Write) -> io::Result<()> {
     for block in blocks {
         match block {

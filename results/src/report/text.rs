@@ -111,7 +111,6 @@ fn subject(sample: &Sample) -> Option<(&'static str, String)> {
     Some(("stack", text))
 }
 
-/// The workarounds that were active, if some were switched off.
 fn workarounds(sample: &Sample) -> Option<String> {
     let active = sample.measured.effective.as_ref()?.workarounds.join(", ");
     let chosen = Some(sample.cell.workarounds).filter(|workarounds| *workarounds != Workarounds::ALL)?;
@@ -167,7 +166,6 @@ fn each_way(sample: &Sample) -> Option<String> {
     Some(format!("{written:.3} Gbps written by the clients, {read:.3} Gbps read"))
 }
 
-/// The known figures that have a line in this report.
 fn figures(sample: &Sample) -> impl Iterator<Item = (&'static str, String)> {
     let mut lines: Vec<(&str, Vec<String>)> = Vec::new();
     for metric in METRICS.iter().filter(|metric| (metric.exists)(&sample.cell)) {
@@ -203,13 +201,11 @@ fn microseconds(time_us: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use std::time::Duration;
 
     use super::*;
     use crate::cell::ROWS;
-    use crate::measure::fixture::run;
+    use crate::measure::fixture::{effective, run};
     use crate::sample::{CpuTime, DatagramFacts, DeviceFacts, Measurements, Packets, Status, TcpFacts};
 
     /// The output for a run of a gigabyte in a second: standard output, and standard error.
@@ -267,20 +263,10 @@ mod tests {
         for (workarounds, are_named) in [("all", false), ("none", true)] {
             let words = format!("--layer stack -n smoltcp -m writer --workarounds {workarounds}");
             let printed = printed(&words, |measured| {
-                measured.effective = Some(Effective {
-                    stack_version: "1".into(),
-                    shards: 1,
-                    receive_buffer_bytes: 1,
-                    send_buffer_bytes: 1,
-                    window_scale: None,
-                    largest_packet_bytes: 1,
-                    congestion: "none".into(),
-                    checksum_verified: false,
-                    checksum_computed: false,
-                    workarounds: vec!["one".into(), "two".into()],
-                });
+                let workarounds = vec!["one".into(), "two".into()];
+                measured.effective = Some(Effective { workarounds, ..effective() });
             });
-            let is_named = printed.contains("\nworkarounds:   none; active: one, two\n");
+            let is_named = printed.contains("\nworkarounds: none; active: one, two\n");
             assert_eq!((is_named, printed.contains("workarounds")), (are_named, are_named), "{printed}");
         }
     }

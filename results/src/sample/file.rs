@@ -298,7 +298,6 @@ impl Appender {
         self.file.sync_data()
     }
 
-    /// Cuts off everything after the last complete line.
     fn cut(&mut self) -> io::Result<()> {
         self.file.set_len(self.len)
     }
@@ -334,7 +333,6 @@ fn begins_head(torn: &[u8]) -> bool {
     torn.starts_with(begin) || begin.starts_with(torn)
 }
 
-/// Checks that results of `new` may follow the results of `old`. The error names the difference.
 fn check(old: &[Head], new: &[Head]) -> Result<(), String> {
     let (Some((old, old_builds)), Some((new, new_builds))) = (old.split_first(), new.split_first()) else {
         return Err("was not written by one command; choose another file".to_owned());

@@ -30,7 +30,6 @@ pub(super) struct Fields {
     p99_us: f64,
     p999_us: f64,
     max_us: f64,
-    /// V2 of the format, compressed, as base64.
     histogram: String,
 }
 
@@ -126,8 +125,6 @@ fn is_bounded(bytes: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
 
     #[test]

@@ -123,7 +123,6 @@ fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
-/// Rounds to the digits that a figure has in its line.
 fn round(gbps: f64) -> f64 {
     (gbps * 1e6).round() / 1e6
 }

@@ -4,18 +4,11 @@ use std::time::Duration;
 
 use super::Measurements;
 
-/// A quantity that changes within a run.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Load {
-    pub average: f64,
-    pub maximum: f64,
-}
-
 impl Measurements {
     /// The load on the processors, in percent of one: over the timed window, and in the busiest interval.
-    pub fn cpu_percent(&self) -> Option<Load> {
+    pub fn cpu_percent(&self) -> Option<[f64; 2]> {
         let average = percent(self.cpu.subject_seconds?, self.elapsed)?;
-        Some(Load { average, maximum: self.interval_rates().into_iter().fold(average, f64::max) })
+        Some([average, self.interval_rates().into_iter().fold(average, f64::max)])
     }
 
     /// A short last interval is left out: one tick of the kernel's clock would change its rate too much.
@@ -29,10 +22,10 @@ impl Measurements {
     }
 
     /// The resident set at the ends of the intervals, in bytes; `None` without intervals.
-    pub fn memory_bytes(&self) -> Option<Load> {
+    pub fn memory_bytes(&self) -> Option<[f64; 2]> {
         let sizes: Vec<f64> = self.intervals.iter().filter_map(|interval| Some(interval.rss_bytes? as f64)).collect();
         let maximum = sizes.iter().copied().reduce(f64::max)?;
-        Some(Load { average: sizes.iter().sum::<f64>() / sizes.len() as f64, maximum })
+        Some([sizes.iter().sum::<f64>() / sizes.len() as f64, maximum])
     }
 }
 
@@ -42,8 +35,6 @@ fn percent(seconds: f64, elapsed: Duration) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::super::{CpuTime, Interval, Status};
     use super::*;
 
@@ -65,8 +56,8 @@ mod tests {
         }
     }
 
-    fn rounded(load: Option<Load>) -> Option<(i64, i64)> {
-        load.map(|load| (load.average.round() as i64, load.maximum.round() as i64))
+    fn rounded(load: Option<[f64; 2]>) -> Option<(i64, i64)> {
+        load.map(|[average, maximum]| (average.round() as i64, maximum.round() as i64))
     }
 
     #[test]

@@ -77,10 +77,8 @@ pub enum Warning {
     InRuns(Box<Self>, usize, usize),
 }
 
-/// If the host takes a larger share of the processors' time, the run gets a warning.
 const MOST_STOLEN: f64 = 0.05;
 
-/// If the process is stopped for a larger share of the timed window, the run gets a warning.
 const MOST_STOPPED: f64 = 0.05;
 
 /// A timed window below this is mostly noise.
@@ -92,7 +90,6 @@ pub const FEWEST_RUNS: usize = 6;
 /// An interval that reaches further from its median, as a share of it, says so in every table.
 pub const WIDEST_REACH: f64 = 0.1;
 
-/// A program that takes a larger share of a processor without a load is busy.
 const MOST_AT_REST: f64 = 0.2;
 
 /// A program may open this many files for good at its first connections: pools, logs, timers.
@@ -204,7 +201,6 @@ impl Sample {
     }
 }
 
-/// The warning about segments that the kernel retransmitted: it names what may have paused.
 fn sent_again(cell: &Cell, count: u64) -> Warning {
     let cause = match cell.program() {
         Some(program) if !is_baseline(program) => ", or the program paused",
@@ -255,7 +251,6 @@ fn smaller_window(sample: &Sample) -> Option<Warning> {
     (got.saturating_add(unit) <= asked).then_some(Warning::SmallerWindow(asked, got))
 }
 
-/// The mean size of the packets, if they could be super-packets and are not.
 fn no_super_packets(sample: &Sample) -> Option<f64> {
     let (cell, mtu) = (&sample.cell, sample.cell.mtu);
     if !cell.workload().is_stream() {
@@ -266,7 +261,6 @@ fn no_super_packets(sample: &Sample) -> Option<f64> {
     sample.bytes_per_packet().filter(|bytes| could_be && *bytes <= f64::from(mtu))
 }
 
-/// The share of the rate that was lost from the first third of the timed window to the last, if that is more than a half.
 fn slower_by_the_end(sample: &Sample) -> Option<f64> {
     let [first, _, last] = sample.measured.thirds.filter(|_| sample.cell.impairments.outage.is_none())?;
     (last < first / 2).then(|| 1.0 - last as f64 / first as f64)
@@ -274,8 +268,6 @@ fn slower_by_the_end(sample: &Sample) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
     use crate::measure::fixture::{cell, program, run};
     use crate::sample::DeviceFacts;

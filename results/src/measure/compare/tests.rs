@@ -1,5 +1,3 @@
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 use std::sync::Arc;
 
 use netstacks::StackKind;
@@ -254,10 +252,8 @@ fn runs_are_paired_by_cell_and_round() {
     assert_eq!(comparison.cells[0].verdict, Verdict::TooFewRuns);
     assert_eq!(comparison.runs_needed(), 6);
     let few = CompareError::TooFewRuns { runs: 6, cells: 1, needed: 6 };
-    assert!(
-        few.to_string().contains("6 a side, but a comparison of 1 cell needs 6; measure both with --runs 6"),
-        "{few}"
-    );
+    let advice = "6 a side, but a comparison of 1 cell needs 6; measure both with --runs 6";
+    assert!(few.to_string().contains(advice), "{few}");
     assert_eq!(comparison.answers(), Err(few));
 
     // Runs without a common round are not compared.

@@ -5,37 +5,31 @@ use crate::sample::{Measurements, Sample};
 
 /// A figure of a run, and of all runs of a cell.
 #[derive(Clone, Copy, Debug)]
-pub struct Metric {
+pub(crate) struct Metric {
     /// Its name for machines, with its unit at the end.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// The head of its column, without the unit. `{client}` and `{subject}` stand for the names of both sides.
-    pub title: &'static str,
+    pub(crate) title: &'static str,
     /// Its unit as it is written; empty if the title says it.
-    pub unit: &'static str,
-    /// Its meaning, for a reader of a table.
-    pub about: &'static str,
+    pub(crate) unit: &'static str,
+    pub(crate) about: &'static str,
     /// Whether a cell has it. Its value may still be unknown.
-    pub exists: fn(&Cell) -> bool,
-    /// How it is taken.
-    pub taken: Taken,
-    /// How a value is written.
-    pub written: Written,
+    pub(crate) exists: fn(&Cell) -> bool,
+    pub(crate) taken: Taken,
+    pub(crate) written: Written,
     /// Whether more is better; `None` if neither is.
-    pub more_is_better: Option<bool>,
-    /// Whether it has a column in the table of cells.
-    pub in_cells: bool,
-    /// Whether it has a column in the table of samples.
-    pub in_samples: bool,
+    pub(crate) more_is_better: Option<bool>,
+    pub(crate) in_cells: bool,
+    pub(crate) in_samples: bool,
     /// In the report of a single run: the line that has it, and the words around `{}`, its value.
-    pub in_text: Option<(&'static str, &'static str)>,
+    pub(crate) in_text: Option<(&'static str, &'static str)>,
 }
 
 /// The value of a run; `None` if it is unknown.
 type Take = fn(&Sample, &Measurements) -> Option<f64>;
 
-/// How a figure is taken.
 #[derive(Clone, Copy, Debug)]
-pub enum Taken {
+pub(crate) enum Taken {
     /// A value of each run. A cell has the median of its runs that did not fail.
     Median(Take),
     /// A value of each run. A cell has the largest of its runs that did not fail.
@@ -46,16 +40,12 @@ pub enum Taken {
     Relative(fn(&Cell, &Cell) -> bool),
 }
 
-/// How a value is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Written {
-    /// With this number of digits after the point.
+pub(crate) enum Written {
     Digits(usize),
-    /// In millions.
     Millions,
     /// In units of 1024.
     Kibibytes,
-    /// A share, in percent.
     Percent,
 }
 
@@ -118,20 +108,11 @@ const fn metric(
 }
 
 impl Metric {
-    pub(super) const fn about(self, about: &'static str) -> Self {
-        Self { about, ..self }
-    }
-
-    pub(super) const fn of(self, exists: fn(&Cell) -> bool) -> Self {
-        Self { exists, ..self }
-    }
-
-    pub(super) const fn written(self, written: Written) -> Self {
-        Self { written, ..self }
-    }
-
-    pub(super) const fn better(self, more_is_better: Option<bool>) -> Self {
-        Self { more_is_better, ..self }
+    setters! {
+        about(about: &'static str);
+        of(exists: fn(&Cell) -> bool);
+        written(written: Written);
+        better(more_is_better: Option<bool>);
     }
 
     pub(super) const fn only_cells(self) -> Self {
@@ -146,13 +127,12 @@ impl Metric {
         Self { in_text: Some((line, words)), ..self }
     }
 
-    /// A figure of one run, which the table of cells does not have.
     pub(super) const fn only_text(self, line: &'static str, words: &'static str) -> Self {
         self.only_samples().text(line, words)
     }
 
     /// Its value in a run.
-    pub fn of_run(&self, sample: &Sample) -> Option<f64> {
+    pub(crate) fn of_run(&self, sample: &Sample) -> Option<f64> {
         match self.taken {
             Taken::Median(take) | Taken::Maximum(take) => take(sample, &sample.measured),
             Taken::Quantile(share) => sample.measured.requests.as_ref()?.latency.quantile_us(share),
@@ -160,18 +140,17 @@ impl Metric {
         }
     }
 
-    /// Whether less of it is better.
-    pub fn less_is_better(&self) -> bool {
+    pub(crate) fn less_is_better(&self) -> bool {
         self.more_is_better == Some(false)
     }
 
     /// How many times as good a value is as another: 0.5 is half the throughput, or twice the latency.
-    pub fn times_as_good(&self, value: f64, other: f64) -> f64 {
+    pub(crate) fn times_as_good(&self, value: f64, other: f64) -> f64 {
         if self.less_is_better() { other / value } else { value / other }
     }
 
     /// A value as a reader sees it, without the unit.
-    pub fn write(&self, value: f64) -> String {
+    pub(crate) fn write(&self, value: f64) -> String {
         match self.written {
             Digits(digits) => format!("{value:.digits$}"),
             Kibibytes => format!("{:.1}", value / 1024.0),
@@ -181,7 +160,7 @@ impl Metric {
     }
 
     /// The same with the unit.
-    pub fn write_with_unit(&self, value: f64) -> String {
+    pub(crate) fn write_with_unit(&self, value: f64) -> String {
         format!("{} {}", self.write(value), self.unit).trim_end().to_owned()
     }
 }

@@ -1,5 +1,3 @@
-#![allow(clippy::unwrap_used, clippy::float_cmp, reason = "a test may panic, and its figures are exact")]
-
 use std::sync::Arc;
 use std::time::Duration;
 

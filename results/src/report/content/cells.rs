@@ -120,7 +120,6 @@ pub(super) fn samples(one: &Series) -> Table {
     table
 }
 
-/// A row for each cell of each series, for other programs: figures are not rounded, units are in the names.
 pub(super) fn records(all: &[Series]) -> Table {
     let rows: Vec<(&Series, &CellSummary)> =
         all.iter().flat_map(|one| one.summary.cells.iter().map(move |row| (one, row))).collect();

@@ -20,7 +20,6 @@ const MINUTES: &str = "minutes from the first run";
 /// Groups share a scale if the longest bars of none are shorter than those of another by more than this factor.
 const MAGNITUDE: f64 = 5.0;
 
-/// The main rows of all series as bars: panels for each figure by which they are compared.
 pub(super) fn bars(all: &[Series]) -> Chart {
     // Stacks of all figures are told apart by the same words, and so are forwarders.
     let axes = [false, true].map(|is_forward| {
@@ -60,7 +59,6 @@ pub(super) fn of_panels(panels: Vec<Panel>, label: &str, caption: &str) -> Chart
     Chart { label: label.to_owned(), captions: vec![caption.to_owned()], legend: Vec::new(), plot }
 }
 
-/// Groups of one unit: a panel for each magnitude.
 fn of_magnitudes(axis: &'static str, groups: Vec<Group>) -> Vec<Panel> {
     let longest = |group: &Group| group.bars.iter().filter_map(|bar| Some(bar.median.as_ref()?.0)).fold(0.0, f64::max);
     let mut panels: Vec<Panel> = Vec::new();
@@ -297,7 +295,6 @@ fn gallery(one: &Series, of: &str, plot: impl Fn(&CellSummary) -> Option<Plot>) 
     charts.collect()
 }
 
-/// A small plot on a scale from 0 up.
 pub(super) fn small(x: model::Axis, strokes: Vec<Strokes>) -> Plot {
     let top = strokes.iter().flat_map(|strokes| &strokes.points).map(|(_, gbps)| *gbps).fold(0.0, f64::max);
     let y = model::Axis { name: "", range: 0.0..top.max(0.01) * 1.1, scale: Scale::Linear };
@@ -311,7 +308,6 @@ fn over_time(one: &Series, row: &CellSummary) -> Plot {
     small(x, vec![Strokes { mark: mark(&row.cell), shape: Shape::Dots, points }])
 }
 
-/// The rate within each run of a cell, a line for each; `None` if no run has intervals.
 fn rates_of(one: &Series, row: &CellSummary) -> Option<Plot> {
     let runs = one.samples.iter().filter(|sample| sample.is_ok() && sample.cell == row.cell);
     let lines = runs.map(rates).filter(|points| !points.is_empty());
@@ -328,8 +324,6 @@ fn rates(sample: &Sample) -> Vec<(f64, f64)> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::float_cmp, reason = "a test may panic, and its figures are exact")]
-
     use super::*;
     use crate::measure::fixture::run;
     use crate::report::model::Sign;

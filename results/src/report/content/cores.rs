@@ -15,7 +15,6 @@ use crate::report::series::Series;
 
 type Round = BTreeMap<u16, f64>;
 
-/// A subject and its work, with each number of shards.
 struct Subject<'a> {
     cell: Cell,
     rows: BTreeMap<u16, &'a CellSummary>,
@@ -45,7 +44,6 @@ pub(super) fn blocks(one: &Series) -> Vec<Block> {
     blocks
 }
 
-/// The cell with one shard, and a worker for it if each shard has one.
 fn without_shards(cell: Cell) -> Cell {
     let one = NonZeroU16::MIN;
     let worker_threads = cell.worker_threads.map(|workers| if workers == cell.shards { one } else { workers });
@@ -99,8 +97,6 @@ fn table(one: &Series, subjects: &[Subject<'_>]) -> Table {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
     use crate::measure::fixture::{in_round, run};
     use crate::report::model::{Mark, Plane, Plot, Shape, Sign};

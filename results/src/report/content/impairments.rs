@@ -14,7 +14,6 @@ use crate::report::series::{Kind, Series};
 const KEY: &str = "Median Gbps under each impairment of the link: more is better. On a page, a value has the more colour, \
     the nearer it is to the best of its column.";
 
-/// A table for each mode, if the cells have several impairments.
 pub(super) fn blocks(one: &Series) -> Vec<Block> {
     if one.kind() != Kind::Streams {
         return Vec::new();

@@ -37,7 +37,6 @@ pub(super) fn blocks(one: &Series) -> Vec<Block> {
     vec![Block::Chart(chart), text, Block::Table(table(one, &paths, &axes))]
 }
 
-/// The paths that have a layer that was measured alone.
 fn paths(summary: &Summary) -> Vec<Layers<'_>> {
     let find = |cell: &Cell| summary.cells.iter().find(|row| row.cell == *cell);
     let paths = summary.cells.iter().filter_map(|path| {
@@ -92,7 +91,6 @@ fn groups(paths: &[Layers<'_>], axes: &[&Property]) -> Vec<Group> {
     groups.collect()
 }
 
-/// Whether the cells differ only in the stack.
 fn is_same(cell: &Cell, other: &Cell) -> bool {
     cell.has_stack_settings_of(other) && cell.same_work(other)
 }

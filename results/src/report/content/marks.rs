@@ -9,10 +9,8 @@ use crate::measure::CellSummary;
 use crate::report::format::{self, Stack};
 use crate::report::model::{Mark, Sign};
 
-/// The name of the kernel among subjects, and of the program that is the kernel alone.
 pub(super) const KERNEL: &str = "kernel";
 
-/// The mark of a cell's subject. It is open for a stack without some of its workarounds.
 pub(super) fn mark(cell: &Cell) -> Mark {
     match (cell.forwarder(), cell.stack(), cell.program()) {
         (Some(Forwarder { program: ForwarderName::Rust, config }), ..) => Mark::filled(match config.offload {

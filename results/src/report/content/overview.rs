@@ -20,7 +20,6 @@ pub(super) fn blocks(one: &Series) -> Vec<Block> {
     vec![Block::Text(key.to_owned()), Block::Table(table), Block::Text(in_every_run(one))]
 }
 
-/// The properties that all runs of a series share, with their number and the machine, in sentences.
 pub(super) fn in_every_run(one: &Series) -> String {
     let mut shared = one.shared();
     shared.extend(true, [runs(one), one.machine()]);
@@ -35,7 +34,6 @@ fn runs(one: &Series) -> String {
     }
 }
 
-/// The properties that are equal for all main cells of all series, in sentences; `None` without any.
 pub(super) fn shared(all: &[Series]) -> Option<String> {
     let shared = Shared::of(&axis::cells(all.iter().flat_map(Series::main_rows)));
     Some(shared.sentences()).filter(|sentences| !sentences.is_empty())
@@ -67,7 +65,6 @@ fn main_table(one: &Series) -> Table {
     table
 }
 
-/// The cells of all series, and the median of each: a table for each kind that has several series.
 pub(super) fn side_by_side(all: &[Series]) -> Vec<Block> {
     let mut blocks = Vec::new();
     for kind in all.iter().map(Series::kind).collect::<BTreeSet<_>>() {

@@ -118,8 +118,6 @@ fn version(facts: &[&ProgramFacts]) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
-
     use super::*;
     use crate::measure::fixture::{self, failed, program as run};
     use crate::sample::{RequestFacts, Sample, Status};

@@ -40,7 +40,6 @@ pub(super) fn table(one: &Series) -> Table {
     table
 }
 
-/// The rows, with the numbers by which `--row` takes them and the names that they have elsewhere.
 pub(in crate::report) fn list() -> Table {
     let mut table = Table::new("Rows");
     table.push(Column::new("row", true), (1..=ROWS.len()).map(|row| row.to_string()));
@@ -97,7 +96,6 @@ fn mode(forwarder: Forwarder) -> String {
     format!("{io}{concurrent}{pool}{}", threads.unwrap_or_default())
 }
 
-/// Its full name: `Sync, offload`.
 pub(super) fn name(forwarder: Forwarder) -> String {
     let offload = match forwarder.config.offload {
         Offload::Off => "",

@@ -127,7 +127,6 @@ pub(super) fn about_bold(subject: &str) -> String {
     )
 }
 
-/// The answer of a cell, with the interval if it is asked for or wide, how many times the `kernel`'s it is, and failures.
 pub(super) fn text(question: &Question, row: &CellSummary, kernel: Option<&CellSummary>, figures: Figures) -> String {
     let Some(estimate) = row.estimate else { return format::no_figure(row) };
     // The answer may be the reciprocal of the figure, so that its ends change places and its reach is another one.
@@ -153,7 +152,6 @@ pub(super) fn text(question: &Question, row: &CellSummary, kernel: Option<&CellS
     if notes.is_empty() { text } else { format!("{text} ({})", notes.join("; ")) }
 }
 
-/// A multiple in two digits or three.
 fn times_written(times: f64) -> String {
     match times {
         times if times < 0.095 => format!("{times:.3}"),
@@ -162,7 +160,6 @@ fn times_written(times: f64) -> String {
     }
 }
 
-/// A number with this many decimals, and commas between its thousands.
 fn written(figure: f64, decimals: usize) -> String {
     let text = format!("{figure:.decimals$}");
     let whole = text.find('.').unwrap_or(text.len());

@@ -76,8 +76,6 @@ fn quoted(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
-
     use super::*;
 
     #[test]

@@ -13,7 +13,6 @@ use crate::report::model::{Axis, Block, Chart, Mark, Plane, Plot, Scale, Shape, 
 use crate::report::series::{Kind, Series};
 use crate::sample::Latency;
 
-/// Points of a curve for each factor of ten of the share of slower requests.
 const POINTS_A_DECADE: u32 = 10;
 
 /// The number of such factors: the curves end at 99.99 %.
@@ -25,7 +24,6 @@ const FEWEST_BEYOND: f64 = 10.0;
 /// The factor by which a logarithmic scale goes beyond its values. It is enough to have a tick on the scale.
 const FACTOR: f64 = 2.0;
 
-/// The latencies of each work: a chart with a curve for each stack.
 pub(super) fn latencies(one: &Series) -> Vec<Block> {
     let note = "Latency in µs by percentile, of the requests of all runs together: at 99, one request in a hundred took \
         longer. Low is good, and so is a curve that stays flat to the right. Both scales are logarithmic. A curve ends \
@@ -36,7 +34,6 @@ pub(super) fn latencies(one: &Series) -> Vec<Block> {
     with_note(charts(&one.main_rows(), |cell| cell, "Latency by percentile", |rows| curves(one, rows)), note)
 }
 
-/// The speed of each work by its number of connections, with a line for each stack.
 pub(super) fn by_connections(one: &Series) -> Vec<Block> {
     if !has_speeds(one) {
         return Vec::new();
@@ -59,7 +56,6 @@ pub(super) fn has_speeds(one: &Series) -> bool {
     matches!(one.kind(), Kind::Streams | Kind::Datagrams | Kind::Requests)
 }
 
-/// A curve for each row that has latencies; `None` if none has.
 fn curves(one: &Series, rows: &[&CellSummary]) -> Option<Plot> {
     let curves = rows.iter().flat_map(|row| {
         let runs = one.samples.iter().filter(|sample| sample.is_ok() && sample.cell == row.cell);
@@ -73,7 +69,6 @@ fn curves(one: &Series, rows: &[&CellSummary]) -> Option<Plot> {
     Some(Plot::Plane(Plane { size: Size::Small, x, y, strokes, guides: Vec::new(), baseline: None }))
 }
 
-/// A line for each subject, from few to many; `None` if all rows have the same number.
 pub(super) fn lines(rows: &[&CellSummary], number: fn(&Cell) -> u16) -> Option<Vec<Strokes>> {
     let numbers: BTreeSet<_> = rows.iter().filter(|row| row.estimate.is_some()).map(|row| number(&row.cell)).collect();
     let lines = charts::legend(rows).into_iter().flat_map(|subject| {
@@ -111,7 +106,6 @@ pub(super) fn charts(
     charts.collect()
 }
 
-/// The rows of each work and runtime: those of the stacks, and those of the kernel for comparison.
 fn works<'a>(rows: &[&'a CellSummary], alike: fn(Cell) -> Cell) -> Vec<(Cell, Vec<&'a CellSummary>)> {
     let has_stacks = rows.iter().any(|row| row.cell.is_contender());
     let mut works: Vec<(Cell, Vec<_>)> = Vec::new();
@@ -164,8 +158,6 @@ fn factors_around(strokes: &[Strokes], value: fn((f64, f64)) -> f64) -> Option<R
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::float_cmp, reason = "a test may panic, and its figures are exact")]
-
     use std::time::Duration;
 
     use super::*;

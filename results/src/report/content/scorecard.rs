@@ -13,7 +13,6 @@ use crate::sample::{Head, SampleFile, Score};
 
 const KEY: &str = "Of the cases that apply to a stack.";
 
-/// The page of the results of some files.
 pub(in crate::report) fn document(files: &[SampleFile]) -> Document {
     let stem = |file: &SampleFile| file.path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let names = told_apart(&files.iter().map(stem).collect::<Vec<_>>());
@@ -89,7 +88,6 @@ fn left_out(scores: &[&Score]) -> Vec<String> {
     reasons.map(text).collect()
 }
 
-/// The scores of the cases that failed, of each stack the worst first.
 fn failed<'a>(scores: &[&'a Score]) -> Vec<&'a Score> {
     let mut failed: Vec<_> = scores.iter().copied().filter(|score| score.has_failed()).collect();
     // Stable: the cases keep their order.
@@ -111,7 +109,6 @@ fn label(score: &Score) -> String {
     }
 }
 
-/// A text about a score, and whether its failure is known.
 fn with_known(score: &Score, text: &str) -> String {
     score.known.as_ref().map_or_else(|| format!("{text}; NEW"), |reason| format!("{text}; known: {reason}"))
 }
@@ -121,7 +118,6 @@ fn kinds(scores: &[&Score]) -> BTreeSet<StackKind> {
     scores.iter().map(|score| score.netstack).collect()
 }
 
-/// The stacks, each with all its workarounds first.
 fn stacks(scores: &[&Score]) -> BTreeSet<Stack> {
     scores.iter().map(|score| (score.netstack, score.workarounds)).collect()
 }
@@ -137,7 +133,6 @@ fn of_kernel<'a>(scores: &[&'a Score]) -> HashMap<&'a str, &'a Score> {
     of_kernel.map(|score| (score.case.as_str(), *score)).collect()
 }
 
-/// How many of the cases that are counted the stack passes, and how many of them apply to it.
 fn count(scores: &[&Score], stack: Stack, is_counted: impl Fn(&Score) -> bool) -> (usize, usize) {
     let is_its = |score: &&&Score| (score.netstack, score.workarounds) == stack && is_counted(score);
     let of = |wanted: fn(&Outcome) -> bool| scores.iter().filter(is_its).filter(|score| wanted(&score.outcome)).count();
@@ -211,7 +206,6 @@ fn of_cases(scores: &[&Score], field: fn(&Score) -> &String) -> Vec<String> {
     of_case.map(|score| field(score).clone()).collect()
 }
 
-/// The result of a case, and of the same stack as it is.
 fn word(score: &Score, as_it_is: Option<&Score>) -> String {
     let word = match &score.outcome {
         Outcome::Fail { .. } if score.of_adapter => "FAIL (adapter)",
@@ -278,7 +272,6 @@ const fn outcome_of(score: &Score) -> &'static str {
     }
 }
 
-/// The scores of a file, with its name if there are several.
 type OfFile<'a> = (Option<String>, Vec<&'a Score>);
 
 fn groups(files: &[OfFile]) -> Vec<Group> {
@@ -360,11 +353,8 @@ pub(in crate::report) fn list(cases: &[conformance::Case]) -> Table {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::expect_used, reason = "a test may panic")]
-
-    use conformance::{Case, MTU, Ran, Run, known};
-
     use super::*;
+    use crate::measure::fixture;
     use crate::report::terminal::terminal;
 
     fn score(stack: StackKind, case: &str, outcome: Outcome) -> Score {
@@ -372,19 +362,7 @@ mod tests {
     }
 
     fn with_workarounds((stack, workarounds): Stack, case: &str, outcome: Outcome) -> Score {
-        let case = Case::all().find(|one| one.id == case).expect("a case");
-        let run = Run {
-            stack,
-            program: None,
-            layer: Layer::Stack,
-            shards: 1,
-            offload: false,
-            mtu: MTU,
-            workarounds,
-            trace: None,
-        };
-        let ran = Ran { outcome, version: None, workarounds: Vec::new() };
-        Score::new(&case, &run, &ran, &known::of(stack))
+        fixture::score(stack, workarounds, case, outcome)
     }
 
     fn fail(seen: &str, harm: Harm) -> Outcome {
@@ -393,7 +371,7 @@ mod tests {
 
     fn printed(scores: &[Score]) -> String {
         let mut out = Vec::new();
-        terminal(outcome(scores), None, &mut out).expect("memory has room");
+        terminal(outcome(scores), None, &mut out).unwrap();
         String::from_utf8_lossy(&out).into_owned()
     }
 
@@ -443,8 +421,8 @@ mod tests {
     fn a_stack_is_shown_with_workarounds_and_as_it_is() {
         let of = |workarounds, case, outcome| with_workarounds((StackKind::Smoltcp, workarounds), case, outcome);
         let scores = [
-            of(Workarounds::ALL, "blind-rst", Outcome::Pass),
-            of(Workarounds::NONE, "blind-rst", fail("silence", Harm::Manners)),
+            of(Workarounds::ALL, "super-packets-sent", Outcome::Pass),
+            of(Workarounds::NONE, "super-packets-sent", fail("silence", Harm::Manners)),
             of(Workarounds::ALL, "ipv4-fragments", fail("silence", Harm::Manners)),
             of(Workarounds::NONE, "ipv4-fragments", fail("silence", Harm::Manners)),
         ];
@@ -459,7 +437,7 @@ mod tests {
         let words: Vec<_> = cases(&scores).rows.into_iter().map(|row| row[1].clone()).collect();
         assert_eq!(words, ["worked around", "FAIL (adapter)"]);
         let mended: Vec<_> = failures(&scores, StackKind::Smoltcp).rows.into_iter().map(|row| row[4].clone()).collect();
-        assert_eq!(mended, ["challenge-ack", UNKNOWN]);
+        assert_eq!(mended, ["mss-rewrite", UNKNOWN]);
     }
 
     #[test]

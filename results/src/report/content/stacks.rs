@@ -30,7 +30,6 @@ pub(super) const QUESTIONS: [Question; 7] = [
 
 const AS_IT_IS: &str = " As it is: without the workarounds of our adapter (--workarounds none).";
 
-/// Whether a cell of the kernel alone is compared with the stacks.
 fn is_kernel(question: &Question, cell: &Cell) -> bool {
     match cell.subject() {
         Subject::Loopback => !question.loses(),
@@ -170,7 +169,7 @@ mod tests {
         let with_cubic = run("-n smoltcp -m reader --loss 1 --offload off --stack-congestion cubic", 1500.0);
         let tcp_ip = answers("tcp_ip", 1000.0);
         let published = answers("tcp_ip --workarounds none", 500.0)[..6].to_vec();
-        let one_off = answers("smoltcp --workarounds=-late-fin", 9000.0);
+        let one_off = answers("smoltcp --workarounds=-partial-ack", 9000.0);
         insta::assert_snapshot!(written(&[smoltcp, vec![with_cubic], tcp_ip, published, one_off].concat()));
     }
 

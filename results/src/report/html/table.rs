@@ -17,7 +17,6 @@ const LONG: usize = 28;
 #[template(path = "table.html")]
 pub(super) struct View<'a> {
     table: &'a Table,
-    /// Those that have a value, by their places in the table.
     columns: Vec<Shown<'a>>,
     first: usize,
 }
@@ -69,7 +68,6 @@ fn extra(table: &Table, places: &[usize]) -> Vec<usize> {
     order
 }
 
-/// About the least width of a column, in pixels.
 fn width_of(table: &Table, place: usize) -> usize {
     let column = &table.columns[place];
     let longest = |text: &str| text.split(' ').map(|part| part.chars().count()).max().unwrap_or_default();

@@ -6,7 +6,6 @@ pub(crate) struct Chart {
     /// Its text for screen readers.
     pub(crate) label: String,
     pub(crate) captions: Vec<String>,
-    /// The meaning of its marks.
     pub(crate) legend: Vec<(Mark, String)>,
     pub(crate) plot: Plot,
 }
@@ -18,13 +17,11 @@ pub(crate) enum Plot {
     Plane(Plane),
 }
 
-/// Two axes and what is on them.
 pub(crate) struct Plane {
     pub(crate) size: Size,
     pub(crate) x: Axis,
     pub(crate) y: Axis,
     pub(crate) strokes: Vec<Strokes>,
-    /// Only of two logarithmic axes.
     pub(crate) guides: Vec<Guide>,
     pub(crate) baseline: Option<f64>,
 }
@@ -44,15 +41,12 @@ pub(crate) struct Panel {
     pub(crate) groups: Vec<Group>,
 }
 
-/// Bars that are compared with each other.
 pub(crate) struct Group {
     pub(crate) title: String,
     pub(crate) bars: Vec<Bar>,
-    /// Lines through all bars.
     pub(crate) references: Vec<Reference>,
 }
 
-/// A value with which the bars of a group are compared.
 pub(crate) struct Reference {
     pub(crate) label: String,
     pub(crate) value: f64,
@@ -63,13 +57,11 @@ pub(crate) struct Bar {
     pub(crate) mark: Mark,
     /// The median and its interval; `None` if all runs failed.
     pub(crate) median: Option<(f64, Range<f64>)>,
-    /// The runs, and whether each is an outlier.
     pub(crate) runs: Vec<(f64, bool)>,
     /// The text at the median.
     pub(crate) note: String,
 }
 
-/// A dashed line on which the product of both values is constant.
 pub(crate) struct Guide {
     pub(crate) product: f64,
     pub(crate) name: String,
@@ -94,7 +86,6 @@ pub(crate) enum Scale {
     Percentiles,
 }
 
-/// Points of one colour.
 pub(crate) struct Strokes {
     pub(crate) mark: Mark,
     pub(crate) shape: Shape,

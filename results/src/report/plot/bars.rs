@@ -18,7 +18,6 @@ impl Bar {
         self.median.as_ref().map_or(0.0, |(median, _)| *median)
     }
 
-    /// The largest value that is drawn for it.
     fn end(&self) -> f64 {
         let high = self.median.as_ref().map_or(0.0, |(_, interval)| interval.end);
         self.runs.iter().map(|(value, _)| *value).fold(high, f64::max)
@@ -35,7 +34,6 @@ impl Panel {
     }
 }
 
-/// Where things are, in pixels.
 struct Layout {
     width: i32,
     /// From the picture's left edge to the bars.
@@ -52,7 +50,6 @@ struct Layout {
 
 const BEFORE_NOTE: i32 = 6;
 const LINE: i32 = 16;
-/// The space above the title of a group.
 const BEFORE_TITLE: i32 = 16;
 const AXIS: u32 = 44;
 /// Room for the mark beside a label.
@@ -250,8 +247,6 @@ fn runs(area: &Area<'_>, bar: &Bar, middle: i32, x: &dyn Fn(f64) -> i32) -> Resu
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
     use crate::report::model::{Mark, Sign};
 

@@ -12,10 +12,8 @@ use plotters::style::text_anchor::{HPos, VPos};
 use super::{Area, FAINT, GRID, Picture, Width, signs, steps, text_style, tick, width_of};
 use crate::report::model::{Axis, Guide, Plane, Scale, Shape, Size, Strokes};
 
-/// The space to the left of the name of a vertical axis, in pixels.
 const EDGE: u32 = 3;
 
-/// Room for the name of a guide, in pixels.
 const GUIDE: (i32, i32) = (64, 18);
 
 struct Coordinate<'a> {
@@ -25,7 +23,6 @@ struct Coordinate<'a> {
 }
 
 impl Scale {
-    /// Where a value is on the linear axis.
     fn place(self, value: f64) -> f64 {
         match self {
             Self::Linear | Self::Counts => value,

@@ -8,7 +8,6 @@ use plotters::prelude::*;
 use super::{Area, Ink, Picture};
 use crate::report::model::{Mark, Sign};
 
-/// The width and the height of a mark with its margin, in pixels.
 const SIZE: u32 = 16;
 
 impl Sign {

@@ -1,10 +1,8 @@
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
-
 use std::env;
 use std::process::Command;
 use std::slice;
 
-use conformance::{Case, Layer, MTU, Outcome, Ran, Run, known};
+use conformance::{Case, Outcome};
 use netstacks::{StackKind, Workarounds};
 use tempfile::TempDir;
 
@@ -12,6 +10,7 @@ use super::super::line::tests::{environment, head, sample, words};
 use super::super::{Measurements, Program, line_of_its_own};
 use super::*;
 use crate::cell::properties::PROPERTIES;
+use crate::measure::fixture;
 use crate::sample::Origin;
 
 /// A folder that is removed after the test, and the path of a file in it.
@@ -66,20 +65,6 @@ fn samples_keep_their_order() {
 }
 
 #[test]
-fn samples_with_an_environment_need_no_head() {
-    let (_folder, path) = place();
-    fs::write(&path, format!("{}\n\n", line_of_its_own(&sample()))).unwrap();
-    let file = SampleFile::read(&path).unwrap();
-    assert_eq!((file.heads, file.samples), (vec![], vec![sample()]));
-}
-
-#[test]
-fn an_environment_that_was_described_once_is_known() {
-    let text = format!("{}\n{}\n", line_of_its_own(&of_round(1)), line::line(&of_round(2)));
-    assert_eq!(SampleFile::parse(Path::new("f"), &text).unwrap().samples, [of_round(1), of_round(2)]);
-}
-
-#[test]
 fn samples_belong_to_the_head_of_their_id_whatever_else_it_says() {
     let (_folder, path) = place();
     // As a later version writes it, with a field that this version does not know.
@@ -110,13 +95,6 @@ fn a_file_that_is_too_long_is_refused() {
 }
 
 #[test]
-#[cfg(unix)]
-fn an_endless_device_is_refused() {
-    let error = SampleFile::read(Path::new("/dev/zero")).unwrap_err();
-    assert!(error.is_input() && error.to_string().contains("longer than 16 MiB"), "{error}");
-}
-
-#[test]
 fn a_missing_or_empty_file_is_refused() {
     let (_folder, path) = place();
     let error = SampleFile::read(&path).unwrap_err();
@@ -138,24 +116,8 @@ fn a_wrong_line_is_named_by_its_number() {
     );
     assert!(wrong(&format!("{head}\n\nnonsense\n{line}\n")).starts_with("f, line 3: not JSON"));
     let torn = wrong(&format!("{head}\n{line}\n{}", &line[..100]));
-    assert!(
-        torn.starts_with("f, line 3: ends in the middle; the command that made it goes on with the file"),
-        "{torn}"
-    );
-}
-
-#[test]
-fn samples_without_a_round_may_be_alike() {
-    let line = line_of_its_own(&Sample { measured: Measurements { round: None, ..sample().measured }, ..sample() });
-    assert_eq!(SampleFile::parse(Path::new("f"), &format!("{line}\n{line}\n")).unwrap().samples.len(), 2);
-}
-
-#[test]
-fn the_same_round_on_two_machines_is_no_second_sample() {
-    let mut other = sample();
-    Arc::make_mut(&mut other.environment).machine.cpus = Some(64);
-    let text = format!("{}\n{}\n", line_of_its_own(&sample()), line_of_its_own(&other));
-    assert_eq!(SampleFile::parse(Path::new("f"), &text).unwrap().samples, [sample(), other]);
+    let advice = "f, line 3: ends in the middle; the command that made it goes on with the file";
+    assert!(torn.starts_with(advice), "{torn}");
 }
 
 #[test]
@@ -241,19 +203,8 @@ fn a_file_has_one_kind_of_results() {
     write(&path, [1]);
     let conformance = Head { plan: Vec::new(), ..head() };
     assert_eq!(refusal(&path, &conformance), ": has samples, and no results of conform; choose another file");
-    let (stack, case) = (StackKind::Smoltcp, Case::all().next().unwrap());
-    let ran = Ran { outcome: Outcome::Pass, version: None, workarounds: Vec::new() };
-    let run = Run {
-        stack,
-        program: None,
-        layer: Layer::Stack,
-        shards: 1,
-        offload: false,
-        mtu: MTU,
-        workarounds: Workarounds::ALL,
-        trace: None,
-    };
-    let score = Score::new(&case, &run, &ran, &known::of(stack));
+    let case = Case::all().next().unwrap();
+    let score = fixture::score(StackKind::Smoltcp, Workarounds::ALL, case.id, Outcome::Pass);
     fs::write(&path, format!("{}\n{}\n", conformance.line(), line::score_line(&score))).unwrap();
     assert_eq!(refusal(&path, &head()), ": has results of conform, and no samples; choose another file");
     let other = Head { arguments: vec!["conform".to_owned()], ..conformance.clone() };
@@ -292,24 +243,29 @@ fn another_plan_is_refused_by_the_option_that_differs() {
 }
 
 #[test]
-fn a_run_that_was_unavailable_is_replaced_by_the_next_try() {
-    let unavailable = Sample {
-        measured: Measurements { round: Some(1), ..Measurements::failed(Status::Unavailable, "no device") },
-        ..sample()
-    };
-    let lines = [&unavailable, &unavailable, &of_round(2), &of_round(1)].map(line_of_its_own).join("\n") + "\n";
-    assert_eq!(SampleFile::parse(Path::new("f"), &lines).unwrap().samples, [of_round(1), of_round(2)]);
-    // A run that took place is not repeated.
-    let lines = [&of_round(1), &unavailable].map(line_of_its_own).join("\n") + "\n";
-    assert!(wrong(&lines).contains("a second sample of round 1"));
-}
-
-#[test]
-fn both_programs_of_a_matrix_have_a_sample_of_each_round() {
-    let mut other = of_round(1);
+fn samples_are_told_apart_by_environment_round_and_program() {
+    let without_round = || Sample { measured: Measurements { round: None, ..sample().measured }, ..sample() };
+    let (mut elsewhere, mut other) = (of_round(1), of_round(1));
+    Arc::make_mut(&mut elsewhere.environment).machine.cpus = Some(64);
     other.measured.against = true;
-    let lines = [&of_round(1), &other].map(line_of_its_own).join("\n") + "\n";
-    assert_eq!(SampleFile::parse(Path::new("f"), &lines).unwrap().samples, [of_round(1), other]);
+    let failed = Measurements::failed(Status::Unavailable, "no device");
+    let unavailable = Sample { measured: Measurements { round: Some(1), ..failed }, ..sample() };
+    let own = line_of_its_own;
+    for (lines, samples) in [
+        (vec![own(&of_round(1)), String::new()], vec![of_round(1)]),
+        // An environment that was described once is known.
+        (vec![own(&of_round(1)), line::line(&of_round(2))], vec![of_round(1), of_round(2)]),
+        (vec![own(&without_round()), own(&without_round())], vec![without_round(), without_round()]),
+        (vec![own(&of_round(1)), own(&elsewhere)], vec![of_round(1), elsewhere]),
+        (vec![own(&of_round(1)), own(&other)], vec![of_round(1), other]),
+        // A run that was unavailable is replaced by the next try.
+        ([&unavailable, &unavailable, &of_round(2), &of_round(1)].map(own).to_vec(), vec![of_round(1), of_round(2)]),
+    ] {
+        let file = SampleFile::parse(Path::new("f"), &(lines.join("\n") + "\n")).unwrap();
+        assert_eq!((file.heads, file.samples), (vec![], samples));
+    }
+    let lines = [&of_round(1), &unavailable].map(own).join("\n") + "\n";
+    assert!(wrong(&lines).contains("a second sample of round 1"), "a run that took place is not repeated");
 }
 
 #[test]
