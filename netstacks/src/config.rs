@@ -17,9 +17,8 @@ pub struct StackConfig {
     pub window: usize,
     /// A connection fails with [`io::ErrorKind::TimedOut`] after this long without a due response (RFC 1122, 4.2.3.5).
     pub user_timeout: Duration,
-    /// Most established connections that wait for [`Listener::accept`](crate::Listener::accept): beyond it SYNs, and
-    /// ACKs that would complete a handshake, are dropped. With lwIP, smoltcp and ipstack a sixteenth of `connections`,
-    /// or as many as this, may be half-open (RFC 4987). netstack-smoltcp ignores it.
+    /// Most established connections that wait for [`Listener::accept`](crate::Listener::accept): then SYNs and ACKs of
+    /// handshakes are dropped. This many, or a sixteenth of `connections`, may be half-open (RFC 4987).
     pub backlog: usize,
     /// Largest number of connections of lwIP, smoltcp and ipstack, in any state. Further SYNs are dropped.
     pub connections: usize,

@@ -4,7 +4,8 @@
 
 use std::net::SocketAddr;
 
-use platform::packet::TCP_HEADER_LEN;
+use platform::Checksum;
+use platform::packet::{MAX_HEADERS_LEN, TCP_HEADER_LEN, TcpFields, TcpHeaders};
 
 pub(crate) fn ends(ipv6: bool) -> (SocketAddr, SocketAddr) {
     let [local, peer] = if ipv6 { ["[fd00::9]:53", "[fd00::1]:4000"] } else { ["9.8.7.6:53", "10.0.0.1:4000"] };
@@ -44,4 +45,18 @@ pub(crate) fn with_extension_headers(packet: &[u8], both: bool) -> Vec<u8> {
     packet[4..6].copy_from_slice(&len.to_be_bytes());
     packet.splice(40..40, extensions);
     packet
+}
+
+/// A TCP packet with the right checksums.
+pub(crate) fn segment(
+    from: impl Into<SocketAddr>,
+    to: impl Into<SocketAddr>,
+    fields: TcpFields,
+    options: &[u8],
+    payload: &[u8],
+) -> Vec<u8> {
+    let mut headers = [0; MAX_HEADERS_LEN];
+    let template = TcpHeaders::new(from.into(), to.into()).unwrap();
+    let len = template.write(fields, options, payload, Checksum::Filled, &mut headers);
+    [&headers[..len], payload].concat()
 }

@@ -21,7 +21,6 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use self::flows::{State, Verdict};
-use self::reply::Undelivered;
 pub use self::reply::Unreachable;
 use crate::{FlowKey, is_host};
 
@@ -105,7 +104,7 @@ pub struct Answers(Arc<Shared>);
 impl Answers {
     /// Tells the peer that its datagram was not delivered.
     pub fn unreachable(&self, key: FlowKey, reason: Unreachable) {
-        self.0.answer(reply::unreachable(key, Undelivered::Datagram, reason));
+        self.0.answer(reply::unreachable(key, None, reason));
     }
 }
 
@@ -146,7 +145,7 @@ impl Request {
 
     /// Rejects the connection with an ICMP message.
     pub fn unreachable(self, reason: Unreachable) {
-        self.reply(|key, sequence| reply::unreachable(key, Undelivered::Syn(sequence), reason));
+        self.reply(|key, sequence| reply::unreachable(key, Some(sequence), reason));
     }
 
     fn reply(self, reply: impl FnOnce(FlowKey, u32) -> Option<Vec<u8>>) {

@@ -169,14 +169,13 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
 
-    /// Whether a RST, a timeout or a failure has ended the connection, even if bytes are left to read. This end
-    /// wakes a task that waits to read. Always `false` if the stack does not report it.
+    /// Whether a RST, a timeout or a failure has ended the connection, which wakes a reader. `false` if unknown.
     fn has_failed(&self) -> bool {
         false
     }
 
-    /// Ready when [`Stream::has_failed`]. A task that waits neither to read nor to write, because one half is closed and
-    /// the other is idle, hears of a RST or a timeout by this. It wakes one task: the last that called it or a read.
+    /// Ready when [`Stream::has_failed`], for a task that neither reads nor writes. It wakes the last that called it or
+    /// a read.
     fn poll_failed(&mut self, _cx: &mut Context<'_>) -> Poll<()> {
         if self.has_failed() { Poll::Ready(()) } else { Poll::Pending }
     }

@@ -94,18 +94,17 @@ impl KernelDatagrams {
                 match socket.try_io(Interest::READABLE, receive) {
                     // The next call waits.
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    received => return Poll::Ready(received.and_then(|received| batch(*local, received))),
+                    received => {
+                        let Received { len, segment_len, from } = received?;
+                        let unknown = || io::Error::other("the kernel does not say where a datagram came from");
+                        let (local, peer) = (*local, from.ok_or_else(unknown)?);
+                        return Poll::Ready(Ok(DatagramBatch { len, segment_len, local, peer }));
+                    }
                 }
             }
         }
         Poll::Pending
     }
-}
-
-fn batch(local: SocketAddr, received: Received) -> io::Result<DatagramBatch> {
-    let Received { len, segment_len, from } = received;
-    let peer = from.ok_or_else(|| io::Error::other("the kernel does not say where a datagram came from"))?;
-    Ok(DatagramBatch { len, segment_len, local, peer })
 }
 
 impl Datagrams for KernelDatagrams {

@@ -227,8 +227,7 @@ impl Inner for TcpStream {
         if beside.ended {
             return Poll::Ready(Ok(()));
         }
-        // With an empty buffer, the crate moves one packet's data to an internal buffer for the next read. Or it takes
-        // the FIN; then the next read finds nothing and is pending.
+        // With an empty buffer, the crate moves a packet's data to its own for the next read. Or it takes the FIN.
         ready!(Pin::new(&mut *self).poll_read(cx, &mut ReadBuf::new(&mut [])))?;
         match Pin::new(self).poll_read(cx, buf) {
             Poll::Ready(read) => Poll::Ready(read),

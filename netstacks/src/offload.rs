@@ -78,9 +78,8 @@ impl Offload {
         if self.segments(ipv6) { (room - room % mss).max(mss) } else { mss }
     }
 
-    /// Prepares a packet of `len` bytes for the link; `headers` are its first bytes. If the link fills in checksums,
-    /// writes a partial one. Returns how to cut TCP above the MTU, or a super-packet of datagrams of `udp_segment`
-    /// bytes.
+    /// Prepares a packet of `len` bytes for the link; `headers` are its first bytes. Writes a partial checksum, if the
+    /// link fills it in. Returns how to cut TCP above the MTU, or datagrams of `udp_segment` bytes.
     #[inline]
     pub(crate) fn prepare(&self, headers: &mut [u8], len: usize, udp_segment: Option<NonZeroU16>) -> PacketMeta {
         if !self.checksum {

@@ -77,7 +77,6 @@ impl Edges {
 pub(crate) struct Recovery {
     workarounds: Workarounds,
     mss: u32,
-    /// How many duplicates of the last acknowledgement have arrived.
     pub(crate) duplicates: u8,
     episode: Option<Episode>,
     /// The end of the sent bytes at the last call of `next`.

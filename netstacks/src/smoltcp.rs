@@ -308,19 +308,6 @@ impl<L: Link> SmoltcpEngine<L> {
         }
     }
 
-    /// Sends a FIN behind the queued bytes. After the peer's FIN it waits until all are acknowledged: in LAST-ACK,
-    /// smoltcp 0.14 ignores an ACK that only opens the window (`socket/tcp.rs`, `process`).
-    fn close(&mut self, flow: FlowId) {
-        let Some(Connection { socket, fin, .. }) = self.table[flow].open_mut() else { return };
-        if socket.state() == State::CloseWait && socket.send_queue() > 0 {
-            *fin = Fin::Due;
-        } else {
-            *fin = Fin::Asked;
-            socket.close();
-        }
-        self.table.set_due(flow);
-    }
-
     /// Ends a connection with a RST.
     fn abort(&mut self, flow: FlowId) {
         if let Some(connection) = self.table[flow].open_mut() {

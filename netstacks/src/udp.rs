@@ -69,9 +69,9 @@ pub trait Datagrams: Clone + Send + Sync + 'static {
         self.try_send_batch(local, peer, payload, payload.len()).map(drop)
     }
 
-    /// Sends datagrams that lie back to back in `payloads`, each of `segment_len` bytes; the last may be shorter. A
-    /// `segment_len` of 0 means one. Returns the bytes of those that were sent; fails if none was. A stack on a link
-    /// with UDP super-packets sends as many as fit in one packet.
+    /// Sends datagrams that lie back to back in `payloads`, each of `segment_len` bytes but the last; 0 means one.
+    /// Returns the bytes of those that were sent; fails if none was. On a link with UDP super-packets one packet holds
+    /// many.
     fn try_send_batch(
         &self,
         local: SocketAddr,

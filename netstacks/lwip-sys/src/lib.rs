@@ -193,14 +193,12 @@ unsafe extern "C" {
     /// Frees the memory that is kept for later packets.
     pub fn lwip_sys_memory_trim();
 
-    /// Passes on an IP packet, which is lwIP's now. `pcb` has its addresses, or is null. `verified` is [`VERIFIED_ALL`]
-    /// or another. Returns the flow that got it, which may have ended, or 0.
+    /// Passes on an IP packet of `pcb`, or null. Returns the flow that got it, which may have ended, or 0.
     pub fn lwip_sys_input(packet: *mut Pbuf, verified: u8, pcb: *mut TcpPcb) -> usize;
 
     /// Drops all datagrams that arrive from now on.
     pub fn lwip_sys_udp_close();
-    /// Sends a datagram, over IPv4 in fragments if it is longer than `mtu`. `checksum`: whether to compute its
-    /// checksum. lwIP reads the bytes during the call alone.
+    /// Sends a datagram, over IPv4 in fragments of `mtu`. `checksum`: whether to compute it. The bytes are only read.
     pub fn lwip_sys_udp_send(endpoints: *const Endpoints, bytes: *mut c_void, len: u16, mtu: u16, checksum: u8)
     -> ErrT;
 

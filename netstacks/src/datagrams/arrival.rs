@@ -68,29 +68,16 @@ impl Arrival {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-    use platform::packet::UDP_HEADER_LEN;
-
     use super::*;
     use crate::fixture::{ends, with_extension_headers};
 
     /// A datagram to the port 53, with a checksum that is not looked at.
     fn packet(ipv6: bool, payload: usize) -> Vec<u8> {
-        let len = (UDP_HEADER_LEN + payload) as u16;
-        let mut packet =
-            if ipv6 { vec![0x60, 0, 0, 0, 0, 0, UDP, 64] } else { vec![0x45, 0, 0, 0, 0, 7, 0, 0, 64, UDP, 0, 0] };
         let (local, peer) = ends(ipv6);
-        for address in [peer.ip(), local.ip()] {
-            match address {
-                IpAddr::V4(address) => packet.extend(address.octets()),
-                IpAddr::V6(address) => packet.extend(address.octets()),
-            }
+        let mut packet = crate::datagrams::packet(peer, local, &vec![1; payload]).unwrap();
+        if !ipv6 {
+            packet[4..6].copy_from_slice(&[0, 7]);
         }
-        let (at, total) = if ipv6 { (4, len) } else { (2, len + 20) };
-        packet[at..at + 2].copy_from_slice(&total.to_be_bytes());
-        for field in [peer.port(), local.port(), len, 0xbeef] {
-            packet.extend(field.to_be_bytes());
-        }
-        packet.resize(packet.len() + payload, 1);
         packet
     }
 

@@ -98,14 +98,12 @@ pub trait Engine: Send + 'static {
 
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 
-    /// Whether packets wait for room on the link.
     fn is_blocked(&self) -> bool;
 
     /// Ready if the link was full and takes packets again, else pending.
     fn poll_unblocked(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 
-/// What one `ingress` received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Intake {
     /// Bytes of all packets.

@@ -19,8 +19,7 @@ pub(crate) struct Segment {
     pub(crate) opens: bool,
 }
 
-/// Parses a packet from the peer; `None` if it is not a whole TCP segment. It looks behind all extension headers.
-/// smoltcp 0.14 looks behind hop-by-hop options alone, so with it a SYN behind others opens no connection.
+/// Parses a packet from the peer; `None` if it is no whole TCP segment. smoltcp finds fewer extension headers.
 pub(crate) fn parse(packet: &[u8]) -> Option<Segment> {
     let segment = TcpSegment::parse(packet.get(..ip_len(packet)?)?)?;
     let (peer, local) = segment.endpoints()?;

@@ -334,8 +334,8 @@ impl<E: Engine> State<E> {
         Poll::Pending
     }
 
-    /// Sends the bytes that a waiter has written: at once if it is the owner, or if at least [`BULK`] bytes are unsent;
-    /// else the driver's next turn sends them.
+    /// Sends the bytes that a waiter has written: at once if it is the owner or they are [`BULK`], else with the next
+    /// turn.
     pub(super) fn written(&mut self, waiter: Waiter, len: usize, wakes: &mut Wakes) -> io::Result<()> {
         self.unsent += len;
         if !self.is_owner(waiter) && self.unsent < BULK {

@@ -41,37 +41,28 @@ impl Unreachable {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Undelivered {
-    /// A SYN with this sequence number. The peer checks it (RFC 5927, 4.1).
-    Syn(u32),
-    Datagram,
-}
-
 /// The RST that refuses a SYN with this sequence number (RFC 9293, 3.10.7.1).
 pub(super) fn reset(key: FlowKey, sequence: u32) -> Option<Vec<u8>> {
     let acknowledgement = sequence.wrapping_add(1);
     segment(key.local, key.peer, TcpFields { acknowledgement, flags: RST | ACK, ..TcpFields::default() })
 }
 
-/// The ICMP message (RFC 792; RFC 4443, 3.1) about a packet from the peer that is not delivered.
-pub(super) fn unreachable(key: FlowKey, undelivered: Undelivered, reason: Unreachable) -> Option<Vec<u8>> {
-    let quoted = quote(key, undelivered)?;
+/// The ICMP message (RFC 792; RFC 4443, 3.1) about a SYN that is not delivered, with this number, or a datagram.
+pub(super) fn unreachable(key: FlowKey, syn: Option<u32>, reason: Unreachable) -> Option<Vec<u8>> {
+    let quoted = quote(key, syn)?;
     let (v4, v6) = reason.codes();
     let (kind, code) = if key.local.is_ipv4() { (3, v4) } else { (1, v6) };
     icmp_error(kind, code, 0, &quoted, quoted.len())
 }
 
-/// The headers of the peer's packet. The peer uses them to find its socket.
-fn quote(FlowKey { local, peer }: FlowKey, undelivered: Undelivered) -> Option<Vec<u8>> {
-    match undelivered {
-        Undelivered::Syn(sequence) => segment(peer, local, TcpFields { sequence, flags: SYN, ..TcpFields::default() }),
-        Undelivered::Datagram => {
-            let mut packet = datagrams::packet(peer, local, &[])?;
-            vnet::complete_checksum(&mut packet).ok()?;
-            Some(packet)
-        }
-    }
+/// The headers of the peer's packet. The peer finds its socket by them, and checks the number (RFC 5927, 4.1).
+fn quote(FlowKey { local, peer }: FlowKey, syn: Option<u32>) -> Option<Vec<u8>> {
+    let Some(sequence) = syn else {
+        let mut packet = datagrams::packet(peer, local, &[])?;
+        vnet::complete_checksum(&mut packet).ok()?;
+        return Some(packet);
+    };
+    segment(peer, local, TcpFields { sequence, flags: SYN, ..TcpFields::default() })
 }
 
 /// A segment without data; `None` if the IP versions differ.

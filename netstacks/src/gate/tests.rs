@@ -7,10 +7,10 @@ use etherparse::{Icmpv4Type, Icmpv6Type, NetSlice, PacketBuilder, SlicedPacket, 
 use std::net::{IpAddr, SocketAddr};
 
 use platform::MemoryLink;
-use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders};
+use platform::packet::TcpFields;
 
 use super::*;
-use crate::fixture::with_extension_headers;
+use crate::fixture::{self, with_extension_headers};
 
 const V4: ([u8; 4], [u8; 4]) = ([10, 0, 0, 1], [192, 0, 2, 7]);
 const V6: ([u8; 16], [u8; 16]) =
@@ -332,10 +332,7 @@ fn from_client(flags: u8, sequence: u32, acknowledgement: u32) -> Vec<u8> {
 }
 
 fn segment(from: SocketAddr, to: SocketAddr, flags: u8, sequence: u32, acknowledgement: u32) -> Vec<u8> {
-    let mut headers = [0; MAX_HEADERS_LEN];
-    let fields = TcpFields { sequence, acknowledgement, flags, window: 5000 };
-    let len = TcpHeaders::new(from, to).unwrap().write(fields, &[], &[], Checksum::Filled, &mut headers);
-    headers[..len].to_vec()
+    fixture::segment(from, to, TcpFields { sequence, acknowledgement, flags, window: 5000 }, &[], &[])
 }
 
 impl Bench {

@@ -79,8 +79,7 @@ impl IpstackStream {
 }
 
 impl Session {
-    /// Ready when our FIN was sent, or the connection has ended. ipstack sends it when it is asked while nothing is in flight,
-    /// and does not wake the task then. So this asks again: after an ACK, and from time to time.
+    /// Ready when our FIN was sent, or the connection has ended. ipstack does not wake the task, so this asks again.
     fn poll_close(&mut self, cx: &mut Context<'_>, flow: &Flow) -> Poll<()> {
         while flow.poll_closed(cx).is_pending() && Pin::new(&mut *self.inner).poll_shutdown(cx).is_pending() {
             ready!(self.retry.as_mut().poll(cx));
@@ -173,8 +172,7 @@ impl Drop for IpstackStream {
     }
 }
 
-/// Closes a connection, and drops its stream after ipstack's task for it has ended. An earlier drop would wait for the
-/// task, and that panics on a current-thread runtime.
+/// Closes a connection, and drops its stream after ipstack's task: an earlier drop would wait for it, or panic.
 async fn retire(mut session: Session, flow: Arc<Flow>, hub: Arc<Hub>) {
     let ended = async {
         poll_fn(|cx| session.poll_close(cx, &flow)).await;

@@ -8,12 +8,13 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use platform::packet::flags::{ACK, FIN, PSH, RST, SYN};
-use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, TcpSegment, is_checksum_right};
+use platform::packet::{TcpFields, TcpSegment, is_checksum_right};
 use platform::{Checksum, Link, MemoryLink, PacketBuffer, PacketMeta};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
+use crate::fixture::segment;
 use super::{Ipstack, IpstackListener, IpstackStream};
 use crate::{Listener, Netstack, StackConfig, Stream, Workarounds};
 
@@ -116,12 +117,9 @@ fn client(port: u16, sequence: u32) -> Client {
 }
 
 fn packet(client: Client, flags: u8, payload: &[u8]) -> Vec<u8> {
-    let headers = TcpHeaders::new(client.address, SocketAddr::from(([10, 0, 0, 2], 80))).unwrap();
-    let mut bytes = [0; MAX_HEADERS_LEN];
-    let Client { sequence, acknowledgement, .. } = client;
+    let Client { address, sequence, acknowledgement } = client;
     let fields = TcpFields { sequence, acknowledgement, flags, window: u16::MAX };
-    let len = headers.write(fields, &[], payload, Checksum::Filled, &mut bytes);
-    [&bytes[..len], payload].concat()
+    segment(address, ([10, 0, 0, 2], 80), fields, &[], payload)
 }
 
 impl Client {

@@ -213,8 +213,7 @@ impl Flow {
         }
     }
 
-    /// Checks the user timeout. It starts when a response becomes due: at once if data or a FIN is outstanding; on an
-    /// idle connection after a silence of `timeout`, with the first keep-alive probe.
+    /// Checks the user timeout: from outstanding data, or from the first keep-alive probe after a silence of `timeout`.
     pub(super) fn patience(&mut self, now: Instant, timeout: Duration, outstanding: bool) -> Patience {
         let Some(open) = &mut self.open else { return Patience::Enough };
         let idle = now.saturating_duration_since(self.heard) >= timeout;

@@ -50,8 +50,7 @@ impl Chunks {
     }
 }
 
-/// Initialised bytes. It is raw memory, because lwIP keeps pointers into it. Rust references are made only to the bytes
-/// at a ring's tail, which lwIP does not know yet.
+/// Initialised bytes. lwIP keeps pointers into it, so Rust refers only to the bytes at a ring's tail.
 #[derive(Debug)]
 struct Chunk {
     start: NonNull<u8>,

@@ -14,12 +14,13 @@ use std::io::IoSlice;
 use std::num::NonZeroU16;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use platform::packet::{TcpLayout, write_partial_checksum};
+use platform::packet::{TcpFields, TcpLayout, TcpSegment, write_partial_checksum};
 use platform::{Checksum, MemoryLink, PacketMeta};
 
 use super::*;
 use crate::Workarounds;
 use crate::driven::{Accepted, Stage};
+use crate::fixture::segment;
 
 const SYN: u8 = 0x02;
 const RST: u8 = 0x04;
@@ -79,53 +80,25 @@ fn bytes(position: usize, len: usize) -> Vec<u8> {
 impl Segment {
     /// The packet. Its payload is the bytes of the stream from the sequence number on.
     fn packet(&self) -> Vec<u8> {
-        let header_len = 20 + self.options.len();
-        let mut packet = self.ip_header((header_len + self.len) as u16);
-        let ip_len = packet.len();
-        packet.extend_from_slice(&self.ports.0.to_be_bytes());
-        packet.extend_from_slice(&self.ports.1.to_be_bytes());
-        packet.extend_from_slice(&self.seq.to_be_bytes());
-        packet.extend_from_slice(&self.ack.to_be_bytes());
-        packet.extend_from_slice(&[(header_len as u8 / 4) << 4, self.flags]);
-        packet.extend_from_slice(&self.window.to_be_bytes());
-        packet.extend_from_slice(&[0; 4]);
-        packet.extend_from_slice(&self.options);
-        packet.append(&mut bytes(self.seq as usize, self.len));
-        seed_checksum(&mut packet);
-        let checksum = !ones(&packet[ip_len..]);
-        packet[ip_len + 16..ip_len + 18].copy_from_slice(&checksum.to_be_bytes());
-        packet
-    }
-
-    fn ip_header(&self, payload: u16) -> Vec<u8> {
-        if self.v6 {
-            let mut packet = vec![0x60, 0, 0, 0, 0, 0, 6, 64];
-            packet[4..6].copy_from_slice(&payload.to_be_bytes());
-            for host in [1, 2] {
-                packet.extend_from_slice(&[0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, host]);
-            }
-            return packet;
-        }
-        let mut packet = vec![0x45, 0, 0, 0, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
-        packet[2..4].copy_from_slice(&(20 + payload).to_be_bytes());
-        let checksum = !ones(&packet);
-        packet[10..12].copy_from_slice(&checksum.to_be_bytes());
-        packet
+        let hosts = if self.v6 { ["fd00::1", "fd00::2"] } else { ["10.0.0.1", "10.0.0.2"] };
+        let [from, to] = hosts.map(|host| host.parse::<IpAddr>().unwrap());
+        let fields =
+            TcpFields { sequence: self.seq, acknowledgement: self.ack, flags: self.flags, window: self.window };
+        let payload = bytes(self.seq as usize, self.len);
+        segment((from, self.ports.0), (to, self.ports.1), fields, &self.options, &payload)
     }
 
     fn parse(packet: &[u8]) -> Self {
-        let TcpLayout { ipv6, tcp_at, payload_at } = TcpLayout::parse(packet).unwrap();
-        let word = |at: usize| u16::from_be_bytes([packet[tcp_at + at], packet[tcp_at + at + 1]]);
-        let double = |at: usize| u32::from(word(at)) << 16 | u32::from(word(at + 2));
+        let segment = TcpSegment::parse(packet).unwrap();
         Self {
-            v6: ipv6,
-            ports: (word(0), word(2)),
-            seq: double(4),
-            ack: double(8),
-            flags: packet[tcp_at + 13],
-            window: word(14),
-            options: packet[tcp_at + 20..payload_at].to_vec(),
-            len: packet.len() - payload_at,
+            v6: segment.layout.ipv6,
+            ports: (segment.source_port(), segment.destination_port()),
+            seq: segment.sequence(),
+            ack: segment.acknowledgement(),
+            flags: segment.flags(),
+            window: segment.window(),
+            options: segment.options().as_bytes().to_vec(),
+            len: packet.len() - segment.layout.payload_at,
         }
     }
 }
@@ -232,15 +205,7 @@ impl Bench {
 
     /// Opens a connection. Returns it, and the next segment of the peer.
     fn open(&mut self, options: &[u8]) -> (Accepted, Segment) {
-        self.open_over(false, options)
-    }
-
-    fn open_over(&mut self, v6: bool, options: &[u8]) -> (Accepted, Segment) {
-        self.open_with(v6, 1000, options)
-    }
-
-    fn open_from(&mut self, port: u16, options: &[u8]) -> (Accepted, Segment) {
-        self.open_with(false, port, options)
+        self.open_with(false, 1000, options)
     }
 
     fn open_with(&mut self, v6: bool, port: u16, options: &[u8]) -> (Accepted, Segment) {

@@ -169,8 +169,7 @@ impl Connection {
         }
     }
 
-    /// The part of the stack's window that is not in flight. smoltcp 0.14 rounds its scaled window down, and drops
-    /// bytes beyond it. A peer does not retransmit them, so it leaves one unit of the scale unused.
+    /// The part of the stack's window not in flight, but for one unit: smoltcp 0.14 rounds its scaled window down.
     fn open_window(&self) -> usize {
         let rounding = (1 << self.scale) - 1;
         self.window.saturating_sub(rounding).saturating_sub(self.next.wrapping_sub(self.una)) as usize

@@ -81,8 +81,7 @@ impl<L: Link> Peers<L> {
         PeersWaker(Arc::clone(&self.signal))
     }
 
-    /// Starts a connection. The next wait sends the SYN. [`io::ErrorKind::AlreadyExists`] if the slot has a connection,
-    /// [`io::ErrorKind::AddrNotAvailable`] if all ports are in use.
+    /// Starts a connection. The next wait sends the SYN. [`io::ErrorKind::AlreadyExists`] if the slot has one.
     pub fn connect(&mut self, slot: usize, remote: SocketAddr) -> io::Result<()> {
         let port = self.table.free_port()?;
         self.connect_from(slot, port, remote)

@@ -106,7 +106,6 @@ struct Waiting {
     reader: Option<Waker>,
     /// The tasks of other shards that wait for room, with their numbers.
     writers: Vec<(usize, Waker)>,
-    /// Packets of other shards so far.
     passed_on: u64,
 }
 

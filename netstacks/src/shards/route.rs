@@ -101,13 +101,6 @@ impl Router {
         Some(self.of((from, to), ports(packet, transport)))
     }
 
-    #[cfg(test)]
-    pub(super) fn waiting(&self) -> usize {
-        let fragments = lock(&self.fragments);
-        assert_eq!(fragments.packets.iter().map(|packet| packet.waiting.len()).sum::<usize>(), fragments.waiting);
-        fragments.waiting
-    }
-
     fn of(&self, (from, to): (IpAddr, IpAddr), ports: Option<[u16; 2]>) -> usize {
         let [source, destination] = ports.unwrap_or_default();
         let key = FlowKey { local: SocketAddr::new(to, destination), peer: SocketAddr::new(from, source) };
@@ -181,4 +174,17 @@ fn quoted(packet: &[u8], Transport { protocol, at, .. }: Transport) -> Option<&[
 fn ports(packet: &[u8], Transport { protocol, at, .. }: Transport) -> Option<[u16; 2]> {
     let [a, b, c, d] = *packet.get(at..)?.first_chunk()?;
     matches!(protocol, TCP | UDP).then_some([u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Router {
+        pub(in crate::shards) fn waiting(&self) -> usize {
+            let fragments = lock(&self.fragments);
+            assert_eq!(fragments.packets.iter().map(|packet| packet.waiting.len()).sum::<usize>(), fragments.waiting);
+            fragments.waiting
+        }
+    }
 }

@@ -79,7 +79,8 @@ impl Datagrams {
         let socket = endpoint.sockets.get_mut::<udp::Socket>(endpoint.socket);
         while let Ok((payload, meta)) = socket.recv() {
             if let Some(local) = meta.local_address {
-                self.inbox.push(SocketAddr::new(local.into(), port), of_endpoint(meta.endpoint), payload, segment_len);
+                let peer = SocketAddr::new(meta.endpoint.addr.into(), meta.endpoint.port);
+                self.inbox.push(SocketAddr::new(local.into(), port), peer, payload, segment_len);
             }
         }
     }
@@ -162,10 +163,6 @@ impl Endpoint {
         let known = self.fragmented.iter().find(|(known, _)| *known == of);
         known.map_or(1, |(_, port)| *port)
     }
-}
-
-fn of_endpoint(endpoint: IpEndpoint) -> SocketAddr {
-    SocketAddr::new(endpoint.addr.into(), endpoint.port)
 }
 
 /// The device, with the MTU of datagrams.

@@ -193,15 +193,15 @@ impl<L: Link> phy::Device for Device<L> {
     }
 
     fn transmit(&mut self, _now: Instant) -> Option<TxToken<'_, L>> {
-        (self.sender.is_ready() || self.sender.rehearses()).then(|| TxToken(&mut self.sender))
+        (self.sender.is_ready() || self.sender.rehearses()).then_some(TxToken(&mut self.sender))
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
         let mut capabilities = DeviceCapabilities::default();
         capabilities.medium = Medium::Ip;
-        // smoltcp 0.14 has a hook for segmentation offload, but over IPv6 it then drops packets above its MTU
-        // (`iface/interface/mod.rs`, `dispatch_ip`), and of a super-packet that was lost it retransmits one segment and
-        // waits for a timeout with the rest (`socket/tcp.rs`, `dispatch`). A larger MSS has neither fault.
+        // smoltcp 0.14 has a hook for segmentation offload, but drops packets above its MTU over IPv6 (`dispatch_ip`),
+        // and retransmits one segment of a lost super-packet (`socket/tcp.rs`, `dispatch`). A larger MSS has neither
+        // fault.
         capabilities.max_transmission_unit = self.sender.offload.largest_packet();
         // The engine has verified the checksums.
         capabilities.checksum.tcp = if self.checksums().tx() { Checksum::Tx } else { Checksum::None };

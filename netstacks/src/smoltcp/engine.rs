@@ -9,7 +9,7 @@ use platform::{Capabilities, Link};
 use smoltcp::socket::tcp::State;
 use tokio::time::Instant;
 
-use super::connection::{Fin, Place};
+use super::connection::{Connection, Fin, Place};
 use super::{EGRESS_PACKETS, FLOW_PACKETS, SmoltcpEngine};
 use crate::datagrams::Inbox;
 use crate::driven::{Engine, FlowId, Intake, Table};
@@ -84,8 +84,17 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
         Ok(filled)
     }
 
+    /// Sends a FIN behind the queued bytes. After the peer's FIN it waits until all are acknowledged: in LAST-ACK,
+    /// smoltcp 0.14 ignores an ACK that only opens the window (`socket/tcp.rs`, `process`).
     fn finish(&mut self, flow: FlowId) {
-        self.close(flow);
+        let Some(Connection { socket, fin, .. }) = self.table[flow].open_mut() else { return };
+        if socket.state() == State::CloseWait && socket.send_queue() > 0 {
+            *fin = Fin::Due;
+        } else {
+            *fin = Fin::Asked;
+            socket.close();
+        }
+        self.table.set_due(flow);
     }
 
     fn release(&mut self, flow: FlowId) {
@@ -94,7 +103,7 @@ impl<L: Link> Engine for SmoltcpEngine<L> {
         if self.table[flow].open().is_some_and(|connection| connection.socket.can_recv()) {
             self.abort(flow);
         } else {
-            self.close(flow);
+            self.finish(flow);
         }
     }
 

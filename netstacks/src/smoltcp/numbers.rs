@@ -72,16 +72,13 @@ impl Numbers {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-    use platform::Checksum;
-    use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders, is_checksum_right};
+    use platform::packet::{TcpFields, is_checksum_right};
 
     use super::*;
+    use crate::fixture::segment;
 
     fn packet(fields: TcpFields) -> Vec<u8> {
-        let headers = TcpHeaders::new("10.0.0.2:80".parse().unwrap(), "10.0.0.1:7".parse().unwrap()).unwrap();
-        let mut packet = [0; MAX_HEADERS_LEN];
-        let len = headers.write(fields, &[], b"data", Checksum::Filled, &mut packet);
-        [&packet[..len], b"data"].concat()
+        segment(([10, 0, 0, 2], 80), ([10, 0, 0, 1], 7), fields, &[], b"data")
     }
 
     #[test]

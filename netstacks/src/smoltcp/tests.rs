@@ -13,6 +13,7 @@ use platform::{MemoryLink, PacketBuffer, PacketMeta};
 use super::connection::REST;
 use super::*;
 use crate::driven::{Accepted, Engine, FlowId};
+use crate::fixture::segment;
 use crate::recovery::is_before;
 use crate::{StackCongestion, Workarounds};
 
@@ -39,14 +40,10 @@ impl Bench {
     }
 
     fn put(&mut self, flags: u8, options: &[u8], payload: &[u8]) {
-        let [from, to] = [([10, 0, 0, 1], self.port), ([10, 0, 0, 2], 80)].map(SocketAddr::from);
         let fields =
             TcpFields { sequence: self.sequence, acknowledgement: self.acknowledgement, flags, window: 60_000 };
-        let mut headers = [0; MAX_HEADERS_LEN];
-        let headers_len =
-            TcpHeaders::new(from, to).unwrap().write(fields, options, payload, Checksum::Filled, &mut headers);
-        let slices = [IoSlice::new(&headers[..headers_len]), IoSlice::new(payload)];
-        self.wire.try_send(PacketMeta::default(), &slices).unwrap();
+        let packet = segment(([10, 0, 0, 1], self.port), ([10, 0, 0, 2], 80), fields, options, payload);
+        self.wire.try_send(PacketMeta::default(), &[IoSlice::new(&packet)]).unwrap();
         self.sequence = self.sequence.wrapping_add(payload.len() as u32 + u32::from(flags & (SYN | FIN) != 0));
     }
 
@@ -197,7 +194,7 @@ fn a_connection_at_rest_gives_the_memory_of_its_rings_back() {
     probe.discard_rings();
     let can_discard = *probe.rings == [0; 2 * 4096];
 
-    let mut bench = Bench::new(MemoryLink::pair(1500, 256), Workarounds::ALL, StackCongestion::None);
+    let mut bench = bench();
     let accepted = bench.open();
     for (time, is_blank) in [(REST / 2, false), (2 * REST, can_discard), (Duration::ZERO, false)] {
         let mut received = [0; 9];
@@ -235,7 +232,7 @@ fn rest_with_a_hole(bench: &mut Bench, flow: FlowId, meanwhile: impl FnOnce(&mut
 
 #[test]
 fn bytes_behind_a_hole_outlast_a_rest() {
-    let mut bench = Bench::new(MemoryLink::pair(1500, 256), Workarounds::ALL, StackCongestion::None);
+    let mut bench = bench();
     let accepted = bench.open();
     rest_with_a_hole(&mut bench, accepted.flow, |_| {});
 }
@@ -244,7 +241,7 @@ fn bytes_behind_a_hole_outlast_a_rest() {
 #[test]
 fn a_forged_number_beyond_the_window_changes_no_rest() {
     for beyond in [1 << 20, (1 << 31) - 8] {
-        let mut bench = Bench::new(MemoryLink::pair(1500, 256), Workarounds::ALL, StackCongestion::None);
+        let mut bench = bench();
         let accepted = bench.open();
         let forge = |bench: &mut Bench| {
             let sequence = bench.sequence;
@@ -267,7 +264,7 @@ fn a_forged_number_beyond_the_window_changes_no_rest() {
 /// It costs a system call for each, and received packets must not wait for many of these.
 #[test]
 fn an_egress_gives_the_memory_of_few_connections_back() {
-    let mut bench = Bench::new(MemoryLink::pair(1500, 256), Workarounds::ALL, StackCongestion::None);
+    let mut bench = bench();
     for port in 1..=EGRESS_PACKETS as u16 + 1 {
         (bench.port, bench.sequence, bench.acknowledgement) = (port, 99, 0);
         let accepted = bench.open();
@@ -285,13 +282,11 @@ fn an_egress_gives_the_memory_of_few_connections_back() {
 /// smoltcp would join them, and answer with a RST.
 #[test]
 fn fragments_do_not_reset_their_connection() {
-    let mut bench = Bench::new(MemoryLink::pair(1500, 256), Workarounds::ALL, StackCongestion::None);
+    let mut bench = bench();
     bench.open();
     let fields = TcpFields { sequence: bench.sequence, acknowledgement: bench.acknowledgement, flags: ACK, window: 9 };
     let [from, to] = [([10, 0, 0, 1], bench.port), ([10, 0, 0, 2], 80)].map(SocketAddr::from);
-    let (mut headers, payload) = ([0; MAX_HEADERS_LEN], [0; 108]);
-    let len = TcpHeaders::new(from, to).unwrap().write(fields, &[], &payload, Checksum::Filled, &mut headers);
-    let transport = [&headers[20..len], &payload].concat();
+    let transport = segment(from, to, fields, &[], &[0; 108]).split_off(20);
     // More fragments follow; the last begins at byte 64, in units of 8.
     for (part, [high, low]) in [(&transport[..64], [0x20, 0]), (&transport[64..], [0, 8])] {
         let mut packet = vec![0; 20];
@@ -309,7 +304,7 @@ fn fragments_do_not_reset_their_connection() {
 /// The clock of the numbers stands still, and the connection before has sent bytes.
 #[test]
 fn a_reopened_connection_has_numbers_beyond_the_old_ones() {
-    let mut bench = Bench::new(MemoryLink::pair(1500, 256), Workarounds::ALL, StackCongestion::None);
+    let mut bench = bench();
     let accepted = bench.open();
     bench.send(accepted, 10_000);
     bench.put(ACK, &[], &[]);

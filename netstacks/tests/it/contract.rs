@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use netstacks::{Netstack, StackConfig, Started};
 use platform::{Link, MemoryLink};
+use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::runtime::{Builder, Runtime};
 
 use self::peer::Peer;
@@ -160,6 +161,13 @@ fn assert_same(got: &[u8], expected: &[u8]) {
         let at = got.iter().zip(expected).position(|(a, b)| a != b).unwrap_or(got.len().min(expected.len()));
         panic!("{} bytes came, {} were sent, and byte {at} differs", got.len(), expected.len());
     }
+}
+
+/// Reads the bytes of a pattern.
+async fn expect(stream: &mut (impl AsyncRead + Unpin), seed: u64, len: usize) {
+    let mut bytes = vec![0; len];
+    stream.read_exact(&mut bytes).await.unwrap();
+    assert_same(&bytes, &pattern(seed, len));
 }
 
 /// Tests that a stack fails: its type, the test, whether it fails only with super-packets, and the reason. The adapters do

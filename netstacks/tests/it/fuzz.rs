@@ -21,34 +21,22 @@ fn stack_input<S: Netstack<MemoryLink>>(target: &str) {
     for_a_moment(target, 400, stack::run::<S>);
 }
 
-#[cfg(feature = "lwip")]
-#[test]
-fn stack_input_lwip() {
-    stack_input::<netstacks::Lwip>("stack_lwip");
+macro_rules! of_stacks {
+    ($($feature:literal $test:ident $stack:ident $target:literal)+) => {$(
+        #[cfg(feature = $feature)]
+        #[test]
+        fn $test() {
+            stack_input::<netstacks::$stack>($target);
+        }
+    )+};
 }
 
-#[cfg(feature = "ipstack")]
-#[test]
-fn stack_input_ipstack() {
-    stack_input::<netstacks::Ipstack>("stack_ipstack");
-}
-
-#[cfg(feature = "smoltcp")]
-#[test]
-fn stack_input_smoltcp() {
-    stack_input::<netstacks::Smoltcp>("stack_smoltcp");
-}
-
-#[cfg(feature = "tcp_ip")]
-#[test]
-fn stack_input_tcp_ip() {
-    stack_input::<netstacks::TcpIp>("stack_tcp_ip");
-}
-
-#[cfg(feature = "netstack-smoltcp")]
-#[test]
-fn stack_input_netstack_smoltcp() {
-    stack_input::<netstacks::NetstackSmoltcp>("stack_netstack_smoltcp");
+of_stacks! {
+    "lwip" stack_input_lwip Lwip "stack_lwip"
+    "ipstack" stack_input_ipstack Ipstack "stack_ipstack"
+    "smoltcp" stack_input_smoltcp Smoltcp "stack_smoltcp"
+    "tcp_ip" stack_input_tcp_ip TcpIp "stack_tcp_ip"
+    "netstack-smoltcp" stack_input_netstack_smoltcp NetstackSmoltcp "stack_netstack_smoltcp"
 }
 
 #[test]

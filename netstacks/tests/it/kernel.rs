@@ -93,33 +93,21 @@ async fn is_answered(socket: &UdpSocket, payload: &[u8], buffer: &mut [u8]) -> b
     came
 }
 
-#[cfg(feature = "lwip")]
-#[test]
-fn lwip() {
-    echo::<netstacks::Lwip>(0..=65_507);
+macro_rules! of_stacks {
+    ($($feature:literal $test:ident $stack:ident $lengths:expr;)+) => {$(
+        #[cfg(feature = $feature)]
+        #[test]
+        fn $test() {
+            echo::<netstacks::$stack>($lengths);
+        }
+    )+};
 }
 
-#[cfg(feature = "ipstack")]
-#[test]
-fn ipstack() {
-    echo::<netstacks::Ipstack>(0..=1_472);
-}
-
-#[cfg(feature = "smoltcp")]
-#[test]
-fn smoltcp() {
-    echo::<netstacks::Smoltcp>(0..=65_507);
-}
-
-#[cfg(feature = "tcp_ip")]
-#[test]
-fn tcp_ip() {
-    echo::<netstacks::TcpIp>(0..=1_472);
-}
-
-#[cfg(feature = "netstack-smoltcp")]
-#[test]
-fn netstack_smoltcp() {
+of_stacks! {
+    "lwip" lwip Lwip 0..=65_507;
+    "ipstack" ipstack Ipstack 0..=1_472;
+    "smoltcp" smoltcp Smoltcp 0..=65_507;
+    "tcp_ip" tcp_ip TcpIp 0..=1_472;
     // It sends no datagram without a payload.
-    echo::<netstacks::NetstackSmoltcp>(1..=1_472);
+    "netstack-smoltcp" netstack_smoltcp NetstackSmoltcp 1..=1_472;
 }

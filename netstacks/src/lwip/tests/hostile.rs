@@ -193,7 +193,7 @@ fn an_egress_is_bounded_and_gives_each_connection_its_turn() {
     let mut bench = Bench::over(MemoryLink::pair(1500, 1 << 12), false, 4 << 20);
     let scaled = [2, 4, 5, 180, 3, 3, 5, 0];
     // The whole window of each connection may be sent, once the congestion window has grown.
-    let flows: Vec<_> = (0..3).map(|index| bench.open_from(1000 + index, &scaled)).collect();
+    let flows: Vec<_> = (0..3).map(|index| bench.open_with(false, 1000 + index, &scaled)).collect();
     let mut sent = [0; 3];
     let mut acks: Vec<(usize, u32)> = Vec::new();
     for _ in 0..40 {

@@ -64,7 +64,7 @@ impl Bench {
 fn a_super_packet_leaves_whole_and_the_syn_ack_has_the_real_mss() {
     for (v6, options, mss) in [(false, WIDE_V4, 1460u16), (true, WIDE_V6, 1440)] {
         let mut bench = Bench::offloading();
-        let (accepted, next) = bench.open_over(v6, &options);
+        let (accepted, next) = bench.open_with(v6, 1000, &options);
         assert_eq!(bench.syn_ack.options[..4], [&[2, 4], &mss.to_be_bytes()[..]].concat());
         let headers = if v6 { 60 } else { 40 };
         let whole = (65_535 - headers) / usize::from(mss) * usize::from(mss);
@@ -194,7 +194,7 @@ fn a_lost_super_packet_is_sent_again_after_three_duplicates() {
 fn new_bytes_and_a_fin_come_behind_all_that_was_sent() {
     for v6 in [false, true] {
         let mut bench = Bench::offloading();
-        let (accepted, mut next) = bench.open_over(v6, if v6 { &WIDE_V6 } else { &WIDE_V4 });
+        let (accepted, mut next) = bench.open_with(v6, 1000, if v6 { &WIDE_V6 } else { &WIDE_V4 });
         let mut inbox = Inbox { start: next.ack, ..Inbox::default() };
         let mut packets = Vec::new();
         for position in [0, 10, 20, 30] {

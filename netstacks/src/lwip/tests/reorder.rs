@@ -3,11 +3,6 @@
 use super::*;
 
 impl Bench {
-    /// Opens a connection of a client without window scaling: a window of 65,535 bytes.
-    fn open_unscaled(&mut self) -> (Accepted, Segment) {
-        self.open(&MSS_1460)
-    }
-
     /// Sends a segment at an offset from `next`.
     fn put_at(&mut self, next: &Segment, offset: usize, len: usize, flags: u8) {
         self.put(&Segment { seq: next.seq.wrapping_add(offset as u32), len, flags, ..next.clone() });
@@ -34,7 +29,7 @@ impl Bench {
 fn a_first_segment_out_of_order_is_trimmed_to_the_window() {
     for flags in [ACK, FIN | ACK] {
         let mut bench = Bench::new();
-        let (accepted, next) = bench.open_unscaled();
+        let (accepted, next) = bench.open(&MSS_1460);
         bench.put_at(&next, 65_000, 1460, flags);
         bench.turn();
         for offset in (1..65_000).step_by(1000) {
@@ -51,7 +46,7 @@ fn a_first_segment_out_of_order_is_trimmed_to_the_window() {
 #[test]
 fn a_fin_out_of_order_does_not_lengthen_the_window() {
     let mut bench = Bench::new();
-    let (accepted, next) = bench.open_unscaled();
+    let (accepted, next) = bench.open(&MSS_1460);
     for offset in (0..64_100).step_by(1282) {
         bench.put_at(&next, offset, 1282, ACK);
         bench.turn();
@@ -69,7 +64,7 @@ fn a_fin_out_of_order_does_not_lengthen_the_window() {
 fn a_fin_that_is_just_within_the_window_counts() {
     for (end, counts) in [(65_534, true), (65_535, false)] {
         let mut bench = Bench::new();
-        let (accepted, next) = bench.open_unscaled();
+        let (accepted, next) = bench.open(&MSS_1460);
         bench.put_at(&next, end - 1000, 1000, FIN | ACK);
         for offset in (0..end - 1000).step_by(1400) {
             bench.put_at(&next, offset, 1400.min(end - 1000 - offset), ACK);
@@ -94,7 +89,7 @@ fn every_byte_arrives_whatever_the_order_and_the_overlaps() {
     for seed in 0..if cfg!(miri) { 1 } else { 60 } {
         let mut random = Random(seed);
         let mut bench = Bench::over(MemoryLink::pair(1500, 256), false, 16 << 10);
-        let (accepted, next) = bench.open_unscaled();
+        let (accepted, next) = bench.open(&MSS_1460);
         let total = 10_000 + random.below(30_000);
         let (mut acknowledged, mut read, mut fin) = (0usize, 0, false);
         for round in 0.. {

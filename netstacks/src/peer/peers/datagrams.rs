@@ -12,8 +12,7 @@ use crate::Datagram;
 use crate::datagrams::{Inbox, max_payload, packet};
 
 impl<L: Link> Peers<L> {
-    /// Sends a datagram; the next wait flushes it. [`io::ErrorKind::WouldBlock`] if the link is full;
-    /// [`io::ErrorKind::InvalidInput`] if it does not fit into a packet, or the IP versions of the addresses differ.
+    /// Sends a datagram; the next wait flushes it. [`io::ErrorKind::WouldBlock`] if the link is full.
     pub fn send_datagram(&mut self, local_port: u16, remote: SocketAddr, payload: &[u8]) -> io::Result<()> {
         let invalid = |reason| io::Error::new(io::ErrorKind::InvalidInput, reason);
         let capabilities = self.wire.capabilities;

@@ -84,11 +84,6 @@ impl Table {
         !self.due.is_empty() || !self.blocked.is_empty()
     }
 
-    #[cfg(all(test, any(feature = "lwip", feature = "ipstack", feature = "smoltcp")))]
-    pub(super) fn is_empty(&self) -> bool {
-        self.entries.iter().all(Option::is_none)
-    }
-
     pub(super) fn port(&self, slot: usize) -> io::Result<u16> {
         self.slots.get(slot).copied().filter(|port| *port != 0).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
@@ -206,5 +201,15 @@ impl Table {
             self.due.pop_front();
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[cfg(any(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
+    impl super::Table {
+        pub(in crate::peer) fn is_empty(&self) -> bool {
+            self.entries.iter().all(Option::is_none)
+        }
     }
 }

@@ -76,16 +76,10 @@ fn ends(server: &str, port: u16) -> (SocketAddr, SocketAddr) {
     (server, SocketAddr::new(client, port))
 }
 
-/// A datagram from a port to the server, with a byte as its payload, and `len` bytes of it in all.
+/// A datagram from a port to the server.
 fn datagram(server: &str, port: u16, payload: &[u8]) -> Vec<u8> {
     let (to, from) = ends(server, port);
-    let mut packet = [0; 1500];
-    let at = write_ip(&mut packet, from.ip(), to.ip(), UDP, 8 + payload.len()).unwrap();
-    packet[at..at + 2].copy_from_slice(&port.to_be_bytes());
-    packet[at + 2..at + 4].copy_from_slice(&to.port().to_be_bytes());
-    packet[at + 4..at + 6].copy_from_slice(&(8 + payload.len() as u16).to_be_bytes());
-    packet[at + 8..at + 8 + payload.len()].copy_from_slice(payload);
-    packet[..at + 8 + payload.len()].to_vec()
+    crate::datagrams::packet(from, to, payload).unwrap()
 }
 
 /// A batch of a shard, in buffers that hold nothing yet.

@@ -126,9 +126,7 @@ fn use_a_stream(peer: &Peer, to: SocketAddr) {
     let stream = peer.connect(to);
     let bytes = pattern(31, 100_000);
     stream.write_all(&bytes);
-    let mut back = vec![0; bytes.len()];
-    stream.read_exact(&mut back);
-    assert_same(&back, &bytes);
+    stream.expect(&bytes);
     stream.write_all(b".");
 }
 

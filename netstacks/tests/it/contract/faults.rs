@@ -9,7 +9,9 @@ use platform::{FaultCounter, Faults, Faulty, Impairments, MemoryLink, Traced};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::peer::Peer;
-use super::{DEADLINE, Flavour, assert_same, config, link, pattern, run_over, runtime, server_addr, take_turns};
+use super::{
+    DEADLINE, Flavour, assert_same, config, expect, link, pattern, run_over, runtime, server_addr, take_turns,
+};
 
 /// Returns the bytes in each direction. With offload a packet holds up to 45 segments, so there are more.
 fn len(flavour: Flavour) -> usize {
@@ -33,9 +35,7 @@ fn transfer<S: Netstack<Faulty<MemoryLink>>>(
         &config(),
         async |mut listener| {
             let mut stream = listener.accept().await.unwrap();
-            let mut bytes = vec![0; len];
-            stream.read_exact(&mut bytes).await.unwrap();
-            assert_same(&bytes, &pattern(20, len));
+            expect(&mut stream, 20, len).await;
             stream.write_all(&pattern(21, len)).await.unwrap();
             // The peer has all bytes before either side closes.
             stream.read_exact(&mut [0; 1]).await.unwrap();
@@ -43,9 +43,7 @@ fn transfer<S: Netstack<Faulty<MemoryLink>>>(
         move |peer| {
             let stream = peer.connect(server_addr(flavour));
             stream.write_all(&pattern(20, len));
-            let mut bytes = vec![0; len];
-            stream.read_exact(&mut bytes);
-            assert_same(&bytes, &pattern(21, len));
+            stream.expect(&pattern(21, len));
             stream.write_all(b".");
         },
     );

@@ -15,6 +15,7 @@ use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
 use smoltcp::socket::{tcp, udp};
 use smoltcp::wire::{HardwareAddress, IpAddress, IpCidr, IpEndpoint};
 
+use super::assert_same;
 use super::wire::{SuperPackets, Wire};
 
 /// Limit of every single operation.
@@ -236,6 +237,13 @@ impl PeerStream {
             assert!(len > 0, "the connection ended after {filled} of {} bytes", buffer.len());
             filled += len;
         }
+    }
+
+    /// Reads these bytes.
+    pub(crate) fn expect(&self, expected: &[u8]) {
+        let mut bytes = vec![0; expected.len()];
+        self.read_exact(&mut bytes);
+        assert_same(&bytes, expected);
     }
 
     pub(crate) fn read_to_end(&self) -> Vec<u8> {

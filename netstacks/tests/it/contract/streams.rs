@@ -11,7 +11,7 @@ use platform::MemoryLink;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::peer::BUFFER;
-use super::{Flavour, WINDOW, assert_same, config, lends, pattern, run, server_addr};
+use super::{Flavour, WINDOW, assert_same, config, expect, lends, pattern, run, server_addr};
 
 pub(crate) fn echo<S: Netstack<MemoryLink>>(flavour: Flavour) {
     echo_with::<S>(flavour, Workarounds::ALL);
@@ -42,9 +42,7 @@ fn echo_with<S: Netstack<MemoryLink>>(flavour: Flavour, workarounds: Workarounds
             let stream = peer.connect(server_addr(flavour));
             for chunk in bytes.chunks(999) {
                 stream.write_all(chunk);
-                let mut back = vec![0; chunk.len()];
-                stream.read_exact(&mut back);
-                assert_same(&back, chunk);
+                stream.expect(chunk);
             }
             stream.finish();
             assert_eq!(stream.read(&mut [0; 1]), 0);
@@ -196,9 +194,7 @@ pub(crate) fn room_is_lent<S: Netstack<MemoryLink>>(flavour: Flavour) {
         },
         move |peer| {
             let stream = peer.connect(server_addr(flavour));
-            let mut bytes = vec![0; LEN];
-            stream.read_exact(&mut bytes);
-            assert_same(&bytes, &pattern(10, LEN));
+            stream.expect(&pattern(10, LEN));
             stream.finish();
         },
     );
@@ -212,9 +208,7 @@ pub(crate) fn bulk_both_ways_at_once<S: Netstack<MemoryLink>>(flavour: Flavour) 
         async |mut listener| {
             let (mut reader, mut writer) = tokio::io::split(listener.accept().await.unwrap());
             let receive = async {
-                let mut bytes = vec![0; LEN];
-                reader.read_exact(&mut bytes).await.unwrap();
-                assert_same(&bytes, &pattern(7, LEN));
+                expect(&mut reader, 7, LEN).await;
             };
             let send = async { writer.write_all(&pattern(8, LEN)).await.unwrap() };
             tokio::join!(receive, send);
@@ -223,9 +217,7 @@ pub(crate) fn bulk_both_ways_at_once<S: Netstack<MemoryLink>>(flavour: Flavour) 
             let stream = peer.connect(server_addr(flavour));
             std::thread::scope(|scope| {
                 scope.spawn(|| stream.write_all(&pattern(7, LEN)));
-                let mut bytes = vec![0; LEN];
-                stream.read_exact(&mut bytes);
-                assert_same(&bytes, &pattern(8, LEN));
+                stream.expect(&pattern(8, LEN));
             });
             let super_packets = peer.super_packets();
             assert_eq!(super_packets.from_the_stack > 100, flavour.offloading, "{super_packets:?}");
@@ -245,9 +237,7 @@ pub(crate) fn twenty_at_once<S: Netstack<MemoryLink>>(flavour: Flavour) {
                 let mut stream = listener.accept().await.unwrap();
                 tasks.spawn(async move {
                     let seed = u64::from(stream.local_addr().port());
-                    let mut bytes = vec![0; LEN];
-                    stream.read_exact(&mut bytes).await.unwrap();
-                    assert_same(&bytes, &pattern(seed, LEN));
+                    expect(&mut stream, seed, LEN).await;
                     stream.write_all(&pattern(seed + 1, LEN)).await.unwrap();
                     stream.shutdown().await.unwrap();
                     assert_eq!(stream.read(&mut [0; 1]).await.unwrap(), 0);
@@ -283,9 +273,7 @@ pub(crate) fn a_reader_that_stops_for_a_while<S: Netstack<MemoryLink>>(flavour: 
             let mut stream = listener.accept().await.unwrap();
             let taken: usize = told.await.unwrap();
             assert!(taken <= WINDOW + BUFFER, "{taken} bytes went into a window of {WINDOW} and a buffer of {BUFFER}");
-            let mut bytes = vec![0; LEN];
-            stream.read_exact(&mut bytes).await.unwrap();
-            assert_same(&bytes, &pattern(9, LEN));
+            expect(&mut stream, 9, LEN).await;
         },
         move |peer| {
             let stream = peer.connect(server_addr(flavour));
