@@ -44,9 +44,8 @@ readonly EMULATED=(aarch64:aarch64:arm64 powerpc:ppc:powerpc)
 # Tests that fail by the emulator: the processor in Rust or "all", the beginning of their names, and the reason.
 readonly NOT_EMULATED=(
     "powerpc namespace::tests::joined_networks: qemu-user passes on the messages that make a veth interface with its own order of bytes"
-    "powerpc socket::datagram_tests::datagrams_arrive: qemu-user does not translate the control messages of UDP_GRO"
-    "all socket::tests::a_fresh_connection: qemu-user does not have TCP_INFO"
-    "all socket::tests::a_used_connection: qemu-user does not have TCP_INFO"
+    "powerpc socket::tests::datagrams_arrive: qemu-user does not translate the control messages of UDP_GRO"
+    "all socket::tests::a_connection_knows_reno: qemu-user does not have TCP_INFO"
     "powerpc sampled::: libgcc aborts when it unwinds the signal frames of qemu-user, in a program in C too"
     "all lwip::tests::fault::a_failed: each starts itself as another process, without the emulator; these processes run one by one"
 )

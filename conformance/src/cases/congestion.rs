@@ -22,9 +22,7 @@ pub(super) const CASES: &[Case] = &[
         let (mut client, _sending) = begin(lab, MSS, 400_000)?;
         let first = client.flight(QUIET)?;
         let before = client.reach(&first);
-        for _ in 0..20 {
-            client.ack_to(client.expected.wrapping_add(MSS as u32 / 20))?;
-        }
+        (0..20).try_for_each(|_| client.ack_to(client.expected.wrapping_add(MSS as u32 / 20)))?;
         let acknowledged = MSS / 20 * 20;
         let second = client.flight(QUIET)?;
         let new = (client.reach(&second) + acknowledged).saturating_sub(before);
@@ -52,9 +50,7 @@ pub(super) const CASES: &[Case] = &[
         let mut flights = grown(&mut client, 2)?;
         let (lost, before) = (flights[0].seq, client.reach(&flights));
         // Each segment after the lost one makes a duplicate ACK.
-        for _ in &flights[1..] {
-            client.ack()?;
-        }
+        flights[1..].iter().try_for_each(|_| client.ack())?;
         let again = client.expect("the lost segment", |segment| segment.seq == lost && !segment.payload.is_empty())?;
         flights.push(again);
         flights.extend(client.flight(QUIET)?);
@@ -136,9 +132,7 @@ fn initial(lab: &mut Lab, mss: usize) -> Step {
     let (mut bytes, first) = (Vec::new(), client.flight(QUIET)?);
     let reach = client.reach(&first);
     check!((1..=10 * mss).contains(&reach), Hang, "{reach} bytes came before the first ACK")?;
-    for segment in first {
-        client.take(segment, &mut bytes)?;
-    }
+    first.into_iter().try_for_each(|segment| client.take(segment, &mut bytes))?;
     bytes.extend(client.receive(LEN - bytes.len(), LATE)?);
     same(&bytes, &pattern(140, LEN))?;
     sending.finish()
@@ -157,9 +151,7 @@ fn timed_out(lab: &mut Lab) -> Step<(Client, Sending, Segment)> {
 /// Acknowledges this many flights, so that the congestion window grows. Returns the next flight, which is not acknowledged.
 fn grown(client: &mut Client, flights: usize) -> Step<Vec<Segment>> {
     for _ in 0..flights {
-        for segment in client.flight(QUIET)? {
-            client.take(segment, &mut Vec::new())?;
-        }
+        client.flight(QUIET)?.into_iter().try_for_each(|segment| client.take(segment, &mut Vec::new()))?;
     }
     let flight = client.flight(QUIET)?;
     check!(!flight.is_empty(), "nothing came after the first ACKs")?;
@@ -174,9 +166,7 @@ fn no_duplicates(lab: &mut Lab, mut acknowledge: impl FnMut(&mut Client) -> Step
     let _sending = served.send(pattern(142, 200_000), Then::Keep);
     client.receive(50_000, LATE)?;
     client.flight(QUIET)?;
-    for _ in 0..5 {
-        acknowledge(&mut client)?;
-    }
+    (0..5).try_for_each(|_| acknowledge(&mut client))?;
     let missing = client.expected;
     client.expect_none(ms(80), "the first segment", |segment| segment.seq == missing && !segment.payload.is_empty())
 }

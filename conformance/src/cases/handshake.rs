@@ -75,9 +75,7 @@ pub(super) const CASES: &[Case] = &[
         other.syn_ack(SOON)?;
         one.ack()?;
         other.ack()?;
-        for client in [&mut one, &mut other] {
-            client.no_rst(ms(100))?;
-        }
+        [&mut one, &mut other].into_iter().try_for_each(|client| client.no_rst(ms(100)))?;
         let (mut first, mut second) = (lab.accept()?, lab.accept()?);
         if first.addresses()[1] != one.local {
             std::mem::swap(&mut first, &mut second);
@@ -215,10 +213,7 @@ pub(super) const CASES: &[Case] = &[
             client.expect_none(ms(50), "a RST or FIN", |segment| segment.has(RST) || segment.has(FIN))?;
         }
         drop(lab.take_listener());
-        for client in &mut clients {
-            client.expect_rst_or_fin()?;
-        }
-        Ok(())
+        clients.iter_mut().try_for_each(|client| client.expect_rst_or_fin().map(drop))
     })
     .about("The application drops its listener; connections wait to be accepted")
     .expects("Each is closed or reset. None stays open."),

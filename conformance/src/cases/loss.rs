@@ -168,9 +168,7 @@ pub(super) const CASES: &[Case] = &[
     .expects("Each retransmission waits about twice as long as the one before."),
     Case::new("patient-timer", "RFC 6298, 2.4; RFC 9293, 3.8.6.3", |lab| {
         let (mut client, mut served) = lab.connect()?;
-        for _ in 0..20 {
-            exchange(&mut client, &mut served)?;
-        }
+        (0..20).try_for_each(|_| exchange(&mut client, &mut served))?;
         served.write(b"slow")?;
         let first = client.expect_data()?;
         client.expect_none(ms(150), "the data again", |segment| segment.seq == first.seq)?;
@@ -261,9 +259,7 @@ fn after_duplicates(lab: &mut Lab, count: usize, within: Duration) -> Step<bool>
     thread::sleep(ms(60));
     client.forget()?;
     let missing = client.expected;
-    for _ in 0..count {
-        client.ack()?;
-    }
+    (0..count).try_for_each(|_| client.ack())?;
     let until = Instant::now() + within;
     let mut came = false;
     while let Some(segment) = client.segment_until(until)? {

@@ -6,10 +6,7 @@ use std::collections::HashMap;
 pub(super) const CASES: &[Case] = &[
     Case::new("thousand-connections", "RFC 9293, 3.10.7.4", |lab| {
         let mut pairs = open(lab, 1000)?;
-        for _ in 0..2 {
-            pairs.iter_mut().try_for_each(|(client, served)| carry(client, served))?;
-        }
-        Ok(())
+        (0..2).try_for_each(|_| pairs.iter_mut().try_for_each(|(client, served)| carry(client, served)))
     })
     .about("1,000 connections are open at once, and each carries 1,000 bytes each way")
     .expects("All open, and all bytes arrive.")
@@ -28,9 +25,7 @@ pub(super) const CASES: &[Case] = &[
         let bytes = pattern(60, 16_000);
         full.data(&bytes)?;
         let begin = Instant::now();
-        for _ in 0..10 {
-            pairs.iter_mut().try_for_each(|(client, served)| carry(client, served))?;
-        }
+        (0..10).try_for_each(|_| pairs.iter_mut().try_for_each(|(client, served)| carry(client, served)))?;
         check!(begin.elapsed() < patient(secs(3)), Speed, "the others took {:?}", begin.elapsed())?;
         full.acked(SOON)?;
         unread.reads(&bytes)
@@ -63,12 +58,8 @@ pub(super) const CASES: &[Case] = &[
     .expects("A RST on each."),
     Case::new("many-drops-with-unread-data", "RFC 9293, 3.6.1; RFC 2525, 2.17", |lab| {
         let (mut clients, served): (Vec<_>, Vec<_>) = open(lab, 100)?.into_iter().unzip();
-        for client in &mut clients {
-            client.data(b"nobody reads this")?;
-        }
-        for client in &mut clients {
-            client.acked(SOON)?;
-        }
+        clients.iter_mut().try_for_each(|client| client.data(b"nobody reads this"))?;
+        clients.iter_mut().try_for_each(|client| client.acked(SOON).map(drop))?;
         drop(served);
         all_reset(clients)
     })
@@ -89,12 +80,8 @@ pub(super) const CASES: &[Case] = &[
     .expects("All open and close; those in TIME-WAIT do not stop new ones."),
     Case::new("one-resets-among-many", "RFC 9293, 3.10.7.4", |lab| {
         let mut pairs = open(lab, 20)?;
-        for (client, _) in pairs.iter().step_by(2) {
-            client.rst()?;
-        }
-        for (client, served) in pairs.iter_mut().skip(1).step_by(2) {
-            carry(client, served)?;
-        }
+        pairs.iter().step_by(2).try_for_each(|(client, _)| client.rst())?;
+        pairs.iter_mut().skip(1).step_by(2).try_for_each(|(client, served)| carry(client, served))?;
         pairs.iter_mut().step_by(2).try_for_each(|(_, served)| served.read_error().map(drop))
     })
     .about("Every second of 20 connections is reset by its client")
@@ -104,9 +91,7 @@ pub(super) const CASES: &[Case] = &[
 /// Opens `count` connections at once: sends all SYNs first, then takes each SYN+ACK and sends the ACK.
 fn open(lab: &mut Lab, count: usize) -> Step<Vec<(Client, Served)>> {
     let mut clients: Vec<_> = (0..count).map(|_| lab.client()).collect();
-    for client in &mut clients {
-        client.syn()?;
-    }
+    clients.iter_mut().try_for_each(Client::syn)?;
     for client in &mut clients {
         client.syn_ack(SOON)?;
         client.ack()?;

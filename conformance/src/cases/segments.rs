@@ -82,9 +82,7 @@ pub(super) const CASES: &[Case] = &[
 /// Sends these ranges of the bytes, and then everything that the server has not got yet.
 fn parts(lab: &mut Lab, bytes: &[u8], parts: impl IntoIterator<Item = Range<usize>>) -> Step {
     let (mut client, mut served) = lab.connect()?;
-    for part in parts {
-        client.put(client.part(bytes, part))?;
-    }
+    parts.into_iter().try_for_each(|part| client.put(client.part(bytes, part)))?;
     repair(&mut client, &mut served, bytes)
 }
 

@@ -56,9 +56,7 @@ pub(super) const CASES: &[Case] = &[
             let len = if left > 2 * LAST { (left - LAST).min(4 * LEN) } else { left };
             let batch = &bytes[sent..bytes.len().min(sent + len)];
             check!(!batch.is_empty(), "the window is open after {sent} bytes that nobody reads")?;
-            for payload in batch.chunks(LEN) {
-                client.send(client.part(payload, 0..payload.len()))?;
-            }
+            batch.chunks(LEN).try_for_each(|payload| client.send(client.part(payload, 0..payload.len())))?;
             sent += batch.len();
             let (next, scale, mut back) = (client.next, client.scale, None);
             client.expect("ACK of everything", |ack| {
@@ -136,9 +134,7 @@ pub(super) const CASES: &[Case] = &[
         client.window = 5000;
         // Only the first segment has arrived. A sender may ignore the window of an ACK without news: it may be an old
         // one.
-        for segment in flight.into_iter().take(1) {
-            client.take(segment, &mut bytes)?;
-        }
+        flight.into_iter().take(1).try_for_each(|segment| client.take(segment, &mut bytes))?;
         client
             .expect_none(ms(300), "new data beyond the smaller window", |segment| distance(sent, segment.end()) > 0)?;
         client.window = 60_000;
@@ -203,9 +199,7 @@ pub(super) const CASES: &[Case] = &[
     .expects("The stack waits for more room, and does not send a segment for each 10 bytes."),
     Case::new("silly-window-receiver", "RFC 9293, 3.8.6.2.2", |lab| {
         let (mut client, mut served, bytes) = full(lab)?;
-        for byte in &bytes[..200] {
-            served.reads(&[*byte])?;
-        }
+        bytes[..200].iter().try_for_each(|byte| served.reads(&[*byte]))?;
         // An old sequence number makes the stack answer with its window.
         client.put(Out { seq: client.next.wrapping_sub(1), ..client.out() })?;
         thread::sleep(ms(50));

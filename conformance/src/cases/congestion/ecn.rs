@@ -49,9 +49,7 @@ pub(in super::super) const CASES: &[Case] = &[
     Case::new("ecn-reduces", "RFC 3168, 6.1.2", |lab| {
         let (mut client, served) = connect(lab)?;
         let _sending = served.send(pattern(151, 400_000), Then::Keep);
-        for segment in client.flight(QUIET)? {
-            client.take(segment, &mut Vec::new())?;
-        }
+        client.flight(QUIET)?.into_iter().try_for_each(|segment| client.take(segment, &mut Vec::new()))?;
         let before = client.flight(QUIET)?;
         let length = client.reach(&before);
         client.expected = client.expected.wrapping_add(length as u32);

@@ -135,15 +135,11 @@ fn forged(lab: &mut Lab, forge: impl Fn(&Client, u32) -> Vec<u8>) -> Step {
     let Some(last) = flight.into_iter().max_by_key(|segment| distance(client.expected, segment.end())) else {
         return fail!("nothing was in flight");
     };
-    for _ in 0..20 {
-        client.send_packet(&forge(&client, last.end()))?;
-    }
+    (0..20).try_for_each(|_| client.send_packet(&forge(&client, last.end())))?;
     // Honest duplicates.
     let sack = sack_option(&[last.seq, last.end()]);
     client.take(last, &mut bytes)?;
-    for _ in 0..5 {
-        client.put(Out { options: &sack, ..client.out() })?;
-    }
+    (0..5).try_for_each(|_| client.put(Out { options: &sack, ..client.out() }))?;
     bytes.extend(client.receive(LEN - bytes.len(), LATE)?);
     same(&bytes, &pattern(100, LEN))?;
     exchange(&mut client, &mut sending.served()?)

@@ -63,9 +63,7 @@ pub(in super::super) const CASES: &[Case] = &[
         // A stack may reset the connection (RFC 9293, 3.1, MUST-7), but no other.
         let (victim, _held) = lab.connect()?;
         let (mut client, mut served) = lab.connect()?;
-        for options in malformed {
-            victim.put(Out { options: &options, ..victim.out() })?;
-        }
+        malformed.into_iter().try_for_each(|options| victim.put(Out { options: &options, ..victim.out() }))?;
         exchange(&mut client, &mut served)?;
         lab.still_serves()
     })
