@@ -31,9 +31,7 @@ use crate::datagrams::{Inbox, MAX_PAYLOAD_V4, check};
 use crate::driven::{self, DrivenDatagrams, DrivenListener, Engine, Flow, FlowId, Intake, Table};
 use crate::offload::{Offload, header_len};
 use crate::running::Running;
-use crate::{
-    Effective, Netstack, Sink, Source, StackConfig, StackFault, StackKind, StartError, Started, Workaround,
-};
+use crate::{Effective, Netstack, Sink, Source, StackConfig, StackFault, StackKind, StartError, Started, Workaround};
 
 pub(crate) const VERSION: &str = lwip_sys::VERSION;
 
@@ -201,8 +199,12 @@ impl<L: Link> LwipEngine<L> {
             tcp_checksums: u8::from(!capabilities.checksum.tx),
             one_ack_a_batch: u8::from(config.workarounds.has(Workaround::OneAckABatch)),
         };
-        let core =
-            Core::new(config, capabilities.mtu.saturating_sub(header_len(false)), Pool::new(packet_len, window), Instant::now());
+        let core = Core::new(
+            config,
+            capabilities.mtu.saturating_sub(header_len(false)),
+            Pool::new(packet_len, window),
+            Instant::now(),
+        );
         let engine = Self {
             core: Box::into_raw(Box::new(core)),
             output: Box::into_raw(Box::new(Output::new(link))),

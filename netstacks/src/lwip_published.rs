@@ -25,9 +25,7 @@ use crate::datagrams::{Deliveries, MAX_PAYLOAD_V4, Mailbox, check, mailbox};
 use crate::offload::Offload;
 use crate::port::{Port, leave, run_together};
 use crate::running::Running;
-use crate::{
-    Datagram, Datagrams, Effective, Listener, Netstack, StackConfig, StackKind, StartError, Started, lock,
-};
+use crate::{Datagram, Datagrams, Effective, Listener, Netstack, StackConfig, StackKind, StartError, Started, lock};
 
 /// As in `Cargo.lock`; the crate has no constant for it.
 pub(crate) const VERSION: &str = "0.4.0";

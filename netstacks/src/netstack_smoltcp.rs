@@ -19,8 +19,7 @@ use crate::datagrams::{Deliveries, MAX_PAYLOAD_V4, Mailbox, check, mailbox, max_
 use crate::mss_rewrite;
 use crate::port::{Port, leave, run_together};
 use crate::{
-    Datagram, Datagrams, Effective, Listener, Netstack, StackConfig, StackKind, StartError, Started, lock,
-    window_scale,
+    Datagram, Datagrams, Effective, Listener, Netstack, StackConfig, StackKind, StartError, Started, lock, window_scale,
 };
 
 /// As in `Cargo.lock`; the crate has no constant for it.

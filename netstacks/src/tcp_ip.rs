@@ -16,8 +16,7 @@ use crate::datagrams::{MAX_PAYLOAD_V4, check, max_payload};
 use crate::mss_rewrite;
 use crate::port::{Port, now, run_together};
 use crate::{
-    Datagram, Datagrams, Effective, Listener, Netstack, StackConfig, StackKind, StartError, Started,
-    window_scale,
+    Datagram, Datagrams, Effective, Listener, Netstack, StackConfig, StackKind, StartError, Started, window_scale,
 };
 
 /// As in `Cargo.lock`; the crate has no constant for it.

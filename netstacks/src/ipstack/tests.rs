@@ -14,8 +14,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::fixture::segment;
 use super::{Ipstack, IpstackListener, IpstackStream};
+use crate::fixture::segment;
 use crate::{Listener, Netstack, StackConfig, Stream, Workarounds};
 
 /// Time for everything that is due now; it does not really pass.
