@@ -40,7 +40,7 @@ pub(super) fn network(settings: &Settings, ipv6: bool) -> Result<Network, PlanEr
     }
     let [address, peer, mask] = addresses;
     Network::new(address, peer, mask)
-        .map_err(|error| PlanError::new("--tun-addr, --tun-dest, --tun-mask", error.to_string()))
+        .map_err(|error| PlanError::new("--tun-addr, --tun-dest, --tun-mask", error.clone()))
 }
 
 pub(super) fn name(option: &'static str, name: &str) -> Result<String, PlanError> {
@@ -97,7 +97,6 @@ fn end(
         return Err(PlanError::new(name_option, format!("{typed:?} is taken in every network; choose another")));
     }
     let end = End { name, address: check_version(option, given.unwrap_or(default), ipv6)? };
-    platform::validate_host(end.address, end.prefix_len())
-        .map_err(|error| PlanError::new(option, error.to_string()))?;
+    platform::validate_host(end.address, end.prefix_len()).map_err(|error| PlanError::new(option, error.clone()))?;
     Ok(end)
 }

@@ -173,7 +173,7 @@ impl Scenario {
     pub fn seeded(&self, link_seed: u64) -> Self {
         let words = self.words.iter().filter(|word| !word.starts_with(LINK_SEED)).cloned();
         let words = words.chain([format!("{LINK_SEED}{link_seed}")]).collect();
-        Self { link_seed, words, ..self.clone() }
+        Self { words, link_seed, ..self.clone() }
     }
 
     /// A short run of the same cell that compares every byte: it shows whether the path works at all.

@@ -61,7 +61,7 @@ fn config(scenario: &Scenario) -> StackConfig {
     StackConfig {
         window: scenario.cell.window_len(),
         backlog: backlog(scenario),
-        workarounds: workarounds,
+        workarounds,
         congestion,
         ..StackConfig::default()
     }
