@@ -107,114 +107,116 @@ fn nothing_at_all() {
     insta::assert_snapshot!(answer(&[]));
 }
 
+/// The words of runs that are refused.
+const WRONG: &str = "
+    --netstack fastnet
+    --mode upload
+    --mode crr --depth 2
+    --mode rr --bytes 1MB
+    --mode rr --warmup 1MB
+    --mode rr --parallel 10001
+    --mode rr --rate 0
+    --mode idle --request 5
+    --mode idle --layer stack --netstack smoltcp
+    --mode rr --netstack smoltcp --buffer 1KB
+    --mode idle --netstack smoltcp --parallel 2 --release 70
+    --mode rr --netstack smoltcp --release 1
+    --mode crr --netstack smoltcp --blackholes 10
+    --mode rr --program smoltcp --blackholes 10
+    --mode crr --program smoltcp --blackholes 1001
+    --program smoltcp --worker-threads 2
+    --program kernel --shards 2
+    --mode idle --netstack smoltcp --parallel 2 --protocol udp --half-closed
+    --mode idle --netstack gvisor --parallel 2 --half-closed
+    --mode rr --netstack smoltcp --think 1 --rate 5
+    --mode crr --netstack smoltcp --protocol udp --depth 2
+    --mode idle --netstack smoltcp --parallel 2 --background reader
+    --mode rr --netstack smoltcp --background rr
+    --mode rr --netstack smoltcp --bitrate 1M
+    --mode reader --netstack smoltcp --protocol udp --parallel 257
+    --mode reader --netstack gvisor --protocol udp --parallel 2
+    --mode reader --netstack smoltcp --protocol udp --datagram 1473
+    --mode reader --netstack smoltcp --protocol udp --loss 1
+    --mode rr --request 0
+    --mode rr --response 65MiB
+    --rate 5
+    --request 7
+    --depth 2
+    --loss 101
+    --delay 5h
+    --jitter 2ms --delay 1ms
+    --rate-limit 0
+    --corrupt 1 --offload on
+    --no-such-option
+    --mtu 575
+    --mtu 65536
+    --mtu large
+    --bytes 0
+    --bytes 1XB
+    --bytes -1
+    --bytes 20EB
+    --warmup 18446744073709551615
+    --bytes 3 --parallel 4
+    --time 0
+    --time -1
+    --time soon
+    --time 1 --bytes 1GB
+    --time 60
+    --timeout 0
+    --timeout 86401
+    --timeout 1e19
+    --warmup some
+    --parallel 0
+    --parallel 10001
+    --client-threads 2
+    --client-threads 65 --parallel 100
+    --mtu 1500,9000
+    --netstack all
+    --rate fast
+    --window 4095
+    --window 1GiB
+    --window 99999999999999999999
+    --buffer 0
+    --buffer 65MiB
+    --buffer 64MiB --parallel 17
+    --worker-threads 0
+    --shards 0
+    --queues 0
+    --shards 257 --parallel 300
+    --layer stack --netstack smoltcp --shards 2
+    --layer stack --netstack kernel
+    --worker-threads 2 --current-thread
+    --offload perhaps
+    --ipv6 --mtu 1279
+    --ipv6 --tun-addr 10.10.10.9
+    --verify maybe
+    --netns mine
+    --tun-name a/b
+    --tun-addr 10.0.0
+    --tun-dest fd10:10:10::2
+    --ipv6 --tun-dest fe80::1
+    --ipv6 --tun-mask ffff:0:ffff::
+    --ipv6 --tun-dest fd10:10:10:1::1
+    --tun-mask 255.0.255.0
+    --tun-mask 255.255.255.255
+    --tun-addr 10.10.10.1
+    --tun-addr 10.10.11.9
+    --tun-dest 10.10.10.255
+    --tun-fd 1
+    --tun-fd x
+    --tun-fd 5 --mtu 9000
+";
+
 #[test]
 #[cfg(all(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
 fn every_kind_of_wrong_input_is_refused_by_name() {
-    let wrong = [
-        "--netstack fastnet",
-        "--mode upload",
-        "--mode crr --depth 2",
-        "--mode rr --bytes 1MB",
-        "--mode rr --warmup 1MB",
-        "--mode rr --parallel 10001",
-        "--mode rr --rate 0",
-        "--mode idle --request 5",
-        "--mode idle --layer stack --netstack smoltcp",
-        "--mode rr --netstack smoltcp --buffer 1KB",
-        "--mode idle --netstack smoltcp --parallel 2 --release 70",
-        "--mode rr --netstack smoltcp --release 1",
-        "--mode crr --netstack smoltcp --blackholes 10",
-        "--mode rr --program smoltcp --blackholes 10",
-        "--mode crr --program smoltcp --blackholes 1001",
-        "--program smoltcp --worker-threads 2",
-        "--program kernel --shards 2",
-        "--mode idle --netstack smoltcp --parallel 2 --protocol udp --half-closed",
-        "--mode idle --netstack gvisor --parallel 2 --half-closed",
-        "--mode rr --netstack smoltcp --think 1 --rate 5",
-        "--mode crr --netstack smoltcp --protocol udp --depth 2",
-        "--mode idle --netstack smoltcp --parallel 2 --background reader",
-        "--mode rr --netstack smoltcp --background rr",
-        "--mode rr --netstack smoltcp --bitrate 1M",
-        "--mode reader --netstack smoltcp --protocol udp --parallel 257",
-        "--mode reader --netstack gvisor --protocol udp --parallel 2",
-        "--mode reader --netstack smoltcp --protocol udp --datagram 1473",
-        "--mode reader --netstack smoltcp --protocol udp --loss 1",
-        "--mode rr --request 0",
-        "--mode rr --response 65MiB",
-        "--rate 5",
-        "--request 7",
-        "--depth 2",
-        "--loss 101",
-        "--delay 5h",
-        "--jitter 2ms --delay 1ms",
-        "--rate-limit 0",
-        "--corrupt 1 --offload on",
-        "--no-such-option",
-        "--mtu 575",
-        "--mtu 65536",
-        "--mtu large",
-        "--bytes 0",
-        "--bytes 1XB",
-        "--bytes -1",
-        "--bytes 20EB",
-        "--warmup 18446744073709551615",
-        "--bytes 3 --parallel 4",
-        "--time 0",
-        "--time -1",
-        "--time soon",
-        "--time 1 --bytes 1GB",
-        "--time 60",
-        "--timeout 0",
-        "--timeout 86401",
-        "--timeout 1e19",
-        "--warmup some",
-        "--parallel 0",
-        "--parallel 10001",
-        "--client-threads 2",
-        "--client-threads 65 --parallel 100",
-        "--mtu 1500,9000",
-        "--netstack all",
-        "--rate fast",
-        "--window 4095",
-        "--window 1GiB",
-        "--window 99999999999999999999",
-        "--buffer 0",
-        "--buffer 65MiB",
-        "--buffer 64MiB --parallel 17",
-        "--worker-threads 0",
-        "--shards 0",
-        "--queues 0",
-        "--shards 257 --parallel 300",
-        "--layer stack --netstack smoltcp --shards 2",
-        "--layer stack --netstack kernel",
-        "--worker-threads 2 --current-thread",
-        "--offload perhaps",
-        "--ipv6 --mtu 1279",
-        "--ipv6 --tun-addr 10.10.10.9",
-        "--verify maybe",
-        "--netns mine",
-        "--tun-name a/b",
-        "--tun-addr 10.0.0",
-        "--tun-dest fd10:10:10::2",
-        "--ipv6 --tun-dest fe80::1",
-        "--ipv6 --tun-mask ffff:0:ffff::",
-        "--ipv6 --tun-dest fd10:10:10:1::1",
-        "--tun-mask 255.0.255.0",
-        "--tun-mask 255.255.255.255",
-        "--tun-addr 10.10.10.1",
-        "--tun-addr 10.10.11.9",
-        "--tun-dest 10.10.10.255",
-        "--tun-fd 1",
-        "--tun-fd x",
-        "--tun-fd 5 --mtu 9000",
-    ];
-    let answers = wrong.map(|wrong| {
+    let answers = WRONG.lines().map(str::trim).filter(|line| !line.is_empty()).map(|wrong| {
         let arguments = run_with(wrong);
         let refusal = refusal(&arguments).unwrap_or_else(|| panic!("{wrong} is accepted"));
         assert!(refusal.starts_with("exit 2\n"), "{wrong}: {refusal}");
         format!("$ rust-tun-perf {}\n{refusal}", arguments.join(" "))
     });
-    insta::assert_snapshot!(answers.join("\n"));
+    insta::assert_snapshot!(answers.collect::<Vec<_>>().join("\n"));
 }
 
 /// The system takes an empty name for any interface, and so for the proxy's own device.

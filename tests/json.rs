@@ -137,7 +137,9 @@ fn every_described_field_is_one_that_lines_have() {
     for file in folders.iter().flat_map(|folder| fs::read_dir(root.join(folder)).unwrap()) {
         let path = file.unwrap().path();
         if path.extension().is_some_and(|end| end == "jsonl") {
-            lines(&fs::read_to_string(path).unwrap()).iter().for_each(|line| paths(line, "", &mut seen));
+            for line in lines(&fs::read_to_string(path).unwrap()) {
+                paths(&line, "", &mut seen);
+            }
         }
     }
     seen.extend(PROPERTIES.iter().map(|property| property.name.to_owned()).chain(RARE.map(str::to_owned)));
