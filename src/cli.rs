@@ -481,10 +481,6 @@ pub fn completions(shell: Shell) -> Vec<u8> {
 }
 
 /// The manual page, in roff: first the program, then its commands.
-///
-/// # Errors
-///
-/// None in practice: the page is written to memory.
 pub fn manual() -> io::Result<Vec<u8>> {
     let mut program = command();
     program.build();

@@ -74,7 +74,6 @@ impl From<proxy::Error> for RunError {
 }
 
 impl RunError {
-    /// The error that a process printed before it ended, if it is one of this program's.
     pub(crate) fn stated(end: &End) -> Option<Self> {
         end.stated_error().map(|(class, text)| Self::Process { class, text })
     }

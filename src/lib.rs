@@ -11,8 +11,6 @@
 //!
 //! The stages share the types in [`scenario`] and [`sample`]. [`proxy`] is an application of the stacks that a run can
 //! measure.
-//!
-
 mod error;
 mod failure;
 mod load;
@@ -49,7 +47,6 @@ use crate::sample::{Appender, Environment, FileError, Head, Origin, Sample, Samp
 const ORIGIN: Origin =
     Origin { commit: option_env!("RUST_TUN_PERF_COMMIT"), tokio: option_env!("RUST_TUN_PERF_TOKIO") };
 
-/// This machine and this program.
 pub(crate) fn environment() -> Environment {
     ORIGIN.declare();
     Environment::detect()
@@ -140,10 +137,6 @@ pub struct Console<'a, O, E> {
 
 /// Runs the program. A single run stays in this process. The runs of a matrix and of the doctor each have a child
 /// process.
-///
-/// # Errors
-///
-/// See [`Error`].
 pub fn main(cli: Cli) -> Result<(), Error> {
     if !platform::end_with_parent() {
         return Err(RunError::Interrupted.into());
@@ -160,10 +153,6 @@ pub fn main(cli: Cli) -> Result<(), Error> {
 
 /// Runs the program with the given executors and writers. `within` executes a single run in this process. `apart`
 /// returns an executor that runs scenarios in child processes of the given program.
-///
-/// # Errors
-///
-/// See [`Error`].
 pub fn main_with<X: Executor>(
     plan: Plan,
     within: &impl Executor,
@@ -245,7 +234,6 @@ fn unsettled(samples: &[Sample], within: f64, err: &mut impl Write) -> io::Resul
     }
 }
 
-/// The program's arguments, for the head of a file.
 fn arguments() -> Vec<String> {
     env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect()
 }

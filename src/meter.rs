@@ -67,7 +67,6 @@ impl Add for Cost {
 /// CPU time, context switches and memory at a moment. `None` is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
-    /// Of this process.
     pub(crate) own: Cost,
     /// CPU time of the carrier, if another process carries the bytes.
     pub(crate) carrier_cpu: Option<Duration>,
@@ -99,7 +98,6 @@ pub(crate) struct Counters {
     pub(crate) drops: Option<u64>,
     /// Packets that the carrier wrote after a later one of their flow.
     pub(crate) reordered: Option<u64>,
-    /// What the link has done to packets.
     pub(crate) faults: Option<FaultCounts>,
     /// Of a device with several shards.
     pub(crate) queues: Option<QueueFacts>,
@@ -128,13 +126,11 @@ impl Counters {
     }
 }
 
-/// All readings of one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Snapshot {
     pub(crate) at: Instant,
     pub(crate) usage: Usage,
     pub(crate) counters: Counters,
-    /// [`platform::stolen_time`].
     pub(crate) stolen: Option<Duration>,
 }
 
@@ -170,12 +166,10 @@ impl<D: Fn() -> Option<u64> + Send + Sync + 'static> LinkMeter<D> {
         Self { traffic: traffic.into_iter().collect(), drops, faults: None, queues: None }
     }
 
-    /// Adds the counts of a link with conditions.
     pub(crate) fn with_faults(self, faults: Arc<FaultCounter>) -> Self {
         Self { faults: Some(faults), ..self }
     }
 
-    /// Adds the queues of a device with several shards.
     pub(crate) fn with_queues(self, queues: Option<Queues>) -> Self {
         Self { queues, ..self }
     }

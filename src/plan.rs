@@ -1,5 +1,4 @@
-//! The validated request. After this stage, addresses, sizes and modes are typed. A value out of range is refused, with
-//! the name of its option.
+//! The validated request: addresses, sizes and modes are typed. A value out of range is refused, with its option.
 
 mod conform;
 mod devices;

@@ -9,8 +9,7 @@
 //! | socks5 | is a SOCKS5 server for a run of the parent |
 //!
 //! A child that carries or serves is then a [`Worker`](platform::Worker). So are the forwarder in Go, which takes its task as
-//! arguments, and a stack in a process of its own, which takes another task ([`conformance::Task`], with the load of
-//! `external`).
+//! arguments, and a stack in a process of its own, which takes another task ([`conformance::Task`]).
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -32,17 +31,14 @@ pub(crate) const CHILD: &str = "child";
 pub(crate) struct Message {
     /// [`PROTOCOL`] of the parent.
     pub(crate) protocol: u32,
-    /// The task.
     pub(crate) task: Task,
 }
 
-/// The task of a child process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Task {
     /// Describe this program. A child does it in every version of the protocol.
     Hello,
-    /// Carry packets.
     Carry(Carry),
     /// Be a SOCKS5 server at this address.
     Socks5(SocketAddr),
@@ -58,7 +54,6 @@ pub(crate) struct StackReport {
 /// A task to carry packets between two networks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Carry {
-    /// How.
     pub(crate) config: ForwardConfig,
     /// The name of the device in the child's own network.
     pub(crate) near: String,
@@ -70,7 +65,6 @@ pub(crate) struct Carry {
     pub(crate) profile: Option<(PathBuf, String)>,
 }
 
-/// The answer to [`Task::Hello`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Greeting {
     /// [`PROTOCOL`] of the child.
@@ -85,11 +79,6 @@ impl Message {
         line(&Self { protocol: PROTOCOL, task })
     }
 
-    /// Reads a line.
-    ///
-    /// # Errors
-    ///
-    /// [`RunError::OtherProtocol`] for a task of another version, [`RunError::NoProtocol`] for anything else.
     pub(crate) fn parse(line: &str) -> Result<Self, RunError> {
         match serde_json::from_str(line) {
             // Any version.
@@ -100,11 +89,6 @@ impl Message {
 }
 
 impl Greeting {
-    /// Reads the answer of a program.
-    ///
-    /// # Errors
-    ///
-    /// [`RunError::OtherProtocol`] for another version, [`RunError::NoProtocol`] for anything else.
     pub(crate) fn parse(line: &str, program: &str) -> Result<Self, RunError> {
         parse(line, program)
     }

@@ -51,26 +51,14 @@ pub struct Proxy(Upstream);
 
 impl Proxy {
     /// Checks that the interface exists and may be used.
-    ///
-    /// # Errors
-    ///
-    /// [`platform::Class::Invalid`] for an interface that does not exist, [`platform::Class::Unavailable`] if the
-    /// system or a missing right forbids it.
     pub fn new(config: Config) -> Result<Self, platform::Error> {
         // Each connection has buffers of hundreds of kilobytes, which most connections use little of.
         platform::return_large_buffers();
         Upstream::new(config).map(Self)
     }
 
-    /// Starts the stack on the device, and the proxy on the stack. Must be called within a tokio runtime. Connections
-    /// run in tasks of that runtime until they end or the runtime does.
-    ///
-    /// Each link of the device gets an instance of the stack; see [`TunDevice::open_shards`]. The limits hold for all
-    /// together.
-    ///
-    /// # Errors
-    ///
-    /// See [`Error`].
+    /// Starts the stack on the device, and the proxy on the stack. Must be called within a tokio runtime. Each link of the
+    /// device gets an instance of the stack; see [`TunDevice::open_shards`]. The limits hold for all together.
     pub fn start(self, first: TunDevice, others: Vec<TunDevice>, stack: StackKind) -> Result<Running, Error> {
         let devices: Vec<_> = iter::once(first).chain(others).map(Counted::new).collect();
         let traffic = devices.iter().map(Counted::traffic).collect();
@@ -84,8 +72,7 @@ impl Proxy {
     }
 }
 
-/// A running proxy. Dropping it aborts the tasks of the stack and the proxy: nothing new is accepted, and open
-/// connections make no more progress.
+/// A running proxy. Dropping it aborts the tasks of the stack and the proxy; open connections make no more progress.
 pub struct Running {
     effective: Effective,
     traffic: Vec<Arc<Traffic>>,
@@ -116,10 +103,6 @@ impl Running {
     }
 
     /// Waits until the device or the stack fails. Safe to cancel and call again.
-    ///
-    /// # Errors
-    ///
-    /// The failure of the device or the stack, or a panic in it.
     pub async fn ended(&mut self) -> io::Result<()> {
         self.tasks.join_next().await.unwrap_or(Ok(Ok(())))?
     }
@@ -131,7 +114,6 @@ impl fmt::Debug for Running {
     }
 }
 
-/// Starts the stack that it visits.
 struct Start {
     /// One for each instance.
     links: Vec<(ShardLink, Gate)>,

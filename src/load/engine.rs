@@ -1,8 +1,7 @@
 //! The engine of every load: a thread that drives its sockets by readiness.
 //!
-//! A thread has many sockets and one [`Work`]. The engine waits until a socket is ready or something is due, and calls
-//! the work. It never waits beyond the next due time, and it has no periodic tick. Cancelling is the engine's; a work
-//! knows nothing of threads.
+//! The engine waits until a socket is ready or something is due, and calls the [`Work`]. It never waits beyond the next due
+//! time, and it has no periodic tick. A work knows nothing of threads.
 
 use std::any::Any;
 use std::mem;
@@ -25,8 +24,7 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// The longest wait for an event, so that cancellation is noticed.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
-/// Delivers the part of a client thread. Its sockets are returned with the result: as long as they live, the server sees
-/// no end.
+/// Delivers the part of a client thread. Also returns its sockets: as long as they live, the server sees no end.
 pub(crate) type Deliver = Box<dyn FnOnce(&Window) -> (Box<dyn Any + Send>, Result<(), LoadError>) + Send>;
 
 /// A client thread that has not begun yet.
@@ -36,7 +34,6 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// A client that does this work on these sockets.
     pub(crate) fn new<S: Sockets>(sockets: S, mut work: impl Work<S>) -> Self {
         let cancelled = Arc::new(AtomicBool::new(false));
         let end_wait = sockets.canceller();
@@ -81,14 +78,11 @@ pub(crate) trait Work<S: Sockets>: Send + 'static {
     /// Hands over what was counted, also after a failure.
     fn leave(&mut self) {}
 
-    /// Begins to connect a socket.
     fn connect(&mut self, sockets: &mut S, index: usize) -> Result<(), LoadError>;
 
-    /// The number of sockets with an unfinished handshake.
     fn handshakes(&self) -> usize;
 
-    /// Reads and writes a socket that is ready. Returns whether there is more to do at once, though the socket did not
-    /// block.
+    /// Reads and writes a socket that is ready. Returns whether there is more to do at once.
     fn ready(&mut self, sockets: &mut S, index: usize) -> Result<bool, LoadError>;
 
     /// Does what is due by now. The engine calls it after each wait.
@@ -102,7 +96,6 @@ pub(crate) trait Work<S: Sockets>: Send + 'static {
 pub(crate) struct Engine<S> {
     pub(crate) sockets: S,
     cancelled: Arc<AtomicBool>,
-    /// The sockets that are ready.
     ready: Vec<usize>,
     /// Those that are handled in the next turn, whether ready or not.
     again: Vec<usize>,
@@ -132,7 +125,6 @@ impl<S: Sockets> Engine<S> {
         self.again.push(index);
     }
 
-    /// Connects sockets, a limited number at once, and waits until they are connected.
     pub(crate) fn connect(&mut self, work: &mut impl Work<S>, sockets: Range<usize>) -> Result<(), LoadError> {
         for index in sockets {
             work.connect(&mut self.sockets, index)?;
@@ -141,7 +133,6 @@ impl<S: Sockets> Engine<S> {
         self.await_handshakes(work, 0)
     }
 
-    /// Waits until at most so many handshakes are unfinished.
     fn await_handshakes<W: Work<S>>(&mut self, work: &mut W, most: usize) -> Result<(), LoadError> {
         while work.handshakes() > most {
             let left = work.handshakes();
@@ -153,7 +144,6 @@ impl<S: Sockets> Engine<S> {
         Ok(())
     }
 
-    /// Handles events until `end`, or until `is_enough` returns true.
     pub(crate) fn turn_until<W: Work<S>>(
         &mut self,
         work: &mut W,
@@ -169,7 +159,6 @@ impl<S: Sockets> Engine<S> {
         }
     }
 
-    /// Handles events until `is_enough` returns true.
     pub(crate) fn turn_while<W: Work<S>>(
         &mut self,
         work: &mut W,

@@ -1,21 +1,18 @@
 //! The payload: bytes that reveal their position in the stream.
 
-/// Length of the pattern, in bytes. It is a prime, so that no usual length of a buffer, segment or window is a multiple
-/// of it: bytes that were lost, repeated or moved do not match.
+/// Length of the pattern, in bytes: a prime, so bytes that were lost, repeated or moved by a usual length do not match.
 const PERIOD: usize = 65_521;
 
 /// The longest slice of a row of messages, in bytes.
 const CHUNK: usize = 64 << 10;
 
-/// An endless payload. Both sides make it from the same seed. Sending and checking generate nothing: one period and the
-/// length of a buffer are kept in memory.
+/// An endless payload, which both sides make from the same seed. One period and the length of a buffer are in memory.
 pub(crate) struct Pattern {
     /// The length after which it repeats, in bytes.
     pub(crate) period: usize,
     bytes: Vec<u8>,
 }
 
-/// Where the payload first differed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mismatch {
     /// Position in the stream, from 0.
@@ -23,7 +20,6 @@ pub(crate) struct Mismatch {
 }
 
 impl Pattern {
-    /// The pattern of a stream, for slices of at most `longest` bytes.
     pub(crate) fn new(seed: u64, longest: usize) -> Self {
         Self::repeating(seed, PERIOD, longest)
     }

@@ -20,22 +20,18 @@ const TX_QUEUE_LEN: u32 = 16 << 10;
 pub struct ProxyConfig {
     /// The interface that the sockets are bound to.
     pub interface: String,
-    /// Receive buffer and send buffer of each connection at the stack, in bytes. Clients are near, so a small
-    /// one is enough.
+    /// Receive buffer and send buffer of each connection at the stack, in bytes.
     pub window: usize,
     /// What the adapter does in the stack's place.
     pub workarounds: Workarounds,
     /// Congestion control of the stack, if it has a choice.
     pub stack_congestion: StackCongestion,
-    /// Most connections at a time, and most UDP flows at a time. Only half as many connections may be unfinished: the
-    /// server has not replied, or the handshake of the client is not complete. Beyond that the oldest unfinished one
-    /// gives way to a new one, and of UDP flows the one that has been unused for longest, those without an answer first.
+    /// Most connections at a time, and most UDP flows. Only half as many connections may be unfinished. Beyond that the oldest
+    /// unfinished one gives way, and of UDP flows the one that has been unused for longest, those without an answer first.
     pub max_flows: usize,
-    /// Most memory of all connections and UDP flows, in bytes; `None` for no limit. Each is counted with the most that
-    /// it can take, although most take little: a connection with its receive and its send buffer at the stack and two
-    /// buffers of 256 KiB, a UDP flow with the two buffers of its socket. New ones beyond the limit are refused, unless an
-    /// unfinished connection or a flow without an answer can give way. The kernel's buffers of TCP sockets are not
-    /// counted.
+    /// Most memory of all connections and UDP flows, in bytes. Each is counted with the most that it can take: a connection
+    /// with its buffers at the stack and two of 256 KiB, a UDP flow with the two buffers of its socket. The kernel's
+    /// buffers of TCP sockets are not counted. New ones beyond the limit are refused, unless another can give way.
     pub max_memory: Option<usize>,
     /// How long to wait for the reply of a server.
     pub connect_timeout: Duration,
@@ -139,7 +135,6 @@ impl TryFrom<cli::Proxy> for ProxyPlan {
     }
 }
 
-/// The network of the device.
 fn network(proxy: &cli::Proxy) -> Result<Network, PlanError> {
     let (usual, ones): (_, IpAddr) = match proxy.tun_addr {
         IpAddr::V4(_) => (30, [0xff; 4].into()),

@@ -19,7 +19,6 @@ const CHECKED_BYTES: u64 = 1_000_000;
 /// Most bytes in it: a program of 0.2 Gbps carries them in time.
 const MOST_CHECKED_BYTES: u64 = 200_000_000;
 
-/// How long [`Scenario::path_check`] may take.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How long [`Scenario::path_check`] makes requests, or loads a carrier.
@@ -31,7 +30,6 @@ const CHECK_BITRATE: u64 = 10_000_000;
 /// The word of a run that is the path check of the others.
 const CHECK_PATH: &str = "--check-path";
 
-/// The option of the seed.
 const LINK_SEED: &str = "--link-seed=";
 
 /// Everything that describes one run.

@@ -10,7 +10,6 @@ use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 
 use super::Config;
 
-/// Makes sockets.
 #[derive(Debug)]
 pub(super) struct Upstream {
     pub(super) config: Config,

@@ -15,14 +15,7 @@ use crate::sample::Score;
 use crate::subject::external;
 
 /// Runs the cases of a plan that have no `earlier` result, and reports each new result as it comes. Returns all results,
-/// by stack.
-///
-/// Over memory, all stacks run at the same time. Each stack runs one case after another, with one choice of workarounds after
-/// another.
-///
-/// # Errors
-///
-/// The network of the run cannot be made; and the errors of `report`.
+/// by stack. Over memory, all stacks run at the same time.
 pub fn conform<E: From<RunError>>(
     plan: &ConformPlan,
     earlier: Vec<Score>,

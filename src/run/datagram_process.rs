@@ -28,7 +28,6 @@ const DURING: Duration = Duration::from_millis(100);
 /// How often they are asked for when the client waits for them.
 const AFTER: Duration = Duration::from_millis(1);
 
-/// The order to send.
 #[derive(Serialize)]
 struct Order {
     trial: TrialOrder,
@@ -51,14 +50,12 @@ impl Order {
     }
 }
 
-/// The part of a process's report that is about datagrams.
 #[derive(Deserialize)]
 pub(crate) struct Report {
     pub(crate) datagrams: ProcessCounts,
 }
 
-/// Passes trials to the process of this name, and its counts to the flows, which are looked at in each `interval`. Ends
-/// only with a failure.
+/// Passes trials to the process of this name, and its counts to the flows. Ends only with a failure.
 pub(crate) async fn follow(
     name: &'static str,
     control: Arc<Conversation>,

@@ -68,10 +68,6 @@ pub fn iperf3(report: &str, mode: Mode) -> Option<(u64, u64, Vec<u64>)> {
 }
 
 /// The sample of a process that printed this and ended with this code.
-///
-/// # Errors
-///
-/// The error that the process printed, as text.
 pub fn sample(scenario: &Scenario, stdout: &[u8], stderr: &[u8], code: i32) -> Result<Sample, String> {
     outcome(scenario, &end(stdout, stderr, code)).map_err(|error| error.to_string())
 }

@@ -23,8 +23,7 @@ use crate::remedy::WithRemedy;
 use crate::sample::{self, Environment, Measurements, Sample, Status};
 use crate::subject::go;
 
-/// How long a process may take beyond its run's timeout by default: to start, to wait for the last report of a
-/// forwarder, and to end its tasks and threads.
+/// How long a process may take beyond its run's timeout by default: to start, and to end its tasks and threads.
 const GRACE: Duration = Duration::from_secs(25);
 
 /// How long a program may take to describe itself.
@@ -36,7 +35,6 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 /// In a terminal, an interrupt is for this process and its child. This process may get it this much later.
 const ECHO: Duration = Duration::from_millis(200);
 
-/// The exit code of an interrupted run.
 const INTERRUPTED: i32 = 130;
 
 /// Runs each scenario in a process of its own. That process has ended when a call returns.
@@ -73,11 +71,6 @@ impl ProcessExecutor {
     }
 
     /// Asks the program for its environment.
-    ///
-    /// # Errors
-    ///
-    /// [`RunError::OtherProtocol`] or [`RunError::NoProtocol`] if it cannot make runs for this program; or it cannot
-    /// be started, or the user interrupted it.
     pub fn hello(&self) -> Result<Environment, RunError> {
         let program = self.program.display().to_string();
         let limit = HELLO_TIMEOUT.min(self.grace);
@@ -180,7 +173,6 @@ fn is_interrupted(end: &End) -> bool {
     matches!(end.by, ProcessEnd::Interrupted | ProcessEnd::Exited(INTERRUPTED))
 }
 
-/// The sample or the error of a process that has ended.
 pub(super) fn outcome(scenario: &Scenario, end: &End) -> Result<Sample, RunError> {
     // An interrupt for all would have reached this process, too.
     let alone = || "the process alone was interrupted".to_owned();

@@ -28,9 +28,7 @@ use crate::sample::Status;
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 const DRAW_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// The program of a carrier, and its task.
 pub(crate) struct CarrierProgram {
-    /// Its name in errors.
     pub(crate) name: &'static str,
     pub(crate) program: Program,
     /// The first line of its standard input. Empty if it takes its task as arguments.
@@ -71,10 +69,6 @@ pub(crate) struct Carrier {
 impl Carrier {
     /// Starts a carrier in the calling thread's network or in `network`, and waits until its devices exist. Must be
     /// called within a runtime, by a thread that outlives the carrier.
-    ///
-    /// # Errors
-    ///
-    /// The error that the program printed; or it was not ready in time, or the user interrupted it.
     pub(crate) async fn start(
         program: CarrierProgram,
         network: Option<&Namespace>,
@@ -104,18 +98,15 @@ impl Carrier {
         }
     }
 
-    /// Its name in errors.
     pub(crate) const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Tells the carrier to begin.
     pub(crate) fn begin(&self) {
         // Its end is noticed elsewhere.
         let _ended = self.process.begin();
     }
 
-    /// The control channel, for any thread.
     pub(crate) fn control(&self) -> Arc<Conversation> {
         Arc::clone(&self.control)
     }
@@ -125,8 +116,7 @@ impl Carrier {
         CarrierMeter { process: self.process(), count }
     }
 
-    /// A meter that asks the carrier for its counts, too. `carried` selects those of the payload's direction. `drops`
-    /// returns how many packets the devices have dropped so far.
+    /// A meter that asks the carrier for its counts, too. `carried` selects those of the payload's direction.
     pub(crate) fn reporting_meter(
         &self,
         carried: fn(&Counts) -> Carried,
@@ -136,7 +126,6 @@ impl Carrier {
         self.meter(move || counters(control.report(), carried, drops()))
     }
 
-    /// The meter of its process.
     pub(crate) fn process(&self) -> ProcessMeter {
         self.process.meter()
     }
@@ -161,7 +150,6 @@ impl Carrier {
         .boxed()
     }
 
-    /// Tells the carrier to end, and kills it if it does not.
     async fn stop(self) -> Option<Arc<End>> {
         self.process.stop(if self.has_profile { DRAW_TIMEOUT } else { SHUTDOWN_TIMEOUT }).await
     }

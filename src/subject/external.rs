@@ -6,13 +6,9 @@
 //! client ── kernel TCP ── TUN ──► link with conditions ──► TUN ── kernel's forwarding ── TUN ──► the process
 //! ```
 //!
-//! The second path is for a link with conditions. Everything to the right of that link is in the far network
-//! (`between`).
-//!
-//! The process starts in the run's network and opens the device. This process sets the device up and makes the load.
-//! docs/external-stack.md describes the protocol between them: a [`Task`], and then the orders to a worker. The run
-//! trusts no count of the process: the clients count bytes, the kernel counts packets, and the run compares the report of
-//! the process with the clients' counts. Only datagrams that arrive at the process are counted by it alone.
+//! Everything to the right of the link with conditions is in the far network (`between`). The process opens the device; this
+//! process sets it up and makes the load. docs/external-stack.md describes the protocol between them. The run trusts no
+//! count of the process: the clients count bytes, the kernel counts packets. Only datagrams are counted by it alone.
 
 use std::future;
 use std::sync::Arc;
@@ -38,13 +34,10 @@ use crate::meter::Counters;
 use crate::plan::scenario::{Scenario, Tun};
 use crate::sample::Status;
 
-/// The name of the process in messages.
 const NAME: &str = "stack's process";
 
-/// Most memory of a process, in bytes.
 const MOST_MEMORY: u64 = 2 << 30;
 
-/// How often its memory is checked.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The command of a scenario's process, if it has one. gVisor's program is built if it is not in the cache. Must be
@@ -120,7 +113,6 @@ pub(crate) async fn prepare(
     Ok(Prepared::new(meter, driver.boxed(), parts))
 }
 
-/// Starts the process, and waits until it has opened its device.
 async fn start(
     scenario: &Scenario,
     command: &Program,
@@ -136,7 +128,6 @@ async fn start(
     Ok((carrier, ready))
 }
 
-/// The process's device.
 fn interface(scenario: &Scenario, tun: &Tun) -> Interface {
     Interface {
         name: tun.name.clone(),
@@ -148,8 +139,7 @@ fn interface(scenario: &Scenario, tun: &Tun) -> Interface {
     }
 }
 
-/// Sets up the process's device behind a link with conditions. Returns the future that passes the packets, the
-/// counter of the link's faults, and the function that cuts the link.
+/// Sets up the process's device behind a link with conditions. Returns the future that passes the packets.
 fn behind_link(
     scenario: &Scenario,
     tun: &Tun,

@@ -5,10 +5,8 @@
 //! client ── kernel TCP ── tun11 ──► forwarder's process ──► tun22 ── kernel TCP ── server
 //! ```
 //!
-//! The networks are namespaces. The calling thread enters the near one and stays there; the far one has a thread of its
-//! own (`networks`). The forwarder is a process of its own (`carrier`), so its CPU time and memory are separate from
-//! the load's. It is this program (`carry`), or the one in Go. It makes the two devices, and this process sets them up. When
-//! the run is over, or this process ends for any reason, the forwarder, its devices and both networks are removed.
+//! The forwarder is a process of its own (`carrier`), so its CPU time and memory are separate from the load's. It is this
+//! program (`carry`), or the one in Go. It makes the two devices, and this process sets them up.
 
 pub(crate) mod carry;
 

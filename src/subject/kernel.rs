@@ -13,7 +13,6 @@ use crate::error::RunError;
 use crate::meter::LinkMeter;
 use crate::plan::scenario::{Scenario, Tun};
 
-/// Prepares two devices, and the link between them.
 pub(crate) fn prepare(scenario: &Scenario, near: &Tun, networks: &Networks) -> Result<Prepared, RunError> {
     let far = Tun { name: FAR.to_owned(), network: turned(&near.network), fd: None };
     let Between { device, traffic, faults, cut, driver } = join(scenario, near, far, networks)?;

@@ -15,7 +15,6 @@ const SOCKS5_PORT: u16 = 1080;
 /// The interface that joins the near network with the far one. A proxy's sockets are bound to it.
 pub(crate) const NEAR: &str = "to-far";
 
-/// Its other end.
 pub(crate) const FAR: &str = "to-near";
 
 /// The addresses of the two interfaces and of a host beyond the far one, each in a network of its own: from the networks
@@ -37,7 +36,6 @@ const ENDS_V6: [[Ipv6Addr; 3]; 2] = [
     ],
 ];
 
-/// One of the two networks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Near,
@@ -59,7 +57,6 @@ impl Networks {
         Ok(Self { near: platform::folder_of_thread(), far: Arc::new(Namespace::new()?) })
     }
 
-    /// The far network.
     pub(crate) fn far(&self) -> &Namespace {
         &self.far
     }
@@ -89,8 +86,7 @@ impl Networks {
         })
     }
 
-    /// Returns a function that reads how many packets these devices of the near and the far network have dropped. Any
-    /// thread may call it.
+    /// Returns a function that reads how many packets these devices of the near and the far network have dropped.
     pub(crate) fn drops(&self, near: &[&str], far: &[&str]) -> impl Fn() -> Option<u64> + Send + Sync + use<> {
         let of = |folder: &Path, names: &[&str]| {
             names.iter().map(|name| (folder.to_owned(), (*name).to_owned())).collect::<Vec<_>>()

@@ -21,7 +21,6 @@ pub(crate) trait Serve {
     fn serve<Li: Listener>(self, listener: Li, datagrams: impl Datagrams) -> Server;
 }
 
-/// A stack that is to be started, and what serves behind it.
 pub(super) struct Start<L, V> {
     link: L,
     /// The links of the other shards, and how flows are spread over all.
@@ -31,10 +30,8 @@ pub(super) struct Start<L, V> {
     serve: V,
 }
 
-/// A stack that was started.
 pub(super) struct StartedStack {
     pub(super) server: Server,
-    /// Ends if the stack fails.
     pub(super) driver: BoxFuture<'static, Failure>,
     pub(super) effective: Effective,
 }
@@ -45,7 +42,6 @@ impl<L: Link, V: Serve> Start<L, V> {
         Self { link, others, spread, config: config(scenario), serve }
     }
 
-    /// Starts the stack of this kind.
     pub(super) fn start(self, kind: StackKind) -> Result<StartedStack, RunError> {
         Ok(kind.visit(self)??)
     }
@@ -67,8 +63,8 @@ fn config(scenario: &Scenario) -> StackConfig {
     }
 }
 
-/// Connections that may wait to be accepted, by a stack or by the kernel. All may be opened at once, behind some that are being
-/// closed. If a SYN is dropped, its client waits for a second or more, and the scripted client for ever.
+/// Connections that may wait to be accepted, by a stack or by the kernel: all may be opened at once, behind some that are
+/// being closed. If a SYN is dropped, the scripted client waits for ever.
 pub(crate) fn backlog(scenario: &Scenario) -> usize {
     StackConfig::default().backlog.max(2 * usize::from(scenario.cell.parallel.get()))
 }

@@ -20,7 +20,6 @@ const FIRST_PORT: u16 = 1024;
 /// Most datagrams that wait in a socket; further ones are dropped.
 const MAX_WAITING: usize = 4096;
 
-/// Peers as the sockets of a thread.
 pub(crate) struct MemorySockets<L> {
     peers: Peers<L>,
     protocol: Protocol,
@@ -40,7 +39,6 @@ pub(crate) struct MemorySockets<L> {
 struct UdpSocket {
     port: u16,
     target: SocketAddr,
-    /// The datagrams that have come for it.
     arrived: VecDeque<Vec<u8>>,
 }
 

@@ -42,28 +42,22 @@ pub(crate) fn client(
     Client::new(sockets, work)
 }
 
-/// The clients of a thread.
 struct Clients {
     /// Those of all threads.
     streams: Arc<[Stream]>,
-    /// Those of this thread, by socket.
     flows: Vec<Flow>,
-    /// The buffer for reads.
     buffer: Vec<u8>,
     handshakes: usize,
-    /// When the timed window began.
     timed: Option<Instant>,
     /// Streams that are not at the end of their warm-up or their window yet.
     busy: usize,
     /// Readers that wait for the bytes that were in flight at the end of their window.
     draining: usize,
-    /// Whether the window is over.
     over: bool,
     /// Writers that wait until their next bytes are due.
     paused: BinaryHeap<Reverse<(Instant, usize)>>,
 }
 
-/// The client's end of a stream.
 struct Flow {
     /// Its index in the streams of all threads.
     index: usize,
@@ -98,7 +92,6 @@ impl Default for Flow {
 /// What a stream does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Waits for its handshake.
     Opening,
     /// Nothing: the warm-up or the window is over.
     Rest,
@@ -112,7 +105,6 @@ enum Step {
     Drain,
 }
 
-/// The result of a read or a write.
 enum Moved {
     /// The socket would block, or nothing is due.
     Nothing,
@@ -206,7 +198,6 @@ impl Clients {
         &self.streams[self.flows[index].index]
     }
 
-    /// The time of the window, if it lasts for one.
     fn time(&self) -> Option<Duration> {
         match self.streams.first()?.amount {
             Amount::Time { time, .. } => Some(time),
@@ -343,7 +334,6 @@ impl Clients {
         Ok(false)
     }
 
-    /// Ends the warm-up or the window of a stream.
     fn end<S: Sockets>(&mut self, sockets: &S, index: usize) {
         self.busy -= 1;
         self.flows[index].step = Step::Rest;
@@ -360,8 +350,7 @@ impl Clients {
         });
     }
 
-    /// The time of a stream's window is over: a writer half-closes and waits for the total, and a reader tells the server
-    /// to stop.
+    /// The window is over: a writer half-closes and waits for the total, and a reader tells the server to stop.
     fn stop<S: Sockets>(&mut self, sockets: &mut S, index: usize) -> Result<(), LoadError> {
         let ends_writing = match self.flows[index].step {
             Step::Write => {

@@ -11,7 +11,6 @@ use crate::plan::scenario::Amount;
 /// A stream with a bit rate checks at least this often whether it must stop.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves one accepted connection to its end.
 pub(crate) async fn serve(connection: impl netstacks::Stream, stream: &Stream) -> Result<(), LoadError> {
     let mut server = Server { connection, stream, buffer: Vec::new(), offset: 0, timed: None };
     match stream.direction {
@@ -38,7 +37,6 @@ struct Server<'a, S> {
     connection: S,
     stream: &'a Stream,
     buffer: Vec<u8>,
-    /// Position in the stream of payload.
     offset: u64,
     /// When the timed window began, and the position then.
     timed: Option<(Instant, u64)>,

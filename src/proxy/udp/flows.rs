@@ -20,8 +20,7 @@ enum Rank {
     Conversation,
 }
 
-/// A place in the queue of those that give way: the lowest rank first, then the earliest time. The number makes it
-/// unique.
+/// A place in the queue of those that give way: by rank and time. The number makes it unique.
 type Place = (Rank, Instant, u64);
 
 /// A flow, and the task that carries its answers back.
@@ -32,7 +31,6 @@ pub(super) struct Running {
     pub(super) _memory: Charge,
 }
 
-/// All flows.
 #[derive(Clone, Default)]
 pub(in crate::proxy) struct Flows(Arc<Mutex<Table>>);
 
@@ -78,7 +76,6 @@ impl Flows {
         self.lock().evict(Rank::Unanswered)
     }
 
-    /// Takes a flow in.
     pub(super) fn insert(&self, key: FlowKey, running: Running) {
         let mut table = self.lock();
         let place = (Rank::Unanswered, running.flow.used(), table.next);

@@ -42,7 +42,6 @@ const REST: Duration = Duration::from_millis(200);
 /// How long its connections may take to end after the load.
 const CLOSE: Duration = Duration::from_millis(100);
 
-/// The SOCKS5 server of a run.
 pub(super) struct Socks5 {
     pub(super) address: SocketAddr,
     process: Carrier,
@@ -80,7 +79,6 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts a program.
     pub(super) async fn start(run: &Run<'_>, upstream: Option<Socks5>) -> Result<Self, RunError> {
         let (role, version) = (Some(run.profile.role), version(run.profile).await);
         let facts = ProgramFacts { role, version, ..ProgramFacts::default() };
@@ -148,8 +146,7 @@ impl Running {
         Ok(())
     }
 
-    /// Runs the commands that set the program up, each until it succeeds: first at the far end, which must answer when the
-    /// near one calls.
+    /// Runs the commands that set the program up, each until it succeeds: first at the far end, which the near one calls.
     async fn set_up(&mut self, run: &Run<'_>, interrupts: &mut Interrupts) -> Result<(), Reason> {
         let ends = (0..self.ends.len()).rev();
         for (index, words) in ends.flat_map(|index| run.profile.setup.iter().map(move |words| (index, words))) {
@@ -170,7 +167,6 @@ impl Running {
         Ok(())
     }
 
-    /// Waits until the device of a side exists.
     async fn find_device(&mut self, run: &Run<'_>, side: Side, interrupts: &mut Interrupts) -> Result<(), Reason> {
         let network = run.folder_at(side);
         let end = self.ends.iter().position(|end| end.side == side).unwrap_or_default();
@@ -242,10 +238,6 @@ impl Running {
     }
 
     /// Waits a moment for the end with this index.
-    ///
-    /// # Errors
-    ///
-    /// The program has ended, the user interrupted it, or the time is over, for the reason `late`.
     async fn look(&mut self, of: usize, interrupts: &mut Interrupts, late: &str) -> Result<(), Reason> {
         for (index, end) in self.ends.iter_mut().enumerate() {
             end.look().map_err(|reason| Reason::Program(index, reason))?;
@@ -301,7 +293,6 @@ impl Running {
         self.ends.get(1).filter(|end| end.has_process()).map(|end| Arc::clone(&end.residents))
     }
 
-    /// The device of the run.
     pub(super) fn device(&self, run: &Run<'_>) -> Option<DeviceFacts> {
         let adopted = self.facts.device?;
         Some(DeviceFacts {
@@ -338,7 +329,6 @@ impl Running {
         }
     }
 
-    /// Ends the program after a run.
     pub(crate) async fn finish(mut self, counters: Option<&Counters>) -> ProgramFacts {
         if let Some(counters) = counters {
             self.facts.far_seconds = counters.far_cpu.map(|time| time.as_secs_f64());

@@ -33,8 +33,7 @@ impl Requester {
         if self.answered == 0 { Err(LoadError::Silent { sent: self.counts.sent }) } else { Ok(()) }
     }
 
-    /// Makes a request on some connections, and waits for the responses. Over UDP only so many are sent at once that no
-    /// queue on the way is too short for them.
+    /// Makes a request on some connections, and waits for the responses.
     fn ask_each<S: Sockets>(&mut self, engine: &mut Engine<S>, slots: Range<usize>) -> Result<(), LoadError> {
         let at_once = if self.exchange.is_udp() { AT_ONCE } else { usize::MAX };
         let mut asked = slots.start;
@@ -51,8 +50,7 @@ impl Requester {
         self.counts.verdict(self.answered)
     }
 
-    /// Closes the client's half of some connections, and waits until the server has read the end of each. Only
-    /// half-closed connections have that.
+    /// Closes the client's half of some half-closed connections, and waits until the server has read the end of each.
     fn end_half<S: Sockets>(&mut self, engine: &mut Engine<S>, slots: Range<usize>) -> Result<(), LoadError> {
         let exchange = Arc::clone(&self.exchange);
         if !exchange.is_half_closed {
@@ -107,7 +105,6 @@ impl Requester {
     }
 }
 
-/// The resident set of the subject's process.
 fn rss_bytes(window: &Window) -> Option<u64> {
     window.usage().carrier_rss_bytes.or_else(|| ProcessMeter::of(process::id()).rss_bytes())
 }
