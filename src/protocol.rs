@@ -51,7 +51,6 @@ pub(crate) struct StackReport {
     pub(crate) sent_bytes: u64,
 }
 
-/// A task to carry packets between two networks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Carry {
     pub(crate) config: ForwardConfig,
@@ -88,20 +87,14 @@ impl Message {
     }
 }
 
-impl Greeting {
-    pub(crate) fn parse(line: &str, program: &str) -> Result<Self, RunError> {
-        parse(line, program)
-    }
-}
-
 /// Reads a line of another program, which must have this version.
-fn parse<T: DeserializeOwned>(line: &str, program: &str) -> Result<T, RunError> {
-    let (program, ours) = (program.to_owned(), PROTOCOL);
+pub(crate) fn parse<T: DeserializeOwned>(line: &str, program: &str) -> Result<T, RunError> {
+    let program = program.to_owned();
     let value = serde_json::from_str::<Value>(line).unwrap_or_default();
     match value.get("protocol").and_then(Value::as_u64).and_then(|version| u32::try_from(version).ok()) {
-        Some(PROTOCOL) => serde_json::from_value(value).map_err(|_| RunError::NoProtocol { program, ours }),
-        Some(theirs) => Err(RunError::OtherProtocol { program, theirs, ours }),
-        None => Err(RunError::NoProtocol { program, ours }),
+        Some(PROTOCOL) => serde_json::from_value(value).map_err(|_| RunError::NoProtocol { program }),
+        Some(theirs) => Err(RunError::OtherProtocol { program, theirs }),
+        None => Err(RunError::NoProtocol { program }),
     }
 }
 
@@ -151,11 +144,11 @@ mod tests {
         assert_eq!(Message::parse("{\"protocol\":7,\"task\":\"hello\"}").unwrap().task, Task::Hello);
         let greeting = Greeting { protocol: PROTOCOL, environment: crate::environment() };
         let line = serde_json::to_string(&greeting).unwrap();
-        assert_eq!(Greeting::parse(&line, "x").unwrap(), greeting);
+        assert_eq!(parse::<Greeting>(&line, "x").unwrap(), greeting);
         let other = line.replace(&format!("\"protocol\":{PROTOCOL}"), "\"protocol\":77");
-        let text = Greeting::parse(&other, "/opt/x").unwrap_err().to_string();
+        let text = parse::<Greeting>(&other, "/opt/x").unwrap_err().to_string();
         assert!(text.contains("/opt/x") && text.contains("version 77"), "{text}");
-        let text = Greeting::parse("44.6 Gbps", "/opt/x").unwrap_err().to_string();
+        let text = parse::<Greeting>("44.6 Gbps", "/opt/x").unwrap_err().to_string();
         assert!(text.contains("/opt/x does not speak"), "{text}");
     }
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use netstacks::{NotCompiledIn, StackConfig, StackCongestion, StackKind, Workarounds};
-use platform::{Impairments, Network, TunConfig, network_of};
+use platform::{Network, TunConfig, network_of};
 
 use super::PlanError;
 use super::devices;
@@ -39,12 +39,6 @@ pub struct ProxyConfig {
     pub tcp_idle: Duration,
     /// A UDP flow that carries no datagram for this time is forgotten.
     pub udp_idle: Duration,
-    /// Congestion control of the sockets; `None` for the system's default.
-    pub congestion: Option<String>,
-    /// What the link between device and stack does to packets.
-    pub impairments: Impairments,
-    /// The seed of all chance on the link.
-    pub link_seed: u64,
     /// Receives the text of each error that no message can report to the client.
     pub report: fn(&str),
 }
@@ -64,9 +58,6 @@ impl ProxyConfig {
             tcp_idle: Duration::from_mins(124),
             // RFC 4787, 4.3 recommends five minutes.
             udp_idle: Duration::from_mins(5),
-            congestion: None,
-            impairments: Impairments::default(),
-            link_seed: 0,
             report: |_| {},
         }
     }

@@ -50,25 +50,13 @@ impl Flow {
 }
 
 /// What a flow's answers are carried back with.
+#[derive(Clone)]
 struct Back<D> {
     datagrams: D,
     answers: Answers,
     flows: Flows,
     upstream: Arc<Upstream>,
     limits: Arc<Limits>,
-}
-
-impl<D: Clone> Clone for Back<D> {
-    fn clone(&self) -> Self {
-        let Self { datagrams, answers, flows, upstream, limits } = self;
-        Self {
-            datagrams: datagrams.clone(),
-            answers: answers.clone(),
-            flows: flows.clone(),
-            upstream: Arc::clone(upstream),
-            limits: Arc::clone(limits),
-        }
-    }
 }
 
 /// Carries every datagram on, and its answers back. Instances of a stack share their `flows`. Ends only with the stack.

@@ -18,7 +18,7 @@ use tokio::time::timeout;
 use super::executor::Executor;
 use crate::error::RunError;
 use crate::plan::scenario::Scenario;
-use crate::protocol::{CHILD, Greeting, Message, Task};
+use crate::protocol::{self, CHILD, Greeting, Message, Task};
 use crate::remedy::WithRemedy;
 use crate::sample::{self, Environment, Measurements, Sample, Status};
 use crate::subject::go;
@@ -26,7 +26,6 @@ use crate::subject::go;
 /// How long a process may take beyond its run's timeout by default: to start, and to end its tasks and threads.
 const GRACE: Duration = Duration::from_secs(25);
 
-/// How long a program may take to describe itself.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a process may take to end what it has started, such as programs in its networks, after it was asked to end.
@@ -78,7 +77,8 @@ impl ProcessExecutor {
             let text = format!("{program} did not say what it is within {} s", limit.as_secs_f64());
             return Err(RunError::Process { class: Class::Failed, text });
         };
-        Ok(Greeting::parse(&String::from_utf8_lossy(&end.stdout), &program)?.environment)
+        let greeting: Greeting = protocol::parse(&String::from_utf8_lossy(&end.stdout), &program)?;
+        Ok(greeting.environment)
     }
 
     /// Starts the program with these arguments and standard input, and waits for its end; `None` if it had to be killed.

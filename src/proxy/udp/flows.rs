@@ -47,7 +47,6 @@ impl Flows {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The flow of a client's datagram.
     pub(super) fn get(&self, key: FlowKey) -> Option<Arc<Flow>> {
         let mut table = self.lock();
         let (Running { flow, .. }, (rank, ..)) = table.by_key.get(&key)?;
@@ -58,7 +57,6 @@ impl Flows {
         Some(flow)
     }
 
-    /// Notes the first answer of a flow.
     pub(super) fn answered(&self, key: FlowKey) {
         self.lock().raise(key, Rank::Answered);
     }
@@ -103,7 +101,6 @@ impl Table {
         Some(running)
     }
 
-    /// Gives a flow a higher rank.
     fn raise(&mut self, key: FlowKey, rank: Rank) {
         if let Some((running, place)) = self.by_key.get_mut(&key)
             && place.0 < rank
