@@ -210,6 +210,7 @@ pub struct Rounds {
 }
 
 /// A forwarder, or a table of several, and its load.
+#[allow(clippy::struct_excessive_bools, reason = "they are flags")]
 #[derive(Clone, Debug, Args)]
 pub struct Forward {
     /// All rows of the table, in interleaved rounds

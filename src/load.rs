@@ -191,7 +191,6 @@ pub(crate) struct Delivered {
     pub(crate) figures: Measurements,
 }
 
-/// The clock of another program.
 #[derive(Clone, Debug)]
 pub(crate) struct Clock {
     pub(crate) elapsed: Duration,

@@ -47,7 +47,6 @@ impl FoldedStacks {
         self.stacks.path()
     }
 
-    /// Draws the graph, once the stacks are written.
     pub(crate) fn draw(self) -> Result<(), SystemError> {
         let stacks = self.stacks.reopen().map_err(|source| Error::new(Class::Failed, "read", "a profile", source))?;
         let mut graph = Vec::new();

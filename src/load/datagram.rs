@@ -19,7 +19,7 @@ pub(crate) mod server;
 mod trial;
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -116,7 +116,7 @@ pub(crate) struct Flows {
     greeting: Duration,
     pub(crate) verify: Verify,
     /// The bytes of every datagram, but for its header.
-    payload: Vec<u8>,
+    payload: Pattern,
     each: Vec<Flow>,
     trial: watch::Sender<Trial>,
     /// Whether the trials before the timed window are over.
@@ -128,7 +128,6 @@ pub(crate) struct Flows {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Delivery {
-    /// Payload bytes that arrived in it.
     pub(crate) bytes: u64,
     /// The part of them that clients received.
     pub(crate) read_bytes: u64,
@@ -149,7 +148,7 @@ impl Figures for DatagramLoad {
     }
 
     fn delivered(&self) -> Delivered {
-        let Some(made) = self.flows.finished() else { return Delivered::default() };
+        let Some(made) = self.flows.finish.get() else { return Delivered::default() };
         let figures = Measurements {
             bytes: made.bytes,
             bytes_back: Some(made.read_bytes),
@@ -242,7 +241,7 @@ impl Flows {
             quiet: grace + if has_process { QUIET_PROCESS } else { QUIET },
             greeting: GREETING + 2 * (delay + jitter),
             verify: scenario.verify,
-            payload: Pattern::new(SEED, len).slice(0, len).to_vec(),
+            payload: Pattern::new(SEED, len),
             each: directions.iter().flat_map(of).collect(),
             trial: watch::Sender::new(first),
             is_warm: AtomicBool::new(false),
@@ -280,22 +279,8 @@ impl Flows {
         self.each.iter().all(|flow| flow.direction == Direction::ToServer || flow.is_greeted())
     }
 
-    /// The trials before the timed window are over, for all threads.
-    fn end_warm_up(&self) {
-        self.is_warm.store(true, Ordering::Release);
-        self.wake();
-    }
-
-    fn is_warm(&self) -> bool {
-        self.is_warm.load(Ordering::Acquire)
-    }
-
     fn wake(&self) {
         self.wakes.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|wake| wake());
-    }
-
-    fn wakes(&self, wake: Cancel) {
-        self.wakes.lock().unwrap_or_else(PoisonError::into_inner).push(wake);
     }
 
     pub(crate) fn sent(&self, trial: &Trial) -> (u64, bool) {
@@ -322,18 +307,9 @@ impl Flows {
         self.each.iter().for_each(|flow| flow.set_counts(counts, asked));
     }
 
-    /// Ends the timed window. It has only one.
-    fn finish(&self, delivery: Delivery) {
-        let _earlier = self.finish.set(delivery);
-    }
-
-    pub(crate) fn finished(&self) -> Option<&Delivery> {
-        self.finish.get()
-    }
-
     /// A batch of datagrams of a flow in a trial, back to back, still without their numbers.
     fn datagrams(&self, flow: usize, trial: &Trial) -> Vec<u8> {
-        let mut datagrams = self.payload.repeat(self.batch);
+        let mut datagrams = self.payload.slice(0, self.len).repeat(self.batch);
         let head = (flow as u32) << 16 | (trial.number & 0xFFFF);
         for datagram in datagrams.chunks_mut(self.len) {
             datagram[..4].copy_from_slice(&head.to_be_bytes());
@@ -390,9 +366,8 @@ impl Flows {
             let (head, number) = (u32::from_be_bytes(*head), u64::from_be_bytes(*number));
             let (index, trial) = ((head >> 16) as usize, head & 0xFFFF);
             // The first trial stands for a warm-up.
-            if self.verify.checks(trial == 1) && payload != &self.payload[HEADER..] {
-                let same = payload.iter().zip(&self.payload[HEADER..]).take_while(|(a, b)| a == b).count();
-                return Err(LoadError::Corrupt { offset: (HEADER + same) as u64 });
+            if self.verify.checks(trial == 1) {
+                self.payload.verify(HEADER as u64, payload)?;
             }
             if current.as_ref().is_none_or(|(current, _)| *current != index) {
                 drop(current.take());

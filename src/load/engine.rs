@@ -27,7 +27,6 @@ const LONGEST_WAIT: Duration = Duration::from_millis(100);
 /// Delivers the part of a client thread. Also returns its sockets: as long as they live, the server sees no end.
 pub(crate) type Deliver = Box<dyn FnOnce(&Window) -> (Box<dyn Any + Send>, Result<(), LoadError>) + Send>;
 
-/// A client thread that has not begun yet.
 pub(crate) struct Client {
     pub(crate) deliver: Deliver,
     pub(crate) cancel: Cancel,
@@ -66,13 +65,11 @@ impl Client {
 
 /// The work of a client thread on its sockets, which have numbers from 0.
 pub(crate) trait Work<S: Sockets>: Send + 'static {
-    /// Opens the sockets, and does all that is not timed.
     fn warm_up(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<(), LoadError>;
 
     /// Does what is timed. The window is over for this thread when it returns.
     fn run(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<(), LoadError>;
 
-    /// Does what is left after the window.
     fn finish(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<(), LoadError>;
 
     /// Hands over what was counted, also after a failure.
@@ -115,7 +112,6 @@ impl<S: Sockets> Engine<S> {
         self.sockets.wait(now, Some(now), &mut self.ready).map_err(LoadError::io("wait for events"))
     }
 
-    /// The time of the clock by which it waits.
     pub(crate) fn now(&self) -> Instant {
         self.sockets.now()
     }

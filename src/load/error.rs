@@ -2,7 +2,6 @@
 
 use std::io;
 
-use super::pattern::Mismatch;
 use crate::failure::Failure;
 use crate::sample::Status;
 
@@ -30,12 +29,6 @@ pub(crate) enum LoadError {
     Requests { status: Status, failed: u64, answered: u64, kinds: String },
     #[error("the run was cancelled")]
     Cancelled,
-}
-
-impl From<Mismatch> for LoadError {
-    fn from(mismatch: Mismatch) -> Self {
-        Self::Corrupt { offset: mismatch.offset }
-    }
 }
 
 impl LoadError {

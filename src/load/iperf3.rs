@@ -99,7 +99,6 @@ impl Figures for Reported {
     }
 }
 
-/// A server of iperf3, and the client that is to be started.
 pub(crate) struct Iperf3 {
     /// Dropping it kills the server.
     _server: Child,

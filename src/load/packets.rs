@@ -167,7 +167,6 @@ impl<L: Link> Shuttle<L> {
         self.link.try_send(meta, &[IoSlice::new(&headers[..len]), IoSlice::new(payload)])
     }
 
-    /// Reads the packets that are back. Returns how many.
     fn take(&mut self, phase: Phase, stream: &Stream) -> Result<usize, LoadError> {
         let mut taken = 0;
         loop {

@@ -80,7 +80,6 @@ pub(crate) struct RequestsTask {
     seed: u64,
 }
 
-/// The requests of a run.
 pub(crate) struct Exchange {
     pub(crate) requests: Requests,
     pub(crate) protocol: Protocol,
@@ -113,14 +112,12 @@ pub(crate) struct Exchange {
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Requested {
-    /// How many were answered in it.
     pub(crate) answered: u64,
     /// The latency of each, and of those that were in flight at the end.
     pub(crate) latency: Latency,
     pub(crate) errors: BTreeMap<&'static str, u64>,
     /// The memory of the connections, if they were only held open.
     pub(crate) idle: Option<IdleFacts>,
-    /// The counts of the datagrams, over UDP.
     pub(crate) datagrams: Option<DatagramFacts>,
     pub(crate) background_bytes: u64,
     /// The connects to a silent address beside them.
@@ -128,7 +125,6 @@ pub(crate) struct Requested {
 }
 
 impl Requested {
-    /// Adds the requests of another thread.
     fn add(&mut self, other: Self) {
         self.answered += other.answered;
         self.latency.add(&other.latency);
@@ -162,7 +158,7 @@ impl Figures for RequestLoad {
     }
 
     fn timed_bytes(&self) -> u64 {
-        self.exchange.bytes_of(self.exchange.timed())
+        self.exchange.bytes_of(self.exchange.timed.load(Ordering::Relaxed))
     }
 
     fn progress(&self) -> Option<(String, &'static str)> {
@@ -334,11 +330,6 @@ impl Exchange {
         let _closed = self.rest.acquire().await;
     }
 
-    /// The connections of which the server has read the end.
-    fn half_closed(&self) -> u64 {
-        self.half_closed.load(Ordering::Relaxed)
-    }
-
     /// Bytes that have arrived of the streams beside the requests.
     pub(crate) fn background_bytes(&self) -> u64 {
         self.streams.iter().map(Stream::arrived).sum()
@@ -377,20 +368,11 @@ impl Exchange {
         made.errors.values().sum::<u64>() + lost + 2 * under_way
     }
 
-    fn begin(&self) {
-        self.is_timed.store(true, Ordering::Relaxed);
-    }
-
-    pub(crate) fn timed(&self) -> u64 {
-        self.timed.load(Ordering::Relaxed)
-    }
-
     /// Payload of `count` requests and their responses, in bytes.
     pub(crate) fn bytes_of(&self, count: u64) -> u64 {
         count * (self.request.period + self.response.period) as u64
     }
 
-    /// Adds the results of a thread.
     fn finish(&self, made: Requested) {
         let mut finished = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *finished {

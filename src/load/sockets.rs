@@ -15,7 +15,6 @@ pub(crate) type Cancel = Box<dyn Fn() + Send>;
 
 /// The sockets of one thread, by number. Each number has at most one socket.
 pub(crate) trait Sockets: Send + 'static {
-    /// Makes a socket, and begins to connect it.
     fn connect(&mut self, index: usize, target: SocketAddr) -> io::Result<()>;
 
     /// Whether the socket is connected. An error means that it never will be.

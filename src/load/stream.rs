@@ -183,7 +183,7 @@ impl Streams {
 
     /// Bytes that have crossed in each direction in all, when the clients are done.
     pub(super) fn crossed_bytes(&self) -> [u64; 2] {
-        Direction::BOTH.map(|direction| self.all(direction).map(Stream::crossed).sum())
+        Direction::BOTH.map(|direction| self.all(direction).filter_map(|stream| stream.crossed.get()).sum())
     }
 
     pub(super) fn retransmits(&self) -> Option<u64> {
@@ -275,7 +275,7 @@ impl Kind for Streams {
         if let Some(stream) = self.each.get(target)
             && let Some(socket) = socket()
         {
-            stream.served_by(socket);
+            let _earlier = stream.sender.set(socket);
         }
     }
 
@@ -371,40 +371,12 @@ impl Stream {
         self.finish.get().copied()
     }
 
-    /// Sets how many bytes have crossed in all, when the client is done.
-    pub(crate) fn set_crossed(&self, bytes: u64) {
-        let _earlier = self.crossed.set(bytes);
-    }
-
-    /// How many bytes have crossed in all; 0 until the client is done.
-    pub(crate) fn crossed(&self) -> u64 {
-        self.crossed.get().copied().unwrap_or(0)
-    }
-
-    pub(crate) fn served_by(&self, socket: TcpStream) {
-        let _earlier = self.sender.set(socket);
-    }
-
     /// How many segments the kernel has retransmitted so far. `client` has the statistics of the client's end.
     pub(crate) fn retransmits(&self, client: TcpStatistics) -> Option<u64> {
         match (self.direction, self.sender.get()) {
             (Direction::ToClient, Some(server)) => platform::tcp_statistics(server).retransmits,
             _ => client.retransmits,
         }
-    }
-
-    /// Tells the server beside the connection how many bytes the client of a writer has sent in all.
-    fn tell_sent(&self, bytes: u64) {
-        let _earlier = self.sent.set(bytes);
-        self.is_sent.notify_one();
-    }
-
-    pub(crate) fn tell_to_stop(&self) {
-        self.stop.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn is_told_to_stop(&self) -> bool {
-        self.stop.load(Ordering::Acquire)
     }
 }
 

@@ -35,14 +35,8 @@ pub(crate) struct Ended {
 
 impl Window {
     /// A window for this number of client threads. It reads the meter when it opens.
-    pub(crate) fn new(threads: usize, meter: impl Meter) -> Self {
-        Self {
-            threads,
-            meter: Box::new(meter),
-            state: Mutex::default(),
-            changed: Condvar::new(),
-            opening: Notify::new(),
-        }
+    pub(crate) fn new(threads: usize, meter: Box<dyn Meter>) -> Self {
+        Self { threads, meter, state: Mutex::default(), changed: Condvar::new(), opening: Notify::new() }
     }
 
     /// Waits for the other threads. The last one opens the window for all.

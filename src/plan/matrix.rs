@@ -283,7 +283,9 @@ fn with_defaults(mut line: Words, baseline: bool) -> Words {
     line.or("mode", "reader,writer");
     let on = if platform::offload_supported() { "on" } else { "off" };
     for (_, texts) in line.0.iter_mut().filter(|(option, _)| option == "offload") {
-        texts.iter_mut().for_each(|text| *text = text.replace("auto", on));
+        for text in texts {
+            *text = text.replace("auto", on);
+        }
     }
     if !line.has("bytes") {
         line.or("time", DEFAULT_TIME.as_secs_f64().to_string());

@@ -169,9 +169,13 @@ impl Scenario {
     /// The same run with another seed.
     #[must_use]
     pub fn seeded(&self, link_seed: u64) -> Self {
-        let words = self.words.iter().filter(|word| !word.starts_with(LINK_SEED)).cloned();
-        let words = words.chain([format!("{LINK_SEED}{link_seed}")]).collect();
-        Self { link_seed, words, ..self.clone() }
+        Self { words: self.words_with(LINK_SEED, &link_seed.to_string()), link_seed, ..self.clone() }
+    }
+
+    /// Its words, with one that begins so.
+    fn words_with(&self, begin: &str, rest: &str) -> Vec<String> {
+        let others = self.words.iter().filter(|word| !word.starts_with(begin)).cloned();
+        others.chain([format!("{begin}{rest}")]).collect()
     }
 
     /// A short run of the same cell that compares every byte: it shows whether the path works at all.
@@ -195,13 +199,7 @@ impl Scenario {
                 generator: Generator::Own,
                 ..self.cell.clone()
             },
-            words: self
-                .words
-                .iter()
-                .filter(|word| *word != CHECK_PATH)
-                .cloned()
-                .chain([CHECK_PATH.to_owned()])
-                .collect(),
+            words: self.words_with(CHECK_PATH, ""),
             amount,
             warmup_bytes,
             interval: None,

@@ -46,7 +46,6 @@ pub(super) struct RunOutput {
     pub(super) program: Option<ProgramFacts>,
 }
 
-/// Prepares the subject of a scenario in its network, and puts a load on it.
 pub(super) async fn prepare(
     scenario: &Scenario,
     load: Load,

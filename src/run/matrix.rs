@@ -73,7 +73,6 @@ struct Rounds {
 }
 
 impl Rounds {
-    /// Prepares the programs, and opens the file.
     fn begin<E: From<RunError> + From<FileError>>(
         plan: &MatrixPlan,
         arguments: &[String],
@@ -86,7 +85,7 @@ impl Rounds {
             let environment = executor.prepare(&plan.scenarios)?;
             let words = scenarios.iter().map(|scenario| scenario.words.clone()).collect();
             let head = Head::new(environment, arguments.to_vec(), plan.seed(), words);
-            let mut profiles: Vec<_> = scenarios.iter().filter_map(|scenario| scenario.profile_of_user()).collect();
+            let mut profiles: Vec<_> = scenarios.iter().filter_map(Scenario::profile_of_user).collect();
             profiles.dedup();
             heads.push(Head { profiles, ..head });
         }

@@ -7,7 +7,6 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::cell::Processors;
 
-/// The workers of a runtime that was not told how many.
 pub(super) fn processors() -> usize {
     platform::parallelism().unwrap_or(1)
 }

@@ -10,7 +10,6 @@ use crate::plan::ProxyPlan;
 use crate::plural;
 use crate::proxy::{Config, Proxy, Running};
 
-/// Open files other than the sockets of flows.
 const SPARE_DESCRIPTORS: u64 = 64;
 
 /// Serves until the user interrupts it, or the device or the stack fails. Writes a line to `out` when packets are served.

@@ -262,18 +262,15 @@ impl Supervisor {
             recovery_seconds: seconds(self.outage.as_ref().and_then(Interruption::recovery)),
             ..figures
         };
-        let counters = window.map_or_else(|| before_the_window(failed_at), Timed::counters);
+        // Of a run that has failed before its window, the faults of the link may be the reason.
+        let faults = failed_at.and_then(|read| read.counters.faults);
+        let counters = window.map_or(Counters { faults, ..Counters::default() }, Timed::counters);
         Outcome { measured, cost, usage, counters }
     }
 }
 
 pub(super) fn seconds(time: Option<Duration>) -> Option<f64> {
     time.map(|time| time.as_secs_f64())
-}
-
-/// Of a run that has failed before its window, the faults of the link may be the reason.
-fn before_the_window(failed_at: Option<&Snapshot>) -> Counters {
-    Counters { faults: failed_at.and_then(|read| read.counters.faults), ..Counters::default() }
 }
 
 /// Waits for the next step of an outage, if there is one.

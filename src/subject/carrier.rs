@@ -18,9 +18,9 @@ use tokio::task::spawn_blocking;
 
 use crate::error::RunError;
 use crate::failure::Failure;
-use crate::meter::{Counters, Meter, Usage};
+use crate::meter::{Cost, Counters, Meter, Usage};
 use crate::profile::FoldedStacks;
-use crate::protocol::{CHILD, Carry, Message, Task};
+use crate::protocol::{CHILD, Message, Task};
 use crate::remedy::WithRemedy;
 use crate::sample::Status;
 
@@ -40,11 +40,6 @@ pub(crate) struct CarrierProgram {
 }
 
 impl CarrierProgram {
-    /// A child process of this program that carries packets.
-    pub(crate) fn this(name: &'static str, carry: Carry) -> Self {
-        Self { has_profile: carry.profile.is_some(), ..Self::with_task(name, Task::Carry(carry)) }
-    }
-
     /// A child process of this program with any task that has orders.
     pub(crate) fn with_task(name: &'static str, task: Task) -> Self {
         Self {
@@ -150,14 +145,10 @@ impl Carrier {
         .boxed()
     }
 
-    async fn stop(self) -> Option<Arc<End>> {
-        self.process.stop(if self.has_profile { DRAW_TIMEOUT } else { SHUTDOWN_TIMEOUT }).await
-    }
-
     /// Ends the carrier after a run. If the run succeeded and has a profile, the profile is written.
-    pub(crate) async fn finish(mut self, succeeded: bool) -> Result<(), RunError> {
-        let (name, has_profile, stacks) = (self.name, self.has_profile, self.stacks.take());
-        let end = self.stop().await;
+    pub(crate) async fn finish(self, succeeded: bool) -> Result<(), RunError> {
+        let Self { name, process, has_profile, stacks, .. } = self;
+        let end = process.stop(if has_profile { DRAW_TIMEOUT } else { SHUTDOWN_TIMEOUT }).await;
         if !(succeeded && has_profile) {
             return Ok(());
         }
@@ -182,7 +173,8 @@ pub(crate) struct CarrierMeter<F> {
 
 impl<F: Fn() -> Counters + Send + Sync + 'static> Meter for CarrierMeter<F> {
     fn usage(&self) -> Usage {
-        Usage::with(self.process)
+        let Self { process, .. } = self;
+        Usage { own: Cost::of_process(), carrier_cpu: process.cpu(), carrier_rss_bytes: process.rss_bytes() }
     }
 
     fn counters(&self) -> Counters {

@@ -23,7 +23,7 @@ use crate::cell::{Forwarder, ForwarderName, Mode};
 use crate::error::RunError;
 use crate::plan::scenario::{End, Scenario};
 use crate::profile::FoldedStacks;
-use crate::protocol::Carry;
+use crate::protocol::{Carry, Task};
 use crate::sample::DeviceFacts;
 
 /// How many packets may wait in a device if the scenario sets no number. The same default as on the command line.
@@ -77,7 +77,9 @@ fn program(
     if forwarder.program == ForwarderName::Rust {
         let profile = scenario.profile.clone().map(|graph| (graph, title));
         let (near, far) = (near.name.clone(), far.name.clone());
-        return Ok(CarrierProgram::this("forwarder", Carry { config, near, far, far_namespace, profile }));
+        let has_profile = profile.is_some();
+        let task = Task::Carry(Carry { config, near, far, far_namespace, profile });
+        return Ok(CarrierProgram { has_profile, ..CarrierProgram::with_task("forwarder", task) });
     }
     let stacks = scenario.profile.clone().map(|graph| FoldedStacks::new(graph, title)).transpose()?;
     let mut arguments = Vec::new();

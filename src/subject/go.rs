@@ -23,7 +23,6 @@ use crate::remedy::{SystemError, WithRemedy};
 
 struct GoProgram {
     name: &'static str,
-    /// The prefix of its file names in the cache.
     prefix: &'static str,
     /// The files that it is built from, tests left out; the first is `go.mod`.
     sources: &'static [(&'static str, &'static str)],

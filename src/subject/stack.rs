@@ -21,7 +21,7 @@ pub(crate) trait Serve {
     fn serve<Li: Listener>(self, listener: Li, datagrams: impl Datagrams) -> Server;
 }
 
-pub(super) struct Start<L, V> {
+struct Start<L, V> {
     link: L,
     /// The links of the other shards, and how flows are spread over all.
     others: Vec<L>,
@@ -36,20 +36,14 @@ pub(super) struct StartedStack {
     pub(super) effective: Effective,
 }
 
-impl<L: Link, V: Serve> Start<L, V> {
-    pub(super) fn new(link: L, scenario: &Scenario, serve: V) -> Self {
-        let (others, spread) = (Vec::new(), Spread::default());
-        Self { link, others, spread, config: config(scenario), serve }
-    }
-
-    pub(super) fn start(self, kind: StackKind) -> Result<StartedStack, RunError> {
-        Ok(kind.visit(self)??)
-    }
-
-    /// The same with more instances, on these links.
-    pub(super) fn with_shards(self, others: Vec<L>, spread: Spread) -> Self {
-        Self { others, spread, ..self }
-    }
+/// Starts a stack on a link, with more instances on the `others`.
+pub(super) fn start<L: Link>(
+    kind: StackKind,
+    scenario: &Scenario,
+    (link, others, spread): (L, Vec<L>, Spread),
+    serve: impl Serve,
+) -> Result<StartedStack, RunError> {
+    Ok(kind.visit(Start { link, others, spread, config: config(scenario), serve })??)
 }
 
 fn config(scenario: &Scenario) -> StackConfig {
@@ -57,7 +51,7 @@ fn config(scenario: &Scenario) -> StackConfig {
     StackConfig {
         window: scenario.cell.window_len(),
         backlog: backlog(scenario),
-        workarounds: workarounds,
+        workarounds,
         congestion,
         ..StackConfig::default()
     }

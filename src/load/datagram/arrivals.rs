@@ -8,11 +8,9 @@ pub(crate) struct Arrived {
     pub(crate) count: u64,
     pub(crate) reordered: u64,
     pub(crate) duplicated: u64,
-    /// One more than the highest number so far.
     pub(crate) next: u64,
 }
 
-/// The datagrams of a trial that have arrived.
 #[derive(Debug)]
 pub(super) struct Arrivals {
     pub(super) trial: u32,

@@ -3,7 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::arrivals::Arrived;
@@ -27,7 +28,7 @@ const SHORTEST_RING: Duration = Duration::from_micros(50);
 
 /// The client for these of the flows. The one that has the first flow leads the trials.
 pub(crate) fn client(flows: &Arc<Flows>, mine: Range<usize>, target: SocketAddr, sockets: impl Sockets) -> Client {
-    flows.wakes(sockets.canceller());
+    flows.wakes.lock().unwrap_or_else(PoisonError::into_inner).push(sockets.canceller());
     let work = Datagrams {
         leads: mine.start == 0,
         ends: mine.map(|flow| End { flow, batch: Vec::new(), sent: 0, retry: None }).collect(),
@@ -76,13 +77,14 @@ impl<S: Sockets> Work<S> for Datagrams {
         engine.connect(self, 0..self.ends.len())?;
         self.greet(engine)?;
         if !self.leads {
-            return engine.turn_while(self, |work| !work.flows.is_warm());
+            return engine.turn_while(self, |work| !work.flows.is_warm.load(Ordering::Acquire));
         }
         self.rate = match self.flows.rate {
             Some(rate) => self.trial(engine, Some(rate), TRIAL.min(self.flows.time)).map(|_| Some(rate)),
             None => search(|rate, time| self.trial(engine, rate, time)),
         }?;
-        self.flows.end_warm_up();
+        self.flows.is_warm.store(true, Ordering::Release);
+        self.flows.wake();
         Ok(())
     }
 
@@ -98,7 +100,7 @@ impl<S: Sockets> Work<S> for Datagrams {
 
     fn finish(&mut self, engine: &mut Engine<S>, _: &Window) -> Result<(), LoadError> {
         if !self.leads {
-            return engine.turn_while(self, |work| work.flows.finished().is_none());
+            return engine.turn_while(self, |work| work.flows.finish.get().is_none());
         }
         let trial = self.flows.trial();
         let made = self.settle(engine, &trial)?;
@@ -106,7 +108,7 @@ impl<S: Sockets> Work<S> for Datagrams {
             return Err(LoadError::Silent { sent: made.sent });
         }
         let found = self.rate.filter(|_| self.flows.rate.is_none());
-        self.flows.finish(Delivery {
+        let _first = self.flows.finish.set(Delivery {
             bytes: made.in_time() * self.flows.len as u64,
             read_bytes: made.in_time[Direction::ToClient as usize] * self.flows.len as u64,
             facts: DatagramFacts {

@@ -9,7 +9,6 @@ use crate::sample::MAX_LOST_SHARE;
 /// How long a trial of a search lasts, and the one before the timed window.
 pub(super) const TRIAL: Duration = Duration::from_millis(100);
 
-/// How long a rate that was found has to hold.
 const CONFIRMATION: Duration = Duration::from_millis(300);
 
 /// Trials of a search at most, and confirmations.

@@ -8,6 +8,7 @@ use std::io;
 use std::mem;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::counts::{Counts, kind};
@@ -123,7 +124,7 @@ impl<S: Sockets> Work<S> for Requester {
 
     fn run(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<(), LoadError> {
         // What was counted so far does not count.
-        self.exchange.begin();
+        self.exchange.is_timed.store(true, Ordering::Relaxed);
         self.is_warm_up = false;
         if self.exchange.is_idle {
             return self.hold_idle(engine, window);

@@ -42,7 +42,6 @@ impl Counts {
     }
 }
 
-/// The reason why a connection broke.
 pub(super) fn kind(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "refused",

@@ -14,7 +14,6 @@ use crate::cell::Protocol;
 /// How long sockets wait before they try a full link again.
 const SOON: Duration = Duration::from_micros(100);
 
-/// The lowest port of a UDP socket.
 const FIRST_PORT: u16 = 1024;
 
 /// Most datagrams that wait in a socket; further ones are dropped.
@@ -142,7 +141,6 @@ impl<L: Link> Sockets for MemorySockets<L> {
         }
     }
 
-    /// It is not a connection of the kernel.
     fn statistics(&self, _: usize) -> TcpStatistics {
         TcpStatistics::default()
     }

@@ -6,6 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::{Direction, Finish, GO, Phase, Stream};
@@ -25,7 +26,17 @@ pub(crate) fn client(
     targets: &[SocketAddr],
     sockets: impl Sockets,
 ) -> Client {
-    let flow = |index: usize| Flow { index, target: targets[index], ..Flow::default() };
+    let flow = |index: usize| Flow {
+        index,
+        target: targets[index],
+        step: Step::Opening,
+        offset: 0,
+        warm: 0,
+        end: 0,
+        retransmits: None,
+        total: [0; 8],
+        got: 0,
+    };
     let flows: Vec<_> = mine.map(flow).collect();
     let largest = flows.iter().map(|flow| streams[flow.index].buffer_bytes).max();
     let work = Clients {
@@ -71,22 +82,6 @@ struct Flow {
     /// The server's total, as far as it has arrived.
     total: [u8; 8],
     got: usize,
-}
-
-impl Default for Flow {
-    fn default() -> Self {
-        Self {
-            index: 0,
-            target: SocketAddr::from(([0; 4], 0)),
-            step: Step::Opening,
-            offset: 0,
-            warm: 0,
-            end: 0,
-            retransmits: None,
-            total: [0; 8],
-            got: 0,
-        }
-    }
 }
 
 /// What a stream does next.
@@ -149,7 +144,7 @@ impl<S: Sockets> Work<S> for Clients {
     fn finish(&mut self, engine: &mut Engine<S>, _: &Window) -> Result<(), LoadError> {
         engine.turn_while(self, |work| work.draining > 0)?;
         for flow in &self.flows {
-            self.streams[flow.index].set_crossed(flow.offset);
+            let _earlier = self.streams[flow.index].crossed.set(flow.offset);
         }
         Ok(())
     }
@@ -357,7 +352,8 @@ impl Clients {
                 self.flows[index].step = Step::Total;
                 let stream = self.stream(index);
                 if stream.keeps_halves {
-                    stream.tell_sent(self.flows[index].offset);
+                    let _earlier = stream.sent.set(self.flows[index].offset);
+                    stream.is_sent.notify_one();
                 }
                 !stream.keeps_halves
             }
@@ -365,7 +361,7 @@ impl Clients {
                 self.end(sockets, index);
                 self.flows[index].step = Step::Drain;
                 self.draining += 1;
-                self.stream(index).tell_to_stop();
+                self.stream(index).stop.store(true, Ordering::Release);
                 self.stream(index).is_served_elsewhere
             }
             _ => false,

@@ -1,5 +1,6 @@
 //! The server side of a stream: a task on the runtime under test.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -64,7 +65,7 @@ impl<S: netstacks::Stream> Server<'_, S> {
 
     async fn send_until_told_to_stop(&mut self) -> Result<(), LoadError> {
         self.await_go(Phase::Timed).await?;
-        while !self.stream.is_told_to_stop() {
+        while !self.stream.stop.load(Ordering::Acquire) {
             self.send_some(u64::MAX).await?;
         }
         Ok(())

@@ -7,7 +7,6 @@ use crate::plan::{PlanError, of_parser};
 
 const FILE: &str = include_str!("../presets.txt");
 
-/// The words of a preset that are not of its runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Defaults {
     /// Rounds, if the user gives none.

@@ -80,10 +80,10 @@ fn rounds_until_something_have_a_limit_and_no_other_build() {
 /// A matrix knows a run by its cell: a second scenario of a cell would never run, and was announced.
 #[test]
 fn each_cell_is_planned_once() {
-    let plain = plan("");
+    let usual = plan("");
     // Stacks, modes, runtimes, and the offloads.
-    assert_eq!(plain.scenarios.len(), stacks() * 2 * 2 * offloads());
-    assert_eq!((plain.runs, plain.skipped.len(), &plain.out, plain.seed), (10, 0, &None, None));
+    assert_eq!(usual.scenarios.len(), stacks() * 2 * 2 * offloads());
+    assert_eq!((usual.runs, usual.skipped.len(), &usual.out, usual.seed), (10, 0, &None, None));
     for preset in ["streams", "requests", "connections", "datagrams", "networks", "stacks", "all", "cores"] {
         let plan = plan(&format!("--preset {preset}"));
         let different: HashSet<Cell> = cells(&plan).into_iter().collect();

@@ -16,7 +16,6 @@ use crate::failure::Failure;
 use crate::plan::scenario::{Scenario, Tun};
 use crate::program::Role;
 
-/// The loopback interface of every network.
 const LOOPBACK: &str = "lo";
 
 pub(super) struct Joined {

@@ -55,7 +55,6 @@ impl Residents {
         self.known().into_iter().any(ProcessMeter::is_busy)
     }
 
-    /// CPU time of those that were found.
     pub(super) fn cpu(&self) -> Duration {
         self.known().into_iter().filter_map(ProcessMeter::cpu).sum()
     }

@@ -139,7 +139,8 @@ impl Running {
             // It has set its device up itself: an address of ours before would have been one too many.
             self.adopt(run)?;
         }
-        let (near, far) = future::join(rest(self.residents()), rest(self.far_residents())).await;
+        let [near, far] = self.residents();
+        let (near, far) = future::join(rest(near), rest(far)).await;
         let (at_rest, share) = near.unzip();
         (self.facts.at_rest, self.facts.rest_cpu_share) = (at_rest.unwrap_or_default(), share);
         (self.facts.far_at_rest, self.facts.far_rest_cpu_share) = far.unzip();
@@ -283,14 +284,9 @@ impl Running {
         RunError::Process { class: Class::Failed, text: last_lines(&text, &printed, LAST_LINES) }
     }
 
-    /// The processes that count as the program: those of its first end.
-    fn residents(&self) -> Option<Arc<Residents>> {
-        self.ends.first().filter(|end| end.has_process()).map(|end| Arc::clone(&end.residents))
-    }
-
-    /// The processes at the far end of a tunnel.
-    fn far_residents(&self) -> Option<Arc<Residents>> {
-        self.ends.get(1).filter(|end| end.has_process()).map(|end| Arc::clone(&end.residents))
+    /// The processes that count as the program, and those at the far end of a tunnel.
+    fn residents(&self) -> [Option<Arc<Residents>>; 2] {
+        [0, 1].map(|at| self.ends.get(at).filter(|end| end.has_process()).map(|end| Arc::clone(&end.residents)))
     }
 
     pub(super) fn device(&self, run: &Run<'_>) -> Option<DeviceFacts> {
@@ -307,13 +303,14 @@ impl Running {
         let (device, near): (_, &[&str]) =
             if run.profile.role == Role::Route { (NEAR, &[NEAR]) } else { (run.device, &[run.device, NEAR]) };
         let far: &[&str] = if run.profile.role == Role::Tunnel { &[FAR, run.device] } else { &[FAR] };
+        let [residents, far_residents] = self.residents();
         ProgramMeter {
-            residents: self.residents(),
+            residents,
             network: platform::folder_of_thread(),
             device: device.to_owned(),
             drops: Box::new(run.networks.drops(near, far)),
             upstream: self.upstream.as_ref().map(|upstream| upstream.process.process()),
-            far: self.far_residents(),
+            far: far_residents,
             faults,
         }
     }
@@ -333,8 +330,9 @@ impl Running {
         if let Some(counters) = counters {
             self.facts.far_seconds = counters.far_cpu.map(|time| time.as_secs_f64());
         }
-        self.facts.far = self.far_residents().map(|residents| residents.read());
-        if let Some(residents) = self.residents() {
+        let [near, far] = self.residents();
+        self.facts.far = far.map(|residents| residents.read());
+        if let Some(residents) = near {
             self.facts.under_load = residents.read();
             sleep(CLOSE).await;
             self.facts.afterwards = residents.facts();

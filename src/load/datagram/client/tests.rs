@@ -81,8 +81,8 @@ fn counts_of_a_process_may_come_late_and_not_be_too_high() {
         let flows = Arc::new(Flows::of(&scenario).unwrap());
         let socket = Process { flows: Arc::clone(&flows), more, taken: (0, 0), is_new: false };
         let client = client(&flows, 0..1, SocketAddr::from(([127, 0, 0, 1], 1)), socket);
-        match (client.deliver)(&Window::new(1, LinkMeter::new([], || None))).1 {
-            Ok(()) => assert!(more == 0 && flows.finished().unwrap().facts.lost() == 0, "{more}"),
+        match (client.deliver)(&Window::new(1, Box::new(LinkMeter::new([], || None)))).1 {
+            Ok(()) => assert!(more == 0 && flows.finish.get().unwrap().facts.lost() == 0, "{more}"),
             Err(error) => assert!(more == 1 && error.status() == Status::Corrupt, "{error}"),
         }
     }

@@ -6,6 +6,7 @@ use std::io;
 use std::ops::Range;
 use std::process;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use platform::ProcessMeter;
 
@@ -20,7 +21,6 @@ use crate::load::window::Window;
 const AT_ONCE: usize = 256;
 
 impl Requester {
-    /// Opens all connections, and makes a request on each.
     pub(super) fn open_idle<S: Sockets>(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<(), LoadError> {
         // The first connection pays one-time costs, which are left out.
         engine.connect(self, 0..1)?;
@@ -60,14 +60,14 @@ impl Requester {
         for index in slots {
             engine.sockets.end_writing(index).map_err(LoadError::io("half-close a connection"))?;
         }
-        engine.turn_until(self, engine.now() + exchange.drain, |_, _| exchange.half_closed() >= ended)?;
-        if exchange.half_closed() < ended {
+        let have_ended = || exchange.half_closed.load(Ordering::Relaxed) >= ended;
+        engine.turn_until(self, engine.now() + exchange.drain, |_, _| have_ended())?;
+        if !have_ended() {
             return Err(LoadError::io("half-close a connection")(io::ErrorKind::TimedOut.into()));
         }
         Ok(())
     }
 
-    /// Holds the connections open for the time of the window.
     pub(super) fn hold_idle<S: Sockets>(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<(), LoadError> {
         // The process of a carrier is another one.
         let is_carried = window.usage().carrier_rss_bytes.is_some();
