@@ -210,6 +210,7 @@ pub struct Rounds {
 }
 
 /// A forwarder, or a table of several, and its load.
+#[allow(clippy::struct_excessive_bools, reason = "they are flags")]
 #[derive(Clone, Debug, Args)]
 #[allow(clippy::struct_excessive_bools, reason = "each is an option")]
 pub struct Forward {
@@ -482,10 +483,6 @@ pub fn completions(shell: Shell) -> Vec<u8> {
 }
 
 /// The manual page, in roff: first the program, then its commands.
-///
-/// # Errors
-///
-/// None in practice: the page is written to memory.
 pub fn manual() -> io::Result<Vec<u8>> {
     let mut program = command();
     program.build();

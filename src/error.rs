@@ -1,9 +1,8 @@
 //! Why a run could not begin, or did not end.
 
 use netstacks::StartError;
-use platform::{Class, End};
+use platform::{Class, End, PROTOCOL};
 
-use crate::proxy;
 use crate::remedy::SystemError;
 
 /// Why a run could not begin, or did not end.
@@ -32,26 +31,22 @@ pub enum RunError {
     /// Two programs speak different versions of the protocol between a process and its child processes.
     #[error(
         "{program} speaks version {theirs} of the protocol for child processes, and this program version {ours}; \
-         use two builds that speak the same version"
+         use two builds that speak the same version", ours = PROTOCOL
     )]
     OtherProtocol {
         /// The other program.
         program: String,
         /// Its version.
         theirs: u32,
-        /// The version of this program.
-        ours: u32,
     },
     /// A program does not speak that protocol at all.
     #[error(
         "{program} does not speak the protocol for child processes (this program speaks version {ours}); \
-         use a newer build of rust-tun-perf"
+         use a newer build of rust-tun-perf", ours = PROTOCOL
     )]
     NoProtocol {
         /// The other program.
         program: String,
-        /// The version of this program.
-        ours: u32,
     },
     /// The user interrupted it.
     #[error("interrupted; the device is gone and nothing is left behind")]
@@ -64,17 +59,7 @@ impl From<platform::Error> for RunError {
     }
 }
 
-impl From<proxy::Error> for RunError {
-    fn from(error: proxy::Error) -> Self {
-        match error {
-            proxy::Error::NotCompiledIn(error) => error.into(),
-            proxy::Error::Start(error) => error.into(),
-        }
-    }
-}
-
 impl RunError {
-    /// The error that a process printed before it ended, if it is one of this program's.
     pub(crate) fn stated(end: &End) -> Option<Self> {
         end.stated_error().map(|(class, text)| Self::Process { class, text })
     }

@@ -12,7 +12,6 @@ use crate::sample::Status;
 pub(crate) const SERVER: &str = "server";
 pub(crate) const CLIENT: &str = "client";
 
-/// The failure that ended a run.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) status: Status,
@@ -20,7 +19,6 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// The driver of a stack has ended.
     pub(crate) fn of_driver(result: io::Result<()>) -> Self {
         let (status, detail) = match result {
             Ok(()) => (Status::DeviceLost, "the stack ended by itself".to_owned()),

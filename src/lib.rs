@@ -11,8 +11,6 @@
 //!
 //! The stages share the types in [`scenario`] and [`sample`]. [`proxy`] is an application of the stacks that a run can
 //! measure.
-//!
-
 mod error;
 mod failure;
 mod load;
@@ -31,7 +29,7 @@ pub use results::{cell, measure, plural, program, report, sample, units};
 
 use std::env;
 use std::io::{self, BufReader, IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::slice;
 
 use conformance::{Ran, Recording};
@@ -41,7 +39,7 @@ use crate::cli::{Cli, DEFAULT_FLOOR};
 use crate::measure::{CellSummary, CompareError, Comparison, Summary};
 use crate::plan::scenario::Scenario;
 use crate::plan::{ConformPlan, MatrixPlan, Plan, PlanError};
-use crate::report::{Format, SaveError, Series};
+use crate::report::{SaveError, Series};
 use crate::run::{Executor, ProcessExecutor, RunError, TunExecutor};
 use crate::sample::{Appender, Environment, FileError, Head, Origin, Sample, SampleFile, Score, Status};
 
@@ -49,7 +47,6 @@ use crate::sample::{Appender, Environment, FileError, Head, Origin, Sample, Samp
 const ORIGIN: Origin =
     Origin { commit: option_env!("RUST_TUN_PERF_COMMIT"), tokio: option_env!("RUST_TUN_PERF_TOKIO") };
 
-/// This machine and this program.
 pub(crate) fn environment() -> Environment {
     ORIGIN.declare();
     Environment::detect()
@@ -140,10 +137,6 @@ pub struct Console<'a, O, E> {
 
 /// Runs the program. A single run stays in this process. The runs of a matrix and of the doctor each have a child
 /// process.
-///
-/// # Errors
-///
-/// See [`Error`].
 pub fn main(cli: Cli) -> Result<(), Error> {
     if !platform::end_with_parent() {
         return Err(RunError::Interrupted.into());
@@ -160,10 +153,6 @@ pub fn main(cli: Cli) -> Result<(), Error> {
 
 /// Runs the program with the given executors and writers. `within` executes a single run in this process. `apart`
 /// returns an executor that runs scenarios in child processes of the given program.
-///
-/// # Errors
-///
-/// See [`Error`].
 pub fn main_with<X: Executor>(
     plan: Plan,
     within: &impl Executor,
@@ -183,7 +172,7 @@ pub fn main_with<X: Executor>(
             let [old, new] = SampleFile::read(&file)?.into_programs(programs, build, "--new-build")?;
             verdict(&Comparison::within_rounds(&old, &new, floor)?, &old, &new, console.out)
         }
-        Plan::Report { files, format, out: file } => report(&files, format, file.as_deref(), console.out),
+        Plan::Report(asked) => report(&asked, console.out),
         Plan::Conform(plan) => conform(&plan, console),
         Plan::Proxy(plan) => Ok(run::serve(&plan, console.out)?),
         Plan::Programs(profiles) => Ok(report::programs(&profiles, console.out)?),
@@ -245,7 +234,6 @@ fn unsettled(samples: &[Sample], within: f64, err: &mut impl Write) -> io::Resul
     }
 }
 
-/// The program's arguments, for the head of a file.
 fn arguments() -> Vec<String> {
     env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect()
 }
@@ -274,8 +262,9 @@ fn verdict(comparison: &Comparison, old: &[Sample], new: &[Sample], out: &mut im
     Ok(comparison.answers()?)
 }
 
-fn report(files: &[PathBuf], format: Format, file: Option<&Path>, out: &mut impl Write) -> Result<(), Error> {
-    let files = files.iter().map(|file| SampleFile::read(file)).collect::<Result<Vec<_>, _>>()?;
+fn report(asked: &cli::Report, out: &mut impl Write) -> Result<(), Error> {
+    let format = asked.format;
+    let files = asked.files.iter().map(|file| SampleFile::read(file)).collect::<Result<Vec<_>, _>>()?;
     let mut content = Vec::new();
     let [scores, samples] =
         [|file: &&SampleFile| !file.scores.is_empty(), |file: &&SampleFile| !file.samples.is_empty()]
@@ -289,7 +278,7 @@ fn report(files: &[PathBuf], format: Format, file: Option<&Path>, out: &mut impl
         (Some(_), None) => report::scorecard(&files, format, &mut content)?,
         (None, _) => report::report(&Series::of(&files), format, &mut content)?,
     }
-    match file {
+    match &asked.out {
         Some(file) => Ok(report::save(file, &content)?),
         None => Ok(out.write_all(&content)?),
     }
@@ -298,19 +287,19 @@ fn report(files: &[PathBuf], format: Format, file: Option<&Path>, out: &mut impl
 /// Runs conformance cases, and fails if a result is not the known one.
 fn conform(plan: &ConformPlan, console: Console<'_, impl Write, impl Write>) -> Result<(), Error> {
     let Console { out, err, terminal, columns } = console;
-    if plan.list {
+    if plan.typed.list {
         return Ok(report::cases(&plan.cases, columns, out)?);
     }
     let count = plan.results();
     let head = Head::new(environment(), arguments(), 0, Vec::new());
-    let opened = plan.out.as_ref().map(|path| Appender::open(path, slice::from_ref(&head))).transpose()?;
+    let opened = plan.typed.out.as_ref().map(|path| Appender::open(path, slice::from_ref(&head))).transpose()?;
     let (mut file, earlier) = opened.map(|(file, earlier)| (file, earlier.scores)).unzip();
     let earlier = earlier.unwrap_or_default();
-    if plan.json {
+    if plan.typed.json {
         writeln!(out, "{}", head.line())?;
         earlier.iter().try_for_each(|score| writeln!(out, "{}", sample::score_line(score)))?;
     }
-    if let Some(folder) = &plan.issue {
+    if let Some(folder) = &plan.typed.issue {
         report::make_folder(folder)?;
     }
     let mut done = earlier.len();
@@ -319,7 +308,7 @@ fn conform(plan: &ConformPlan, console: Console<'_, impl Write, impl Write>) -> 
         if terminal {
             write!(err, "\r{done} of {count} ")?;
         }
-        if plan.json {
+        if plan.typed.json {
             writeln!(out, "{}", sample::score_line(score))?;
         }
         // A case that was not run is tried again by the same command.
@@ -331,11 +320,11 @@ fn conform(plan: &ConformPlan, console: Console<'_, impl Write, impl Write>) -> 
     if terminal {
         writeln!(err)?;
     }
-    if let Some(folder) = &plan.issue {
+    if let Some(folder) = &plan.typed.issue {
         let failed = scores.iter().filter(|score| score.has_failed()).count();
         writeln!(err, "{} in {}", plural(failed, "report"), folder.display())?;
     }
-    if !plan.json {
+    if !plan.typed.json {
         report::scores(&scores, columns, out)?;
     }
     // First, because such a file is not complete.
@@ -358,11 +347,11 @@ fn write_packets(
     recording: &Recording,
     environment: &Environment,
 ) -> Result<(), SaveError> {
-    if let Some(file) = &plan.pcap {
+    if let Some(file) = &plan.typed.pcap {
         report::save(file, &recording.pcap())?;
     }
-    match plan.issue.as_ref().filter(|_| score.has_failed()) {
-        Some(folder) => report::issue(folder, score, ran, recording, plan.command.as_deref(), environment),
+    match plan.typed.issue.as_ref().filter(|_| score.has_failed()) {
+        Some(folder) => report::issue(folder, score, ran, recording, plan.typed.command.as_deref(), environment),
         None => Ok(()),
     }
 }

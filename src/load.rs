@@ -1,10 +1,7 @@
 //! The load of a run: the clients that make it, the servers that answer it, and the figures that it delivers.
 //!
-//! One engine makes every load (`engine`): a few client threads, each with many sockets and one work. The sockets are the
-//! kernel's or scripted peers in memory (`sockets`). All client threads do their warm-up, begin together, and take the same
-//! readings at the end (`window`).
-//!
-//! Each kind of load is a file or folder with its client, its server and its figures. A new one implements [`Figures`],
+//! One engine makes every load (`engine`), over the kernel's sockets or scripted peers in memory (`sockets`). All client
+//! threads do their warm-up, begin together, and take the same readings at the end (`window`). Each kind of load is a file or folder with its client, its server and its figures. A new one implements [`Figures`],
 //! [`Kind`] and [`Sides`], and has a line in the table [`Load`].
 
 pub(crate) mod datagram;
@@ -39,7 +36,6 @@ use crate::sample::Measurements;
 /// Makes the table of the loads, and everything that depends on their kind.
 macro_rules! loads {
     ($($(#[$about:meta])* $name:ident($load:ty),)+) => {
-        /// The load of a run.
         #[derive(Clone)]
         pub(crate) enum Load {
             $($(#[$about])* $name($load),)+
@@ -54,7 +50,6 @@ macro_rules! loads {
                 None
             }
 
-            /// See [`Sides::clients`].
             pub(crate) fn clients<S: Sockets, E>(
                 &self,
                 targets: &[SocketAddr],
@@ -63,12 +58,10 @@ macro_rules! loads {
                 match self { $(Self::$name(load) => load.clients(targets, &mut sockets),)+ }
             }
 
-            /// See [`Sides::serve`].
             pub(crate) fn serve(&self, connection: impl netstacks::Stream, target: Option<usize>) -> Option<Served> {
                 match self { $(Self::$name(load) => load.serve(connection, target),)+ }
             }
 
-            /// See [`Sides::serve_datagrams`].
             pub(crate) fn serve_datagrams(&self, source: impl Datagrams) -> Option<Served> {
                 match self { $(Self::$name(load) => load.serve_datagrams(source),)+ }
             }
@@ -91,11 +84,8 @@ macro_rules! loads {
 }
 
 loads! {
-    /// Bulk bytes over TCP.
     Streams(stream::Streams),
-    /// Requests, and idle connections.
     Requests(request::RequestLoad),
-    /// Bulk bytes over UDP.
     Datagrams(datagram::DatagramLoad),
 }
 
@@ -115,9 +105,8 @@ pub(crate) trait Figures: Send + Sync {
     /// What has arrived so far, in words, and the options that ask for less; `None` if another program makes the load.
     fn progress(&self) -> Option<(String, &'static str)>;
 
-    /// How many payload bytes a server in a process of its own must have received and sent when all clients are done. These
-    /// are ranges: a request that failed or was in flight at the end may have arrived or not. Bulk datagrams are counted
-    /// elsewhere.
+    /// How many payload bytes a server in a process of its own must have received and sent when all clients are done: ranges,
+    /// because a request that failed may have arrived or not. Bulk datagrams are counted elsewhere.
     fn crossed(&self) -> [RangeInclusive<u64>; 2] {
         [0..=0, 0..=0]
     }
@@ -134,7 +123,6 @@ pub(crate) trait Kind: Figures {
     /// The most sockets that its clients have at once, and its server, if that has sockets.
     fn descriptors(&self) -> [usize; 2];
 
-    /// Where its clients connect to.
     fn targets(&self) -> Targets;
 
     /// The buffers of the kernel's sockets of so many bytes, if it sends bulk datagrams.
@@ -178,17 +166,13 @@ pub(crate) trait Sides: Kind + Sized {
 /// Where the clients of a load connect to. They get the addresses in the order of the fields.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Targets {
-    /// TCP ports.
     pub(crate) tcp: usize,
     /// Whether the last of them may be several, where ports cost nothing.
     pub(crate) spreads: bool,
-    /// Whether there is a UDP port.
     pub(crate) udp: bool,
-    /// Whether there is an address that never answers.
     pub(crate) silent: bool,
 }
 
-/// The load of a server in a process of its own: docs/external-stack.md.
 #[derive(Default, Serialize)]
 pub(crate) struct Task {
     pub(crate) streams: Vec<stream::StreamTask>,
@@ -196,12 +180,10 @@ pub(crate) struct Task {
     pub(crate) datagrams: Option<datagram::DatagramsTask>,
 }
 
-/// The figures of a load that has ended.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Delivered {
     /// The cost of the clients' threads, or of the other program, in the timed window.
     pub(crate) cost: Cost,
-    /// The end of the timed window.
     pub(crate) end: Option<Snapshot>,
     /// The timed window by the clock of the other program.
     pub(crate) clock: Option<Clock>,
@@ -209,10 +191,8 @@ pub(crate) struct Delivered {
     pub(crate) figures: Measurements,
 }
 
-/// The clock of another program.
 #[derive(Clone, Debug)]
 pub(crate) struct Clock {
-    /// The length of the timed window.
     pub(crate) elapsed: Duration,
     /// The end of each interval, and the bytes in it.
     pub(crate) parts: Vec<(Duration, u64)>,
@@ -223,8 +203,7 @@ fn threads(scenario: &Scenario, default: usize, sockets: usize) -> usize {
     scenario.cell.client_threads.map_or(default, |threads| threads.get().into()).min(sockets).max(1)
 }
 
-/// A client for each thread, which has its part of so many sockets. `client` makes it, of the number of the thread, its part
-/// and its sockets.
+/// A client for each thread: `client` makes it, of the number of the thread, its part of `count` sockets, and these.
 fn divided<S, E>(
     threads: usize,
     (protocol, count): (Protocol, usize),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netstacks::PassedOn;
-use platform::{FaultCounter, FaultCounts, PacketCounts, ProcessMeter, Switches, Traffic};
+use platform::{FaultCounter, FaultCounts, PacketCounts, Switches, Traffic};
 
 use crate::sample::QueueFacts;
 
@@ -16,16 +16,6 @@ pub(crate) trait Meter: Send + Sync + 'static {
 
     /// Readings that may take a while.
     fn counters(&self) -> Counters;
-}
-
-impl Meter for Box<dyn Meter> {
-    fn usage(&self) -> Usage {
-        (**self).usage()
-    }
-
-    fn counters(&self) -> Counters {
-        (**self).counters()
-    }
 }
 
 /// CPU time and context switches of threads, up to a moment or in a time. `None` is unknown.
@@ -67,7 +57,6 @@ impl Add for Cost {
 /// CPU time, context switches and memory at a moment. `None` is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
-    /// Of this process.
     pub(crate) own: Cost,
     /// CPU time of the carrier, if another process carries the bytes.
     pub(crate) carrier_cpu: Option<Duration>,
@@ -76,11 +65,6 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// The usage of this process and of a carrier's process.
-    pub(crate) fn with(carrier: ProcessMeter) -> Self {
-        Self { own: Cost::of_process(), carrier_cpu: carrier.cpu(), carrier_rss_bytes: carrier.rss_bytes() }
-    }
-
     /// The cost since `then`, and the current memory.
     pub(crate) fn since(self, then: Self) -> Self {
         Self { own: self.own.since(then.own), carrier_cpu: difference(self.carrier_cpu, then.carrier_cpu), ..self }
@@ -99,7 +83,6 @@ pub(crate) struct Counters {
     pub(crate) drops: Option<u64>,
     /// Packets that the carrier wrote after a later one of their flow.
     pub(crate) reordered: Option<u64>,
-    /// What the link has done to packets.
     pub(crate) faults: Option<FaultCounts>,
     /// Of a device with several shards.
     pub(crate) queues: Option<QueueFacts>,
@@ -128,13 +111,11 @@ impl Counters {
     }
 }
 
-/// All readings of one moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Snapshot {
     pub(crate) at: Instant,
     pub(crate) usage: Usage,
     pub(crate) counters: Counters,
-    /// [`platform::stolen_time`].
     pub(crate) stolen: Option<Duration>,
 }
 
@@ -144,25 +125,8 @@ pub(crate) struct LinkMeter<D> {
     traffic: Vec<Arc<Traffic>>,
     drops: D,
     faults: Option<Arc<FaultCounter>>,
-    queues: Option<Queues>,
-}
-
-/// The queues of a device with several shards.
-#[derive(Clone, Debug)]
-pub(crate) struct Queues {
-    count: u16,
-    passed_on: PassedOn,
-}
-
-impl Queues {
-    /// Of a device of which so many of all links receive; `None` if there is one link.
-    pub(crate) fn new(links: usize, count: usize, passed_on: PassedOn) -> Option<Self> {
-        (links > 1).then(|| Self { count: count as u16, passed_on })
-    }
-
-    pub(crate) fn facts(&self) -> QueueFacts {
-        QueueFacts { queues: self.count, passed_on: self.passed_on.count() }
-    }
+    /// The queues of a device with several shards.
+    queues: Option<(u16, PassedOn)>,
 }
 
 impl<D: Fn() -> Option<u64> + Send + Sync + 'static> LinkMeter<D> {
@@ -170,14 +134,13 @@ impl<D: Fn() -> Option<u64> + Send + Sync + 'static> LinkMeter<D> {
         Self { traffic: traffic.into_iter().collect(), drops, faults: None, queues: None }
     }
 
-    /// Adds the counts of a link with conditions.
     pub(crate) fn with_faults(self, faults: Arc<FaultCounter>) -> Self {
         Self { faults: Some(faults), ..self }
     }
 
-    /// Adds the queues of a device with several shards.
-    pub(crate) fn with_queues(self, queues: Option<Queues>) -> Self {
-        Self { queues, ..self }
+    /// Adds the number of queues, if there are several links.
+    pub(crate) fn with_queues(self, queues: usize, passed_on: PassedOn) -> Self {
+        Self { queues: (self.traffic.len() > 1).then_some((queues as u16, passed_on)), ..self }
     }
 }
 
@@ -188,7 +151,9 @@ impl<D: Fn() -> Option<u64> + Send + Sync + 'static> Meter for LinkMeter<D> {
 
     fn counters(&self) -> Counters {
         let faults = self.faults.as_ref().map(|faults| faults.counts());
-        let queues = self.queues.as_ref().map(Queues::facts);
+        let facts =
+            |(queues, passed_on): &(u16, PassedOn)| QueueFacts { queues: *queues, passed_on: passed_on.count() };
+        let queues = self.queues.as_ref().map(facts);
         let packets = self.traffic.iter().map(|traffic| traffic.counts()).sum();
         Counters { packets: Some(packets), drops: (self.drops)(), faults, queues, ..Counters::default() }
     }

@@ -1,5 +1,4 @@
-//! The validated request. After this stage, addresses, sizes and modes are typed. A value out of range is refused, with
-//! the name of its option.
+//! The validated request: addresses, sizes and modes are typed. A value out of range is refused, with its option.
 
 mod conform;
 mod devices;
@@ -22,7 +21,6 @@ use self::scenario::Scenario;
 pub use crate::cell::Wrong as PlanError;
 use crate::cli::{self, Cli, Command, Compare, Programs};
 use crate::program::{self, Profile, ProgramName};
-use crate::report::Format;
 use crate::sample::Build;
 
 /// The task of the program.
@@ -60,14 +58,7 @@ pub enum Plan {
         floor: f64,
     },
     /// A page, a table or a picture.
-    Report {
-        /// Files of samples.
-        files: Vec<PathBuf>,
-        /// The format.
-        format: Format,
-        /// The file to write; `None` for standard output.
-        out: Option<PathBuf>,
-    },
+    Report(cli::Report),
     /// Cases of conformance.
     Conform(ConformPlan),
     /// The proxy, until the user ends it.
@@ -131,9 +122,7 @@ impl TryFrom<Cli> for Plan {
                     (None, None) => return Err(PlanError::new("NEW.jsonl", "is missing")),
                 }
             }
-            Some(Command::Report(report)) => {
-                Self::Report { files: report.files, format: report.format, out: report.out }
-            }
+            Some(Command::Report(report)) => Self::Report(report),
             Some(Command::Conform(conform)) => Self::Conform(ConformPlan::try_from(conform)?),
             Some(Command::Proxy(proxy)) => Self::Proxy(Box::new(ProxyPlan::try_from(*proxy)?)),
             Some(Command::Programs(Programs::List)) => {

@@ -11,8 +11,7 @@ use tempfile::NamedTempFile;
 use crate::error::RunError;
 use crate::remedy::{SystemError, WithRemedy};
 
-/// Does some work. If there is a `file`, profiles this process meanwhile and writes a flame graph to the file, unless
-/// the work fails or its result is not good.
+/// Does some work. If there is a `file`, profiles it and writes a flame graph, unless its result is not good.
 pub(crate) fn profiled<T>(
     title: &str,
     file: Option<&Path>,
@@ -44,12 +43,10 @@ impl FoldedStacks {
         Ok(Self { stacks, graph, title })
     }
 
-    /// The file for the stacks.
     pub(crate) fn path(&self) -> &Path {
         self.stacks.path()
     }
 
-    /// Draws the graph, once the stacks are written.
     pub(crate) fn draw(self) -> Result<(), SystemError> {
         let stacks = self.stacks.reopen().map_err(|source| Error::new(Class::Failed, "read", "a profile", source))?;
         let mut graph = Vec::new();

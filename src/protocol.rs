@@ -9,8 +9,7 @@
 //! | socks5 | is a SOCKS5 server for a run of the parent |
 //!
 //! A child that carries or serves is then a [`Worker`](platform::Worker). So are the forwarder in Go, which takes its task as
-//! arguments, and a stack in a process of its own, which takes another task ([`conformance::Task`], with the load of
-//! `external`).
+//! arguments, and a stack in a process of its own, which takes another task ([`conformance::Task`]).
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -32,17 +31,14 @@ pub(crate) const CHILD: &str = "child";
 pub(crate) struct Message {
     /// [`PROTOCOL`] of the parent.
     pub(crate) protocol: u32,
-    /// The task.
     pub(crate) task: Task,
 }
 
-/// The task of a child process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Task {
     /// Describe this program. A child does it in every version of the protocol.
     Hello,
-    /// Carry packets.
     Carry(Carry),
     /// Be a SOCKS5 server at this address.
     Socks5(SocketAddr),
@@ -55,10 +51,8 @@ pub(crate) struct StackReport {
     pub(crate) sent_bytes: u64,
 }
 
-/// A task to carry packets between two networks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Carry {
-    /// How.
     pub(crate) config: ForwardConfig,
     /// The name of the device in the child's own network.
     pub(crate) near: String,
@@ -70,7 +64,6 @@ pub(crate) struct Carry {
     pub(crate) profile: Option<(PathBuf, String)>,
 }
 
-/// The answer to [`Task::Hello`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Greeting {
     /// [`PROTOCOL`] of the child.
@@ -85,11 +78,6 @@ impl Message {
         line(&Self { protocol: PROTOCOL, task })
     }
 
-    /// Reads a line.
-    ///
-    /// # Errors
-    ///
-    /// [`RunError::OtherProtocol`] for a task of another version, [`RunError::NoProtocol`] for anything else.
     pub(crate) fn parse(line: &str) -> Result<Self, RunError> {
         match serde_json::from_str(line) {
             // Any version.
@@ -99,25 +87,14 @@ impl Message {
     }
 }
 
-impl Greeting {
-    /// Reads the answer of a program.
-    ///
-    /// # Errors
-    ///
-    /// [`RunError::OtherProtocol`] for another version, [`RunError::NoProtocol`] for anything else.
-    pub(crate) fn parse(line: &str, program: &str) -> Result<Self, RunError> {
-        parse(line, program)
-    }
-}
-
 /// Reads a line of another program, which must have this version.
-fn parse<T: DeserializeOwned>(line: &str, program: &str) -> Result<T, RunError> {
-    let (program, ours) = (program.to_owned(), PROTOCOL);
+pub(crate) fn parse<T: DeserializeOwned>(line: &str, program: &str) -> Result<T, RunError> {
+    let program = program.to_owned();
     let value = serde_json::from_str::<Value>(line).unwrap_or_default();
     match value.get("protocol").and_then(Value::as_u64).and_then(|version| u32::try_from(version).ok()) {
-        Some(PROTOCOL) => serde_json::from_value(value).map_err(|_| RunError::NoProtocol { program, ours }),
-        Some(theirs) => Err(RunError::OtherProtocol { program, theirs, ours }),
-        None => Err(RunError::NoProtocol { program, ours }),
+        Some(PROTOCOL) => serde_json::from_value(value).map_err(|_| RunError::NoProtocol { program }),
+        Some(theirs) => Err(RunError::OtherProtocol { program, theirs }),
+        None => Err(RunError::NoProtocol { program }),
     }
 }
 
@@ -167,11 +144,11 @@ mod tests {
         assert_eq!(Message::parse("{\"protocol\":7,\"task\":\"hello\"}").unwrap().task, Task::Hello);
         let greeting = Greeting { protocol: PROTOCOL, environment: crate::environment() };
         let line = serde_json::to_string(&greeting).unwrap();
-        assert_eq!(Greeting::parse(&line, "x").unwrap(), greeting);
+        assert_eq!(parse::<Greeting>(&line, "x").unwrap(), greeting);
         let other = line.replace(&format!("\"protocol\":{PROTOCOL}"), "\"protocol\":77");
-        let text = Greeting::parse(&other, "/opt/x").unwrap_err().to_string();
+        let text = parse::<Greeting>(&other, "/opt/x").unwrap_err().to_string();
         assert!(text.contains("/opt/x") && text.contains("version 77"), "{text}");
-        let text = Greeting::parse("44.6 Gbps", "/opt/x").unwrap_err().to_string();
+        let text = parse::<Greeting>("44.6 Gbps", "/opt/x").unwrap_err().to_string();
         assert!(text.contains("/opt/x does not speak"), "{text}");
     }
 }

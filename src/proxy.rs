@@ -17,33 +17,21 @@ mod tcp;
 mod udp;
 mod upstream;
 
-use std::fmt;
 use std::io;
 use std::iter;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
 use netstacks::{
-    Effective, Gate, Gated, Netstack, NotCompiledIn, PassedOn, Spread, StackConfig, StackKind, StartError, Started,
-    Steered, Visitor, steer,
+    Effective, Gate, Gated, Netstack, Spread, StackConfig, StackKind, StartError, Started, Steered, Visitor, steer,
 };
-use platform::{Counted, FaultCounter, Faulty, Traffic, TunDevice};
+use platform::TunDevice;
 use tokio::task::JoinSet;
 
 use self::limits::Limits;
 use self::upstream::Upstream;
+use crate::error::RunError;
 pub use crate::plan::ProxyConfig as Config;
-
-/// Why a proxy could not start.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// This build does not have the stack.
-    #[error(transparent)]
-    NotCompiledIn(#[from] NotCompiledIn),
-    /// The stack refused to start.
-    #[error(transparent)]
-    Start(#[from] StartError),
-}
 
 /// A proxy with a checked interface, but without a device yet.
 #[derive(Debug)]
@@ -51,46 +39,27 @@ pub struct Proxy(Upstream);
 
 impl Proxy {
     /// Checks that the interface exists and may be used.
-    ///
-    /// # Errors
-    ///
-    /// [`platform::Class::Invalid`] for an interface that does not exist, [`platform::Class::Unavailable`] if the
-    /// system or a missing right forbids it.
     pub fn new(config: Config) -> Result<Self, platform::Error> {
         // Each connection has buffers of hundreds of kilobytes, which most connections use little of.
         platform::return_large_buffers();
         Upstream::new(config).map(Self)
     }
 
-    /// Starts the stack on the device, and the proxy on the stack. Must be called within a tokio runtime. Connections
-    /// run in tasks of that runtime until they end or the runtime does.
-    ///
-    /// Each link of the device gets an instance of the stack; see [`TunDevice::open_shards`]. The limits hold for all
-    /// together.
-    ///
-    /// # Errors
-    ///
-    /// See [`Error`].
-    pub fn start(self, first: TunDevice, others: Vec<TunDevice>, stack: StackKind) -> Result<Running, Error> {
-        let devices: Vec<_> = iter::once(first).chain(others).map(Counted::new).collect();
-        let traffic = devices.iter().map(Counted::traffic).collect();
-        let (devices, passed_on) = steer(&Spread::default(), devices);
-        let devices = Faulty::of_shards(devices, self.0.config.impairments, self.0.config.link_seed);
-        let faults = devices[0].faults();
+    /// Starts the stack on the device, and the proxy on the stack. Must be called within a tokio runtime. Each link of the
+    /// device gets an instance of the stack; see [`TunDevice::open_shards`]. The limits hold for all together.
+    pub fn start(self, first: TunDevice, others: Vec<TunDevice>, stack: StackKind) -> Result<Running, RunError> {
+        let (devices, _) = steer(&Spread::default(), iter::once(first).chain(others).collect());
         let backlog = self.0.config.max_flows.div_ceil(devices.len());
         let links = devices.into_iter().map(|device| netstacks::gate(device, backlog)).collect();
         let (effective, tasks) = stack.visit(Start { links, upstream: Arc::new(self.0) })??;
-        Ok(Running { effective, traffic, passed_on, faults, tasks })
+        Ok(Running { effective, tasks })
     }
 }
 
-/// A running proxy. Dropping it aborts the tasks of the stack and the proxy: nothing new is accepted, and open
-/// connections make no more progress.
+/// A running proxy. Dropping it aborts the tasks of the stack and the proxy; open connections make no more progress.
+#[derive(Debug)]
 pub struct Running {
     effective: Effective,
-    traffic: Vec<Arc<Traffic>>,
-    passed_on: PassedOn,
-    faults: Arc<FaultCounter>,
     tasks: JoinSet<io::Result<()>>,
 }
 
@@ -100,38 +69,12 @@ impl Running {
         &self.effective
     }
 
-    /// The counts of the packets that cross each link of the device.
-    pub fn traffic(&self) -> Vec<Arc<Traffic>> {
-        self.traffic.clone()
-    }
-
-    /// The count of the packets that instances of the stack have passed on to each other.
-    pub fn passed_on(&self) -> PassedOn {
-        self.passed_on.clone()
-    }
-
-    /// The counts of the packets that the conditions of the link have hit.
-    pub fn faults(&self) -> Arc<FaultCounter> {
-        Arc::clone(&self.faults)
-    }
-
     /// Waits until the device or the stack fails. Safe to cancel and call again.
-    ///
-    /// # Errors
-    ///
-    /// The failure of the device or the stack, or a panic in it.
     pub async fn ended(&mut self) -> io::Result<()> {
         self.tasks.join_next().await.unwrap_or(Ok(Ok(())))?
     }
 }
 
-impl fmt::Debug for Running {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Running").field("effective", &self.effective).finish_non_exhaustive()
-    }
-}
-
-/// Starts the stack that it visits.
 struct Start {
     /// One for each instance.
     links: Vec<(ShardLink, Gate)>,
@@ -139,7 +82,7 @@ struct Start {
 }
 
 /// The link between the device and an instance of the stack.
-type ShardLink = Gated<Faulty<Steered<Counted<TunDevice>>>>;
+type ShardLink = Gated<Steered<TunDevice>>;
 
 impl Visitor<ShardLink> for Start {
     type Output = Result<(Effective, JoinSet<io::Result<()>>), StartError>;

@@ -1,12 +1,8 @@
 //! Executes one scenario and returns its sample. The only stage that touches a device.
 //!
-//! A run has a client side and a server side. The client side is a few threads, which the engine of the load drives
-//! (`load`). The server side is a set of tasks on the tokio runtime under test: a task for each connection,
-//! and the driver of the stack (`server_side`). The `supervise` module races the sides against each other, the user and
-//! the clock, and joins every thread and task.
-//!
-//! The scenario's layer decides how the two sides are connected: `subject` prepares what carries the bytes, and `loaded`
-//! puts the load on it. A load is run in the same way on every subject.
+//! The client side is a few threads, which the engine of the load drives (`load`). The server side is a set of tasks on the
+//! tokio runtime under test: one for each connection, and the driver of the stack (`server_side`). `subject` prepares what
+//! carries the bytes, `loaded` puts the load on it, and `supervise` joins every thread and task.
 
 mod child;
 mod conform;
@@ -60,7 +56,6 @@ use crate::remedy::WithRemedy;
 use crate::sample::{CpuTime, Measurements, Sample, SwitchFacts};
 use crate::subject::{enter_network, go};
 
-/// How long the runtime's threads may take to end.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Threads of a run beside the workers of its runtime and its clients: it finds out whether the process is stopped.
@@ -85,7 +80,6 @@ impl Executor for TunExecutor {
     }
 }
 
-/// Runs a scenario.
 fn execute(scenario: &Scenario) -> Result<Sample, RunError> {
     // A carrier draws its own flame graph.
     let profile = scenario.profile.as_deref().filter(|_| !scenario.cell.subject().is_carrier());
@@ -121,7 +115,6 @@ fn workers(cell: &Cell) -> Option<usize> {
     }
 }
 
-/// The threads that a run starts.
 fn threads(scenario: &Scenario, load: &Load) -> usize {
     workers(&scenario.cell).unwrap_or(0) + load.threads() + WATCHERS
 }
@@ -150,7 +143,6 @@ fn probe(scenario: &Scenario, load: &Load) -> io::Result<()> {
     })
 }
 
-/// The sample of a run that was made.
 fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample {
     let RunOutput { outcome, congestion, device, effective, program } = output;
     let Outcome { measured, cost, usage, counters } = outcome;
@@ -198,7 +190,6 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
     Sample { cell, measured, environment: Arc::new(environment) }
 }
 
-/// Milliseconds since 1970 (UTC).
 fn unix_ms(time: SystemTime) -> Option<u64> {
     u64::try_from(time.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_millis()).ok()
 }

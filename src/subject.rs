@@ -47,7 +47,6 @@ use crate::plan::scenario::Scenario;
 use crate::remedy::WithRemedy;
 use crate::sample::DeviceFacts;
 
-/// A subject that waits for its load.
 pub(crate) struct Prepared {
     pub(crate) meter: Box<dyn Meter>,
     /// Ends if the path between the two sides of the load fails.
@@ -55,17 +54,14 @@ pub(crate) struct Prepared {
     pub(crate) parts: Parts,
 }
 
-/// What is known of a subject, and what ends with it.
 #[derive(Default)]
 pub(crate) struct Parts {
     pub(crate) device: Option<DeviceFacts>,
-    /// The settings that the stack really uses.
     pub(crate) effective: Option<Effective>,
     /// The process that carries the bytes, if it is not this one.
     pub(crate) carrier: Option<Carrier>,
     /// The program that carries them, if the run is of one as it is.
     pub(crate) program: Option<Running>,
-    /// Cuts the path for an outage.
     pub(crate) cut: Option<Cut>,
 }
 
@@ -75,10 +71,8 @@ impl Prepared {
     }
 }
 
-/// The network of a run.
 pub(crate) enum Network {
     Host,
-    /// A namespace of its own.
     Own,
     /// The command of a stack in a process of its own. It runs in the namespace of the run or, behind a link with
     /// conditions, in the far one of two.
@@ -87,9 +81,8 @@ pub(crate) enum Network {
     Pair(Networks, PathBuf),
 }
 
-/// Enters a network of the run's own, if the layer would change the host's network or depend on its settings. A stack
-/// over memory does neither. The kernel's loopback changes nothing, so it uses the host's network if there is no
-/// permission for another.
+/// Enters a network of the run's own, if the layer would change the host's network or depend on its settings. The loopback
+/// changes nothing, so it uses the host's network if there is no permission for another.
 pub(crate) fn enter_network(scenario: &Scenario) -> Result<Network, RunError> {
     match scenario.cell.subject() {
         Subject::Forward(forwarder) => {

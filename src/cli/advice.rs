@@ -21,10 +21,6 @@ const GONE: [(&str, &str, &str); 7] = [
 ];
 
 /// Parses the words of a command line, the first of which is the program's name.
-///
-/// # Errors
-///
-/// The parser's, with advice where a word is of an older version, or has several values for one run.
 pub fn parse(words: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Cli, Error> {
     let matches = super::command().try_get_matches_from(words).and_then(|matches| Cli::from_arg_matches(&matches));
     matches.map_err(|mut error| {

@@ -52,10 +52,6 @@ pub struct Words(pub Vec<(String, Vec<String>)>);
 
 impl Words {
     /// The words that were typed on a line.
-    ///
-    /// # Errors
-    ///
-    /// The parser's.
     pub fn parse(line: &str) -> Result<Self, Error> {
         let command = Self::augment_args(Command::new("words").no_binary_name(true));
         Self::from_arg_matches(&command.try_get_matches_from(line.split_whitespace())?)

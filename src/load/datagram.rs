@@ -8,10 +8,8 @@
 //! ```
 //!
 //! A run has several flows, each one way, and is a series of trials. A trial sends datagrams for a time, evenly spaced or
-//! as fast as possible. With offload, datagrams that are due within a millisecond are sent together. The last trial is the
-//! timed window. If no rate was asked for, the trials before it search for the highest rate that loses next to nothing
-//! (`search`). Both sides run in this process, so their counts are compared without another message. The server's side may
-//! also be a process of its own, which has one flow, and whose counts are brought here (`process`).
+//! as fast as possible. The last trial is the timed window. If no rate was asked for, the trials before it search for the
+//! highest rate that loses next to nothing (`search`). The server's side may be a process of its own, with one flow.
 
 mod arrivals;
 pub(crate) mod client;
@@ -21,7 +19,7 @@ pub(crate) mod server;
 mod trial;
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -46,7 +44,6 @@ use crate::plan::scenario::{Amount, Scenario};
 use crate::plural;
 use crate::sample::{DatagramFacts, Measurements};
 
-/// The seed of the payload.
 const SEED: u64 = 0x6461_7461_6772_616D;
 
 /// The number of the flow, of the trial, and of the datagram in it. The first two have 16 bits.
@@ -91,44 +88,35 @@ fn greeting(flows: &Flows, datagram: &[u8]) -> Option<usize> {
     flows.each.get(index).filter(|flow| flow.direction == Direction::ToClient).map(|_| index)
 }
 
-/// The datagrams of a run.
 #[derive(Clone)]
 pub(crate) struct DatagramLoad {
     pub(crate) flows: Arc<Flows>,
     threads: usize,
 }
 
-/// Datagrams in the task of a server's process.
 #[derive(Serialize)]
 pub(crate) struct DatagramsTask {
     port: u16,
     direction: Direction,
-    /// Payload of each, in bytes.
     bytes: usize,
     seed: u64,
     /// In which trials a datagram with a wrong payload counts as lost.
     verify: Verify,
 }
 
-/// The flows of a run.
 pub(crate) struct Flows {
-    /// Payload of each, in bytes.
     pub(crate) len: usize,
     /// The most that are sent and received together: 1 without offload, over memory, and on other systems than Linux.
     batch: usize,
     /// Datagrams a second in all flows; `None` for the most of which next to none is lost.
     rate: Option<f64>,
-    /// The length of the timed window.
     time: Duration,
-    /// A datagram is late if it arrives so long after the end of its trial.
     grace: Duration,
-    /// If nothing has arrived for this time, nothing more will.
     quiet: Duration,
-    /// How long the server may take to hear where the client is.
     greeting: Duration,
     pub(crate) verify: Verify,
     /// The bytes of every datagram, but for its header.
-    payload: Vec<u8>,
+    payload: Pattern,
     each: Vec<Flow>,
     trial: watch::Sender<Trial>,
     /// Whether the trials before the timed window are over.
@@ -138,10 +126,8 @@ pub(crate) struct Flows {
     finish: OnceLock<Delivery>,
 }
 
-/// The datagrams of the timed window.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Delivery {
-    /// Payload bytes that arrived in it.
     pub(crate) bytes: u64,
     /// The part of them that clients received.
     pub(crate) read_bytes: u64,
@@ -162,7 +148,7 @@ impl Figures for DatagramLoad {
     }
 
     fn delivered(&self) -> Delivered {
-        let Some(made) = self.flows.finished() else { return Delivered::default() };
+        let Some(made) = self.flows.finish.get() else { return Delivered::default() };
         let figures = Measurements {
             bytes: made.bytes,
             bytes_back: Some(made.read_bytes),
@@ -178,7 +164,6 @@ impl Kind for DatagramLoad {
         self.threads
     }
 
-    /// All flows have one server.
     fn descriptors(&self) -> [usize; 2] {
         [self.flows.each.len(), 0]
     }
@@ -226,7 +211,6 @@ impl Sides for DatagramLoad {
 }
 
 impl Flows {
-    /// The datagrams of a scenario; `None` if it has none.
     pub(crate) fn of(scenario: &Scenario) -> Option<Self> {
         let (Workload::Datagrams(Datagrams { mode, len }), Amount::Time { time, .. }) =
             (scenario.cell.workload(), scenario.amount)
@@ -257,7 +241,7 @@ impl Flows {
             quiet: grace + if has_process { QUIET_PROCESS } else { QUIET },
             greeting: GREETING + 2 * (delay + jitter),
             verify: scenario.verify,
-            payload: Pattern::new(SEED, len).slice(0, len).to_vec(),
+            payload: Pattern::new(SEED, len),
             each: directions.iter().flat_map(of).collect(),
             trial: watch::Sender::new(first),
             is_warm: AtomicBool::new(false),
@@ -266,12 +250,10 @@ impl Flows {
         })
     }
 
-    /// The direction of the first flow.
     pub(crate) fn direction(&self) -> Direction {
         self.each.first().map_or(Direction::ToServer, |flow| flow.direction)
     }
 
-    /// The trials from now on.
     pub(crate) fn trials(&self) -> watch::Receiver<Trial> {
         self.trial.subscribe()
     }
@@ -297,32 +279,15 @@ impl Flows {
         self.each.iter().all(|flow| flow.direction == Direction::ToServer || flow.is_greeted())
     }
 
-    /// The trials before the timed window are over, for all threads.
-    fn end_warm_up(&self) {
-        self.is_warm.store(true, Ordering::Release);
-        self.wake();
-    }
-
-    fn is_warm(&self) -> bool {
-        self.is_warm.load(Ordering::Acquire)
-    }
-
     fn wake(&self) {
         self.wakes.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|wake| wake());
     }
 
-    /// Ends the wait of a thread when a trial begins.
-    fn wakes(&self, wake: Cancel) {
-        self.wakes.lock().unwrap_or_else(PoisonError::into_inner).push(wake);
-    }
-
-    /// How many datagrams of the trial have been sent so far, and whether these are all of them.
     pub(crate) fn sent(&self, trial: &Trial) -> (u64, bool) {
         let flows = self.each.iter().map(|flow| flow.sent(trial));
         flows.fold((0, true), |(sent, is_complete), flow| (sent.saturating_add(flow.0), is_complete && flow.1))
     }
 
-    /// Bytes that have arrived so far, in all trials.
     pub(crate) fn arrived_bytes(&self) -> u64 {
         self.each
             .iter()
@@ -330,7 +295,6 @@ impl Flows {
             .saturating_mul(self.len as u64)
     }
 
-    /// Bytes that have arrived so far in the timed window.
     pub(crate) fn timed_bytes(&self) -> u64 {
         if !self.trial.borrow().is_timed {
             return 0;
@@ -339,23 +303,13 @@ impl Flows {
         count.saturating_mul(self.len as u64)
     }
 
-    /// Takes what the server's process says of its flow.
     pub(crate) fn set_counts(&self, counts: &ProcessCounts, asked: Instant) {
         self.each.iter().for_each(|flow| flow.set_counts(counts, asked));
     }
 
-    /// Ends the timed window. It has only one.
-    fn finish(&self, delivery: Delivery) {
-        let _earlier = self.finish.set(delivery);
-    }
-
-    pub(crate) fn finished(&self) -> Option<&Delivery> {
-        self.finish.get()
-    }
-
     /// A batch of datagrams of a flow in a trial, back to back, still without their numbers.
     fn datagrams(&self, flow: usize, trial: &Trial) -> Vec<u8> {
-        let mut datagrams = self.payload.repeat(self.batch);
+        let mut datagrams = self.payload.slice(0, self.len).repeat(self.batch);
         let head = (flow as u32) << 16 | (trial.number & 0xFFFF);
         for datagram in datagrams.chunks_mut(self.len) {
             datagram[..4].copy_from_slice(&head.to_be_bytes());
@@ -373,9 +327,8 @@ impl Flows {
         numbered
     }
 
-    /// Sends the datagrams of a flow that are due by `now`, at most those of one turn, if enough are due. `sent` have been
-    /// sent. Calls `write` with datagrams back to back; it returns the bytes that it took. Returns how many were sent in all,
-    /// and whether the rest has no room.
+    /// Sends the datagrams of a flow that are due, at most those of one turn, if enough are due. `write` gets datagrams back
+    /// to back, and returns the bytes that it took. Returns how many were sent in all, and whether the rest has no room.
     fn send_due(
         &self,
         flow: &Flow,
@@ -413,9 +366,8 @@ impl Flows {
             let (head, number) = (u32::from_be_bytes(*head), u64::from_be_bytes(*number));
             let (index, trial) = ((head >> 16) as usize, head & 0xFFFF);
             // The first trial stands for a warm-up.
-            if self.verify.checks(trial == 1) && payload != &self.payload[HEADER..] {
-                let same = payload.iter().zip(&self.payload[HEADER..]).take_while(|(a, b)| a == b).count();
-                return Err(LoadError::Corrupt { offset: (HEADER + same) as u64 });
+            if self.verify.checks(trial == 1) {
+                self.payload.verify(HEADER as u64, payload)?;
             }
             if current.as_ref().is_none_or(|(current, _)| *current != index) {
                 drop(current.take());
@@ -432,56 +384,4 @@ impl Flows {
 
 /// Linux alone runs a stack in a process of its own.
 #[cfg(all(test, target_os = "linux"))]
-mod process_tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-    use clap::Parser;
-
-    use super::arrivals::Arrived;
-    use super::*;
-    use crate::cli::Cli;
-
-    /// The counts that a process prints.
-    fn counts(text: &str) -> ProcessCounts {
-        serde_json::from_str(text).unwrap()
-    }
-
-    fn flow(mode: &str) -> Flows {
-        let words = format!("x -n gvisor -m {mode} --protocol udp --datagram 100");
-        let cli = Cli::try_parse_from(words.split_whitespace()).unwrap();
-        Flows::of(&Scenario::try_from(cli.run).unwrap()).unwrap()
-    }
-
-    #[test]
-    fn a_process_counts_what_arrives_at_it() {
-        let flow = flow("writer");
-        let first = flow.begin(None, Duration::ZERO, false);
-        flow.set_counts(&counts(r#"{"trial":1,"arrived":7,"reordered":2,"duplicated":1}"#), first.end());
-        let (arrived, counted_at) = flow.each[0].arrived_by();
-        assert_eq!((arrived.count, arrived.reordered, arrived.duplicated, counted_at), (7, 2, 1, first.end()));
-        // Of the second trial it has nothing yet, but it has looked.
-        let later = first.end() + Duration::from_secs(1);
-        flow.begin(None, Duration::ZERO, true);
-        flow.set_counts(&counts(r#"{"trial":1,"arrived":8}"#), later);
-        assert_eq!(flow.each[0].arrived_by(), (Arrived::default(), later));
-        flow.set_counts(&counts(r#"{"trial":2,"arrived":5}"#), later);
-        assert_eq!((flow.arrived_bytes(), flow.timed_bytes()), (1200, 500));
-    }
-
-    #[test]
-    fn a_process_says_how_many_it_sent_when_it_has_sent_all() {
-        let flow = flow("reader");
-        assert!(!flow.each[0].is_greeted());
-        let trial = flow.begin(None, Duration::ZERO, false);
-        for (text, sent) in [
-            (r#"{"trial":0,"greeted":true,"sent":5}"#, (0, false)),
-            (r#"{"trial":1,"sent":null,"arrived":9}"#, (0, false)),
-            (r#"{"trial":1,"sent":6}"#, (6, true)),
-        ] {
-            flow.set_counts(&counts(text), Instant::now());
-            assert_eq!(flow.sent(&trial), sent, "{text}");
-        }
-        // The client counts what arrives.
-        assert!(flow.each[0].is_greeted() && flow.each[0].arrived_by().0 == Arrived::default());
-    }
-}
+mod tests;

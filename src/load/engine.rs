@@ -1,8 +1,7 @@
 //! The engine of every load: a thread that drives its sockets by readiness.
 //!
-//! A thread has many sockets and one [`Work`]. The engine waits until a socket is ready or something is due, and calls
-//! the work. It never waits beyond the next due time, and it has no periodic tick. Cancelling is the engine's; a work
-//! knows nothing of threads.
+//! The engine waits until a socket is ready or something is due, and calls the [`Work`]. It never waits beyond the next due
+//! time, and it has no periodic tick. A work knows nothing of threads.
 
 use std::any::Any;
 use std::mem;
@@ -25,18 +24,15 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// The longest wait for an event, so that cancellation is noticed.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
-/// Delivers the part of a client thread. Its sockets are returned with the result: as long as they live, the server sees
-/// no end.
+/// Delivers the part of a client thread. Also returns its sockets: as long as they live, the server sees no end.
 pub(crate) type Deliver = Box<dyn FnOnce(&Window) -> (Box<dyn Any + Send>, Result<(), LoadError>) + Send>;
 
-/// A client thread that has not begun yet.
 pub(crate) struct Client {
     pub(crate) deliver: Deliver,
     pub(crate) cancel: Cancel,
 }
 
 impl Client {
-    /// A client that does this work on these sockets.
     pub(crate) fn new<S: Sockets>(sockets: S, mut work: impl Work<S>) -> Self {
         let cancelled = Arc::new(AtomicBool::new(false));
         let end_wait = sockets.canceller();
@@ -69,26 +65,21 @@ impl Client {
 
 /// The work of a client thread on its sockets, which have numbers from 0.
 pub(crate) trait Work<S: Sockets>: Send + 'static {
-    /// Opens the sockets, and does all that is not timed.
     fn warm_up(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<(), LoadError>;
 
     /// Does what is timed. The window is over for this thread when it returns.
     fn run(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<(), LoadError>;
 
-    /// Does what is left after the window.
     fn finish(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<(), LoadError>;
 
     /// Hands over what was counted, also after a failure.
     fn leave(&mut self) {}
 
-    /// Begins to connect a socket.
     fn connect(&mut self, sockets: &mut S, index: usize) -> Result<(), LoadError>;
 
-    /// The number of sockets with an unfinished handshake.
     fn handshakes(&self) -> usize;
 
-    /// Reads and writes a socket that is ready. Returns whether there is more to do at once, though the socket did not
-    /// block.
+    /// Reads and writes a socket that is ready. Returns whether there is more to do at once.
     fn ready(&mut self, sockets: &mut S, index: usize) -> Result<bool, LoadError>;
 
     /// Does what is due by now. The engine calls it after each wait.
@@ -102,7 +93,6 @@ pub(crate) trait Work<S: Sockets>: Send + 'static {
 pub(crate) struct Engine<S> {
     pub(crate) sockets: S,
     cancelled: Arc<AtomicBool>,
-    /// The sockets that are ready.
     ready: Vec<usize>,
     /// Those that are handled in the next turn, whether ready or not.
     again: Vec<usize>,
@@ -122,7 +112,6 @@ impl<S: Sockets> Engine<S> {
         self.sockets.wait(now, Some(now), &mut self.ready).map_err(LoadError::io("wait for events"))
     }
 
-    /// The time of the clock by which it waits.
     pub(crate) fn now(&self) -> Instant {
         self.sockets.now()
     }
@@ -132,7 +121,6 @@ impl<S: Sockets> Engine<S> {
         self.again.push(index);
     }
 
-    /// Connects sockets, a limited number at once, and waits until they are connected.
     pub(crate) fn connect(&mut self, work: &mut impl Work<S>, sockets: Range<usize>) -> Result<(), LoadError> {
         for index in sockets {
             work.connect(&mut self.sockets, index)?;
@@ -141,7 +129,6 @@ impl<S: Sockets> Engine<S> {
         self.await_handshakes(work, 0)
     }
 
-    /// Waits until at most so many handshakes are unfinished.
     fn await_handshakes<W: Work<S>>(&mut self, work: &mut W, most: usize) -> Result<(), LoadError> {
         while work.handshakes() > most {
             let left = work.handshakes();
@@ -153,7 +140,6 @@ impl<S: Sockets> Engine<S> {
         Ok(())
     }
 
-    /// Handles events until `end`, or until `is_enough` returns true.
     pub(crate) fn turn_until<W: Work<S>>(
         &mut self,
         work: &mut W,
@@ -169,7 +155,6 @@ impl<S: Sockets> Engine<S> {
         }
     }
 
-    /// Handles events until `is_enough` returns true.
     pub(crate) fn turn_while<W: Work<S>>(
         &mut self,
         work: &mut W,

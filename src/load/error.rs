@@ -2,11 +2,9 @@
 
 use std::io;
 
-use super::pattern::Mismatch;
 use crate::failure::Failure;
 use crate::sample::Status;
 
-/// Why a load failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
     #[error("{operation}: {source}")]
@@ -33,14 +31,7 @@ pub(crate) enum LoadError {
     Cancelled,
 }
 
-impl From<Mismatch> for LoadError {
-    fn from(mismatch: Mismatch) -> Self {
-        Self::Corrupt { offset: mismatch.offset }
-    }
-}
-
 impl LoadError {
-    /// For `map_err`.
     pub(crate) fn io(operation: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Io { operation, source }
     }
@@ -50,7 +41,6 @@ impl LoadError {
         Failure { status: self.status(), detail: format!("{who}: {self}") }
     }
 
-    /// The status of a run that failed like this.
     pub(crate) fn status(&self) -> Status {
         match self {
             Self::Io { source, .. } => match source.kind() {

@@ -1,8 +1,7 @@
 //! The load of iperf3: a server in the far network and a client in the near one.
 //!
 //! The figures come from its JSON: the bytes that the receiver counted, and the time by its own clock. The usage of the
-//! forwarder is measured from before the client starts until after it has ended. The extra time has no load, so it adds
-//! next to nothing.
+//! forwarder is measured from before the client starts until after it has ended.
 
 use std::io;
 use std::net::IpAddr;
@@ -100,14 +99,12 @@ impl Figures for Reported {
     }
 }
 
-/// A server of iperf3, and the client that is to be started.
 pub(crate) struct Iperf3 {
     /// Dropping it kills the server.
     _server: Child,
     client: Command,
     mode: Option<Mode>,
     reported: Arc<Reported>,
-    /// The congestion control of its client.
     pub(crate) congestion: Option<String>,
 }
 
@@ -132,7 +129,6 @@ impl Iperf3 {
         Arc::clone(&self.reported) as Arc<dyn Figures>
     }
 
-    /// Runs the client in the calling thread's network.
     pub(crate) async fn run(self, window: Arc<Window>) -> Result<(), Failure> {
         window.wait().map_err(|error| error.failure(CLIENT))?;
         let report = report(self.client).await?;
@@ -142,7 +138,6 @@ impl Iperf3 {
     }
 }
 
-/// Starts the server in the far network, and waits until it listens.
 async fn serve(address: IpAddr, network: &Namespace) -> Result<Child, RunError> {
     let mut command = Command::new(PROGRAM);
     command.args(["--server", "--one-off", "--forceflush", "--port"]).arg(PORT.to_string());
@@ -177,7 +172,6 @@ fn client(scenario: &Scenario, (near, far): (IpAddr, IpAddr), congestion: Option
     command
 }
 
-/// The error of a start.
 fn no_start(source: io::Error) -> RunError {
     match source.kind() {
         io::ErrorKind::NotFound => {
@@ -187,7 +181,6 @@ fn no_start(source: io::Error) -> RunError {
     }
 }
 
-/// Runs the client, and returns its report.
 async fn report(mut client: Command) -> Result<Report, Failure> {
     platform::end_with_this_thread(&mut client);
     let client = Child::start(client, "").map_err(|source| failure(no_start(source).to_string()))?;
@@ -204,7 +197,6 @@ fn failure(detail: String) -> Failure {
 }
 
 impl Report {
-    /// The figures of a run in this mode.
     pub(crate) fn delivered(&self, mode: Option<Mode>) -> Result<Delivered, Failure> {
         let end = &self.end;
         let none = || failure("iperf3 did not report how much was received".to_owned());

@@ -23,7 +23,6 @@ use crate::plan::scenario::{Amount, Scenario};
 use crate::remedy::{SystemError, WithRemedy};
 use crate::sample::{DeviceFacts, Status};
 
-/// The ports of the run's own packets.
 const PORTS: [u16; 2] = [5201, 5202];
 
 /// The kernel forwards a packet during the write. A packet that is not back after this time was dropped.
@@ -32,25 +31,23 @@ const LOST: Duration = Duration::from_secs(1);
 /// Turns, about a millisecond in all, after which the task yields: other tasks watch the clock.
 const TURNS: u64 = 16;
 
-/// The failure of a run over a device.
 pub(crate) fn failure(error: &LoadError) -> Failure {
     let failure = error.failure("the device");
     let is_lost = matches!(error, LoadError::Io { .. });
     if is_lost { Failure { status: Status::DeviceLost, ..failure } } else { failure }
 }
 
-/// How much payload to send.
 #[derive(Clone, Copy)]
 enum Goal {
     /// Up to this offset.
     Offset(u64),
     /// Until the window that began at this time is over.
-    Time { begin: Instant },
-    /// No more.
+    Time {
+        begin: Instant,
+    },
     None,
 }
 
-/// Writes packets to a link and reads them back.
 pub(crate) struct Shuttle<L> {
     link: L,
     headers: TcpHeaders,
@@ -63,13 +60,11 @@ pub(crate) struct Shuttle<L> {
     window: u64,
     sent: u64,
     back: u64,
-    /// The link was full.
     blocked: bool,
 }
 
 impl<L: Link> Shuttle<L> {
-    /// Source and destination of its packets are this address, which is not the kernel's own and has a route into the link
-    /// of this device.
+    /// Source and destination of its packets are this address, which has a route into the link.
     pub(crate) fn new(link: L, scenario: &Scenario, address: IpAddr, facts: &DeviceFacts) -> Result<Self, SystemError> {
         let [from, to] = PORTS.map(|port| SocketAddr::new(address, port));
         let capabilities = link.capabilities();
@@ -97,7 +92,6 @@ impl<L: Link> Shuttle<L> {
         })
     }
 
-    /// Sends the stream and receives it again.
     pub(crate) async fn run(mut self, stream: &Stream, window: &Window) -> Result<(), LoadError> {
         self.turn_to(Goal::Offset(stream.warmup_bytes), Phase::WarmUp, stream).await?;
         // There is only one stream, so this does not block.
@@ -173,7 +167,6 @@ impl<L: Link> Shuttle<L> {
         self.link.try_send(meta, &[IoSlice::new(&headers[..len]), IoSlice::new(payload)])
     }
 
-    /// Reads the packets that are back. Returns how many.
     fn take(&mut self, phase: Phase, stream: &Stream) -> Result<usize, LoadError> {
         let mut taken = 0;
         loop {

@@ -1,29 +1,20 @@
 //! The payload: bytes that reveal their position in the stream.
 
-/// Length of the pattern, in bytes. It is a prime, so that no usual length of a buffer, segment or window is a multiple
-/// of it: bytes that were lost, repeated or moved do not match.
+use super::error::LoadError;
+/// Length of the pattern, in bytes: a prime, so bytes that were lost, repeated or moved by a usual length do not match.
 const PERIOD: usize = 65_521;
 
 /// The longest slice of a row of messages, in bytes.
 const CHUNK: usize = 64 << 10;
 
-/// An endless payload. Both sides make it from the same seed. Sending and checking generate nothing: one period and the
-/// length of a buffer are kept in memory.
+/// An endless payload, which both sides make from the same seed. One period and the length of a buffer are in memory.
 pub(crate) struct Pattern {
     /// The length after which it repeats, in bytes.
     pub(crate) period: usize,
     bytes: Vec<u8>,
 }
 
-/// Where the payload first differed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Mismatch {
-    /// Position in the stream, from 0.
-    pub(crate) offset: u64,
-}
-
 impl Pattern {
-    /// The pattern of a stream, for slices of at most `longest` bytes.
     pub(crate) fn new(seed: u64, longest: usize) -> Self {
         Self::repeating(seed, PERIOD, longest)
     }
@@ -53,14 +44,13 @@ impl Pattern {
         &self.bytes[start..end]
     }
 
-    /// Compares `bytes`, which arrived at `offset`, with the pattern.
-    pub(crate) fn verify(&self, mut offset: u64, mut bytes: &[u8]) -> Result<(), Mismatch> {
+    pub(crate) fn verify(&self, mut offset: u64, mut bytes: &[u8]) -> Result<(), LoadError> {
         while !bytes.is_empty() {
             let expected = self.slice(offset, bytes.len());
             let (head, rest) = bytes.split_at(expected.len());
             if head != expected {
                 let at = head.iter().zip(expected).take_while(|(a, b)| a == b).count();
-                return Err(Mismatch { offset: offset + at as u64 });
+                return Err(LoadError::Corrupt { offset: offset + at as u64 });
             }
             offset += head.len() as u64;
             bytes = rest;
@@ -93,7 +83,7 @@ mod tests {
         for cut in [1, 7, 1460, PERIOD, PERIOD + 1, stream.len()] {
             let mut offset = 0;
             for piece in stream.chunks(cut) {
-                assert_eq!(pattern.verify(offset, piece), Ok(()), "cut {cut} at {offset}");
+                assert!(pattern.verify(offset, piece).is_ok(), "cut {cut} at {offset}");
                 offset += piece.len() as u64;
             }
         }
@@ -105,7 +95,7 @@ mod tests {
         let good = pattern.slice(0, 150_000).to_vec();
         let mut flipped = good.clone();
         flipped[100_000] ^= 1;
-        assert_eq!(pattern.verify(0, &flipped), Err(Mismatch { offset: 100_000 }));
+        assert!(matches!(pattern.verify(0, &flipped), Err(LoadError::Corrupt { offset: 100_000 })));
         for shift in [1, 1460, 65_536, 65_160] {
             assert!(pattern.verify(0, &good[shift..]).is_err(), "{shift} bytes lost");
             assert!(pattern.verify(shift as u64, &good[..1000]).is_err(), "{shift} bytes repeated");
@@ -126,10 +116,11 @@ mod tests {
             }
             assert_eq!(sent[..len], sent[len..2 * len], "{len}");
             // As a receiver gets them.
-            assert_eq!(messages.verify(0, &sent), Ok(()), "{len}");
-            assert_eq!(messages.verify(3, &sent[3.min(2 * len)..]), Ok(()), "{len}");
+            assert!(messages.verify(0, &sent).is_ok(), "{len}");
+            assert!(messages.verify(3, &sent[3.min(2 * len)..]).is_ok(), "{len}");
             sent[2 * len] ^= 1;
-            assert_eq!(messages.verify(0, &sent), Err(Mismatch { offset: 2 * len as u64 }), "{len}");
+            let found = messages.verify(0, &sent);
+            assert!(matches!(found, Err(LoadError::Corrupt { offset }) if offset == 2 * len as u64), "{len}");
         }
     }
 }

@@ -18,9 +18,8 @@
 //! Over UDP, a request and its response are one datagram each. Both begin with the same number, which matches them. A
 //! request without a response in time counts as lost, not as failed. A request of crr has a port of its own.
 //!
-//! Without a rate, a request is due when the one before it has been answered (a closed loop): while the stack pauses,
-//! nothing is due. With a rate, requests are due at even intervals, whether earlier ones were answered or not (an open
-//! loop).
+//! Without a rate, a request is due when the one before it has been answered (a closed loop). With a rate, requests are due
+//! at even intervals, whether earlier ones were answered or not (an open loop).
 
 pub(crate) mod black_holes;
 pub(crate) mod client;
@@ -51,24 +50,19 @@ use crate::plan::scenario::{Amount, Scenario};
 use crate::plural;
 use crate::sample::{BlackHoleFacts, DatagramFacts, IdleFacts, Latency, Measurements, RequestFacts};
 
-/// The seed of the payload of requests and responses.
 const SEED: u64 = 0x7271_7374_7265_7370;
 
 /// A response over UDP counts as lost after this time, plus four times the delay and jitter of the link.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// How long the responses to requests in flight at the end of the window may take, over a link without delay. A request
-/// without a response by then has failed.
+/// How long the responses to requests in flight at the end of the window may take, over a link without delay.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Length of the number at the beginning of a request over UDP and of its response, in bytes. A shorter message has a
-/// shorter number.
+/// Length of the number at the beginning of a request over UDP and of its response, in bytes, if the message is as long.
 const MARK: usize = 4;
 
-/// The most that is read at once, in bytes.
 const MOST_AT_ONCE: usize = 64 << 10;
 
-/// The requests of a run, and the streams beside them.
 #[derive(Clone)]
 pub(crate) struct RequestLoad {
     exchange: Arc<Exchange>,
@@ -76,7 +70,6 @@ pub(crate) struct RequestLoad {
     threads: usize,
 }
 
-/// Requests in the task of a server's process.
 #[derive(Serialize)]
 pub(crate) struct RequestsTask {
     protocol: Protocol,
@@ -87,21 +80,16 @@ pub(crate) struct RequestsTask {
     seed: u64,
 }
 
-/// The requests of a run.
 pub(crate) struct Exchange {
     pub(crate) requests: Requests,
     pub(crate) protocol: Protocol,
     /// How many copies of a datagram may arrive: a link may duplicate it. TCP takes each byte once.
     pub(crate) copies: u64,
-    /// How long a response over UDP may take.
     pub(crate) patience: Duration,
-    /// How long the last responses may take.
     pub(crate) drain: Duration,
-    /// The streams beside the requests.
     streams: Arc<[Stream]>,
     /// Whether each request has a connection of its own.
     pub(crate) connects: bool,
-    /// Whether the connections or flows are only held open.
     pub(crate) is_idle: bool,
     /// How long their memory may take to be released.
     release: Duration,
@@ -111,44 +99,32 @@ pub(crate) struct Exchange {
     half_closed: AtomicU64,
     /// Closed when the servers of half-closed connections may end them.
     rest: Semaphore,
-    /// Connections at once.
     pub(crate) connections: usize,
-    /// The length of the timed window.
     pub(crate) time: Duration,
     pub(crate) request: Pattern,
     pub(crate) response: Pattern,
     verify: Verify,
-    /// Responses so far, including the warm-up.
     answered: AtomicU64,
-    /// Responses in the timed window.
     timed: AtomicU64,
-    /// Whether the timed window has begun.
     is_timed: AtomicBool,
-    /// The results of the threads that have ended.
     finished: Mutex<Option<Requested>>,
 }
 
-/// The requests of a timed window.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Requested {
-    /// How many were answered in it.
     pub(crate) answered: u64,
     /// The latency of each, and of those that were in flight at the end.
     pub(crate) latency: Latency,
-    /// How many failed, by reason.
     pub(crate) errors: BTreeMap<&'static str, u64>,
     /// The memory of the connections, if they were only held open.
     pub(crate) idle: Option<IdleFacts>,
-    /// The counts of the datagrams, over UDP.
     pub(crate) datagrams: Option<DatagramFacts>,
-    /// Payload bytes of the streams beside them.
     pub(crate) background_bytes: u64,
     /// The connects to a silent address beside them.
     pub(crate) blackholes: Option<BlackHoleFacts>,
 }
 
 impl Requested {
-    /// Adds the requests of another thread.
     fn add(&mut self, other: Self) {
         self.answered += other.answered;
         self.latency.add(&other.latency);
@@ -182,7 +158,7 @@ impl Figures for RequestLoad {
     }
 
     fn timed_bytes(&self) -> u64 {
-        self.exchange.bytes_of(self.exchange.timed())
+        self.exchange.bytes_of(self.exchange.timed.load(Ordering::Relaxed))
     }
 
     fn progress(&self) -> Option<(String, &'static str)> {
@@ -301,7 +277,6 @@ impl Sides for RequestLoad {
 }
 
 impl Exchange {
-    /// The requests of a scenario beside these streams; `None` if it has none.
     fn of(scenario: &Scenario, streams: &Arc<[Stream]>) -> Option<Self> {
         let requests = match scenario.cell.workload() {
             // A byte each way.
@@ -355,17 +330,11 @@ impl Exchange {
         let _closed = self.rest.acquire().await;
     }
 
-    /// The connections of which the server has read the end.
-    fn half_closed(&self) -> u64 {
-        self.half_closed.load(Ordering::Relaxed)
-    }
-
     /// Bytes that have arrived of the streams beside the requests.
     pub(crate) fn background_bytes(&self) -> u64 {
         self.streams.iter().map(Stream::arrived).sum()
     }
 
-    /// Length of the number at the beginning of a request over UDP and of its response, in bytes.
     pub(crate) fn mark_len(&self) -> usize {
         MARK.min(self.request.period).min(self.response.period)
     }
@@ -376,12 +345,10 @@ impl Exchange {
         vec![0; messages.period.saturating_mul(depth).min(MOST_AT_ONCE)]
     }
 
-    /// Whether the timed window has begun.
     fn is_timed(&self) -> bool {
         self.is_timed.load(Ordering::Relaxed)
     }
 
-    /// Counts a response.
     fn answer(&self, is_timed: bool) {
         self.answered.fetch_add(1, Ordering::Relaxed);
         if is_timed {
@@ -389,7 +356,6 @@ impl Exchange {
         }
     }
 
-    /// Responses so far, including the warm-up.
     pub(crate) fn answered(&self) -> u64 {
         self.answered.load(Ordering::Relaxed)
     }
@@ -402,22 +368,11 @@ impl Exchange {
         made.errors.values().sum::<u64>() + lost + 2 * under_way
     }
 
-    /// Ends the warm-up.
-    fn begin(&self) {
-        self.is_timed.store(true, Ordering::Relaxed);
-    }
-
-    /// Responses in the timed window so far.
-    pub(crate) fn timed(&self) -> u64 {
-        self.timed.load(Ordering::Relaxed)
-    }
-
     /// Payload of `count` requests and their responses, in bytes.
     pub(crate) fn bytes_of(&self, count: u64) -> u64 {
         count * (self.request.period + self.response.period) as u64
     }
 
-    /// Adds the results of a thread.
     fn finish(&self, made: Requested) {
         let mut finished = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *finished {

@@ -15,7 +15,6 @@ pub(crate) type Cancel = Box<dyn Fn() + Send>;
 
 /// The sockets of one thread, by number. Each number has at most one socket.
 pub(crate) trait Sockets: Send + 'static {
-    /// Makes a socket, and begins to connect it.
     fn connect(&mut self, index: usize, target: SocketAddr) -> io::Result<()>;
 
     /// Whether the socket is connected. An error means that it never will be.
@@ -25,8 +24,7 @@ pub(crate) trait Sockets: Send + 'static {
     /// [`io::ErrorKind::WouldBlock`] if there is nothing.
     fn read(&mut self, index: usize, buffer: &mut [u8]) -> io::Result<usize>;
 
-    /// Writes as much as there is room for, over UDP as one datagram. Returns [`io::ErrorKind::WouldBlock`] without
-    /// room.
+    /// Writes as much as there is room for, over UDP as one datagram; else returns [`io::ErrorKind::WouldBlock`].
     fn write(&mut self, index: usize, bytes: &[u8]) -> io::Result<usize>;
 
     /// Receives a datagram, or several that have arrived together. Returns the length of all, and of each but the last.
@@ -34,16 +32,13 @@ pub(crate) trait Sockets: Send + 'static {
         self.read(index, buffer).map(|len| (len, len))
     }
 
-    /// Sends datagrams that lie back to back, each of `segment_len` bytes. Returns the bytes of those that it sent: at
-    /// least one datagram.
+    /// Sends datagrams that lie back to back, each of `segment_len` bytes. Returns the bytes of those that it sent.
     fn write_datagrams(&mut self, index: usize, datagrams: &[u8], segment_len: usize) -> io::Result<usize> {
         self.write(index, &datagrams[..segment_len.min(datagrams.len())])
     }
 
-    /// Half-closes a connection: nothing more is sent, and reading goes on.
     fn end_writing(&mut self, index: usize) -> io::Result<()>;
 
-    /// Closes a socket, if there is one.
     fn close(&mut self, index: usize);
 
     /// From now on reads and writes of socket 0, which is connected, may block: the thread has no other socket.
@@ -55,8 +50,7 @@ pub(crate) trait Sockets: Send + 'static {
     fn statistics(&self, index: usize) -> TcpStatistics;
 
     /// Waits for events, until about `end` or exactly `due`, or until it is cancelled. Appends the numbers of the sockets
-    /// that became ready to `ready`. A socket is listed again only after a read or a write returned
-    /// [`io::ErrorKind::WouldBlock`] (edge-triggered).
+    /// that became ready to `ready` (edge-triggered).
     fn wait(&mut self, end: Instant, due: Option<Instant>, ready: &mut Vec<usize>) -> io::Result<()>;
 
     /// The time of the clock by which it waits.

@@ -10,9 +10,8 @@
 //!          client ◄─ total ── server      the client's clock runs from its first write to the acknowledgement
 //! ```
 //!
-//! With a time instead of an amount, the server of a reader sends until the client tells it to stop, and then
-//! closes; the client of a writer closes its half when its time is over. The client's clock decides. Through a program as it
-//! is, no half is closed: the client tells the server its total beside the connection.
+//! With a time instead of an amount, the server of a reader sends until the client tells it to stop, and the client of a
+//! writer closes its half. Through a program, no half is closed: the client tells the server its total beside the connection.
 
 pub(crate) mod client;
 pub(crate) mod server;
@@ -50,13 +49,10 @@ const PORTION: Duration = Duration::from_millis(2);
 const SEED: u64 = 0x7475_6E70_6572_6601;
 const SEEDS: u64 = 16;
 
-/// The direction of a stream's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Direction {
-    /// The client reads.
     ToClient,
-    /// The client writes.
     ToServer,
 }
 
@@ -79,10 +75,8 @@ pub(crate) struct StreamTask {
     seed: u64,
 }
 
-/// One stream's share of a run.
 pub(crate) struct Stream {
     pub(crate) direction: Direction,
-    /// The seed of the pattern.
     pub(crate) seed: u64,
     pub(crate) pattern: Arc<Pattern>,
     pub(crate) warmup_bytes: u64,
@@ -93,12 +87,10 @@ pub(crate) struct Stream {
     verify: Verify,
     /// Whether the server is another process, which sees only the connection.
     pub(crate) is_served_elsewhere: bool,
-    /// Whether both halves of the connection stay open until the total is acknowledged. Some programs end a connection when
-    /// its client has ended its half.
+    /// Whether both halves stay open until the total is acknowledged: some programs end a connection whose client half-closes.
     keeps_halves: bool,
     /// How many bytes the client of such a writer has sent in all, set at the end of the window.
     sent: OnceLock<u64>,
-    /// Wakes its server then.
     is_sent: Notify,
     /// Bytes that arrived until the end of the timed window, including the warm-up.
     arrived: AtomicU64,
@@ -114,7 +106,6 @@ pub(crate) struct Stream {
 impl Direction {
     pub(super) const BOTH: [Self; 2] = [Self::ToServer, Self::ToClient];
 
-    /// The directions of a mode of bulk bytes.
     pub(super) const fn of(mode: Mode) -> &'static [Self] {
         match mode {
             Mode::Reader => &[Self::ToClient],
@@ -124,7 +115,6 @@ impl Direction {
     }
 }
 
-/// The current part of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     WarmUp,
@@ -138,10 +128,8 @@ pub(crate) enum Phase {
 pub(crate) struct Finish {
     /// Payload bytes that arrived in the timed window.
     pub(crate) bytes: u64,
-    /// Segments that the kernel retransmitted in the timed window: at the end that sends, if the kernel has it, else at
-    /// the client's end.
+    /// Segments that the kernel retransmitted in the timed window: at the end that sends if it has it, else at the client's.
     pub(crate) retransmits: Option<u64>,
-    /// The connection at the end of the window.
     pub(crate) tcp: TcpStatistics,
 }
 
@@ -152,8 +140,7 @@ impl Streams {
         Self { threads: each.len(), each }
     }
 
-    /// So many streams in each direction of a mode. The bytes of each direction are split evenly; the first streams take the
-    /// remainder. If they last for a time, the least bytes count for all together.
+    /// So many streams in each direction of a mode. The bytes are split evenly; the first streams take the remainder.
     fn split(scenario: &Scenario, mode: Mode, streams: u64) -> Arc<[Stream]> {
         // The two ends of a stream, and every sixteenth stream, have one pattern: it takes memory.
         let patterns: Vec<_> = (SEED..)
@@ -196,7 +183,7 @@ impl Streams {
 
     /// Bytes that have crossed in each direction in all, when the clients are done.
     pub(super) fn crossed_bytes(&self) -> [u64; 2] {
-        Direction::BOTH.map(|direction| self.all(direction).map(Stream::crossed).sum())
+        Direction::BOTH.map(|direction| self.all(direction).filter_map(|stream| stream.crossed.get()).sum())
     }
 
     pub(super) fn retransmits(&self) -> Option<u64> {
@@ -288,7 +275,7 @@ impl Kind for Streams {
         if let Some(stream) = self.each.get(target)
             && let Some(socket) = socket()
         {
-            stream.served_by(socket);
+            let _earlier = stream.sender.set(socket);
         }
     }
 
@@ -324,8 +311,7 @@ impl Sides for Streams {
 }
 
 impl Stream {
-    /// How many bytes may be sent now in the timed window, if `sent` bytes have been sent since its `begin`. If none
-    /// are due yet, returns the time when the next are.
+    /// How many bytes may be sent now, after `sent` bytes since the `begin` of the window, or when the next are due.
     fn allowed(&self, begin: Instant, sent: u64) -> Result<usize, Instant> {
         let Some(rate) = self.bytes_per_second else { return Ok(self.buffer_bytes) };
         let due = begin + Duration::try_from_secs_f64(sent as f64 / rate).unwrap_or(Duration::MAX / 4);
@@ -350,7 +336,6 @@ impl Stream {
         Ok(())
     }
 
-    /// Sets how many bytes have arrived in all.
     pub(crate) fn set_arrived(&self, bytes: u64) {
         self.arrived.store(bytes, Ordering::Relaxed);
     }
@@ -359,13 +344,11 @@ impl Stream {
         self.arrived.load(Ordering::Relaxed)
     }
 
-    /// Bytes that have arrived in the timed window so far.
     pub(crate) fn timed_bytes(&self) -> u64 {
         self.arrived().saturating_sub(self.warmup_bytes)
     }
 
-    /// Whether the timed window that began at `begin` is over for all `streams`, of one amount. Both directions end together,
-    /// because one alone is another load.
+    /// Whether the timed window is over for all `streams`. Both directions end together: one alone is another load.
     pub(crate) fn is_over(begin: Instant, streams: &[Self]) -> bool {
         let Some(Self { amount, .. }) = streams.first() else { return true };
         let elapsed = begin.elapsed();
@@ -388,42 +371,12 @@ impl Stream {
         self.finish.get().copied()
     }
 
-    /// Sets how many bytes have crossed in all, when the client is done.
-    pub(crate) fn set_crossed(&self, bytes: u64) {
-        let _earlier = self.crossed.set(bytes);
-    }
-
-    /// How many bytes have crossed in all; 0 until the client is done.
-    pub(crate) fn crossed(&self) -> u64 {
-        self.crossed.get().copied().unwrap_or(0)
-    }
-
-    /// Sets the server's end of the connection.
-    pub(crate) fn served_by(&self, socket: TcpStream) {
-        let _earlier = self.sender.set(socket);
-    }
-
-    /// How many segments the kernel has retransmitted so far; `None` if it does not report them. `client` has the
-    /// statistics of the client's end.
+    /// How many segments the kernel has retransmitted so far. `client` has the statistics of the client's end.
     pub(crate) fn retransmits(&self, client: TcpStatistics) -> Option<u64> {
         match (self.direction, self.sender.get()) {
             (Direction::ToClient, Some(server)) => platform::tcp_statistics(server).retransmits,
             _ => client.retransmits,
         }
-    }
-
-    /// Tells the server beside the connection how many bytes the client of a writer has sent in all.
-    fn tell_sent(&self, bytes: u64) {
-        let _earlier = self.sent.set(bytes);
-        self.is_sent.notify_one();
-    }
-
-    pub(crate) fn tell_to_stop(&self) {
-        self.stop.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn is_told_to_stop(&self) -> bool {
-        self.stop.load(Ordering::Acquire)
     }
 }
 

@@ -29,22 +29,14 @@ struct State {
 /// The end of the window for the client threads that have ended so far.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended {
-    /// The moment when the last of them ended.
     pub(crate) end: Snapshot,
-    /// The cost of all of them in the window.
     pub(crate) cost: Cost,
 }
 
 impl Window {
     /// A window for this number of client threads. It reads the meter when it opens.
-    pub(crate) fn new(threads: usize, meter: impl Meter) -> Self {
-        Self {
-            threads,
-            meter: Box::new(meter),
-            state: Mutex::default(),
-            changed: Condvar::new(),
-            opening: Notify::new(),
-        }
+    pub(crate) fn new(threads: usize, meter: Box<dyn Meter>) -> Self {
+        Self { threads, meter, state: Mutex::default(), changed: Condvar::new(), opening: Notify::new() }
     }
 
     /// Waits for the other threads. The last one opens the window for all.
@@ -54,8 +46,7 @@ impl Window {
             state.waiting += 1;
             state.waiting == self.threads
         };
-        // Read before the clock, so that the cost of reading is outside the timed window. Read without the lock,
-        // because it may take a while.
+        // Before the clock, so that the cost of reading is outside the window, and without the lock, as it may take a while.
         let counters = is_last.then(|| (platform::stolen_time(), self.meter.counters()));
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((stolen, counters)) = counters {
@@ -79,12 +70,10 @@ impl Window {
         state.ended = Some(Ended { end, cost });
     }
 
-    /// The end of the window so far.
     pub(crate) fn ended(&self) -> Option<Ended> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).ended
     }
 
-    /// Takes all readings now.
     pub(crate) fn read(&self) -> Snapshot {
         // The clock first: the other readings are outside the timed window.
         let at = Instant::now();
@@ -92,7 +81,6 @@ impl Window {
         Snapshot { at, usage, counters: self.meter.counters(), stolen: platform::stolen_time() }
     }
 
-    /// Takes only the readings that cost little time.
     pub(crate) fn usage(&self) -> Usage {
         self.meter.usage()
     }

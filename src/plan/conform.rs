@@ -1,7 +1,5 @@
 //! The conformance cases to run, and their stacks.
 
-use std::path::PathBuf;
-
 use conformance::{Case, Exploration, Layer, invariants};
 use netstacks::{StackKind, Workaround, Workarounds};
 
@@ -18,28 +16,12 @@ pub struct ConformPlan {
     pub cases: Vec<Case>,
     /// The random plays, if they take the place of the cases.
     pub exploration: Option<Exploration>,
-    /// The layer at which they run; `None` for the default of each stack.
-    pub layer: Option<Layer>,
-    /// The command of the external stack.
-    pub command: Option<String>,
-    /// Instances of each stack.
-    pub shards: u16,
     /// Whether the link offloads; `None` if each case decides. A case without a preference runs without offload.
     pub offload: Option<bool>,
-    /// The MTU of the link.
-    pub mtu: u16,
     /// What the adapters do in the stacks' place: each choice that was named. See [`ConformPlan::workarounds_of`].
     pub workarounds: Vec<Workarounds>,
-    /// Whether results are printed as JSON.
-    pub json: bool,
-    /// The file for the results.
-    pub out: Option<PathBuf>,
-    /// The file for the packets of the one case.
-    pub pcap: Option<PathBuf>,
-    /// The directory for reports of the cases that fail.
-    pub issue: Option<PathBuf>,
-    /// Whether to list the cases and run none.
-    pub list: bool,
+    /// The other options, as they were typed.
+    pub typed: Conform,
 }
 
 impl TryFrom<Conform> for ConformPlan {
@@ -63,7 +45,7 @@ impl TryFrom<Conform> for ConformPlan {
         }
         // A named stack that this build lacks is refused below.
         let here = || StackKind::ALL.into_iter().filter(|stack| stack.compiled_in()).collect();
-        let stacks: Vec<_> = conform.netstack.map_or_else(here, |list| list.0);
+        let stacks: Vec<_> = conform.netstack.as_ref().map_or_else(here, |list| list.0.clone());
         let has_link = |stack: &&StackKind| StackKind::ALL.contains(stack);
         if let Some(stack) = stacks.iter().find(|stack| !has_link(stack) && conform.layer == Some(Layer::Stack)) {
             return Err(PlanError::new("--layer", format!("{stack} has no link in memory; leave it out")));
@@ -78,24 +60,10 @@ impl TryFrom<Conform> for ConformPlan {
             let reason = format!("{stack} has one instance; name others with --netstack");
             return Err(PlanError::new("--shards", reason));
         }
-        let mut workarounds: Vec<_> = conform.workarounds.into_iter().flat_map(|list| list.0).collect();
+        let mut workarounds: Vec<_> = conform.workarounds.iter().flat_map(|list| list.0.clone()).collect();
         workarounds.dedup();
-        let plan = Self {
-            stacks,
-            cases,
-            exploration,
-            layer: conform.layer,
-            command: conform.command,
-            shards: conform.shards,
-            offload: conform.offload.map(|switch| switch == Switch::On),
-            mtu: conform.mtu,
-            workarounds,
-            json: conform.json,
-            out: conform.out,
-            pcap: conform.pcap,
-            issue: conform.issue,
-            list: conform.list,
-        };
+        let offload = conform.offload.map(|switch| switch == Switch::On);
+        let plan = Self { stacks, cases, exploration, offload, workarounds, typed: conform };
         plan.check_workarounds()?;
         Ok(plan)
     }
@@ -104,14 +72,14 @@ impl TryFrom<Conform> for ConformPlan {
 impl ConformPlan {
     /// The layer at which the cases of a stack run.
     pub fn layer_of(&self, stack: StackKind) -> Layer {
-        self.layer.unwrap_or(if StackKind::ALL.contains(&stack) { Layer::Stack } else { Layer::Path })
+        self.typed.layer.unwrap_or(if StackKind::ALL.contains(&stack) { Layer::Stack } else { Layer::Path })
     }
 
     /// The workarounds with which a stack runs, one choice after another. A stack that has none to switch off runs once. A report
     /// for its maintainers is about the stack as it is.
     pub fn workarounds_of(&self, stack: StackKind) -> Vec<Workarounds> {
         match self.workarounds.as_slice() {
-            [] if self.issue.is_some() && Workaround::of(stack).next().is_some() => vec![Workarounds::NONE],
+            [] if self.typed.issue.is_some() && Workaround::of(stack).next().is_some() => vec![Workarounds::NONE],
             [] => vec![Workarounds::ALL],
             [first, ..] if Workaround::of(stack).next().is_none() => vec![*first],
             named => named.to_vec(),
@@ -127,7 +95,7 @@ impl ConformPlan {
         let refused = |reason: String| PlanError::new("--workarounds", reason);
         for stack in &self.stacks {
             let workarounds = self.workarounds_of(*stack);
-            if self.issue.is_some() && workarounds.len() > 1 {
+            if self.typed.issue.is_some() && workarounds.len() > 1 {
                 return Err(refused("has one value with --issue: a case has one report".to_owned()));
             }
             for workarounds in workarounds.into_iter().filter(|workarounds| *workarounds != Workarounds::ALL) {
@@ -137,7 +105,7 @@ impl ConformPlan {
                 workarounds.check(*stack).map_err(refused)?;
             }
         }
-        if self.pcap.is_some() && self.results() != 1 {
+        if self.typed.pcap.is_some() && self.results() != 1 {
             let reason = "needs one stack, one case and one value of --workarounds: --netstack NAME --case NAME";
             return Err(PlanError::new("--pcap", reason));
         }

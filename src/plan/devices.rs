@@ -39,8 +39,7 @@ pub(super) fn network(settings: &Settings, ipv6: bool) -> Result<Network, PlanEr
         *address = check_version(option, given.unwrap_or(*address), ipv6)?;
     }
     let [address, peer, mask] = addresses;
-    Network::new(address, peer, mask)
-        .map_err(|error| PlanError::new("--tun-addr, --tun-dest, --tun-mask", error.clone()))
+    Network::new(address, peer, mask).map_err(|error| PlanError::new("--tun-addr, --tun-dest, --tun-mask", error))
 }
 
 pub(super) fn name(option: &'static str, name: &str) -> Result<String, PlanError> {
@@ -64,7 +63,6 @@ pub(super) fn tun_fd(fd: Option<i32>, cell: &Cell) -> Result<Option<i32>, PlanEr
     }
 }
 
-/// The devices of a forwarder.
 pub(super) fn pair(settings: &Settings, ipv6: bool) -> Result<Devices, PlanError> {
     let defaults: [IpAddr; 2] = if ipv6 { DEFAULT_PAIR_V6.map(Into::into) } else { DEFAULT_PAIR_V4.map(Into::into) };
     let near = end(("--near-name", &settings.near_name), ("--near-addr", settings.near_addr, defaults[0]), ipv6)?;
@@ -97,6 +95,6 @@ fn end(
         return Err(PlanError::new(name_option, format!("{typed:?} is taken in every network; choose another")));
     }
     let end = End { name, address: check_version(option, given.unwrap_or(default), ipv6)? };
-    platform::validate_host(end.address, end.prefix_len()).map_err(|error| PlanError::new(option, error.clone()))?;
+    platform::validate_host(end.address, end.prefix_len()).map_err(|error| PlanError::new(option, error))?;
     Ok(end)
 }

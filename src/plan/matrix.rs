@@ -24,13 +24,11 @@ use crate::measure::Method;
 use crate::plural;
 use crate::program::Program;
 
-/// Rounds of a matrix.
 const DEFAULT_RUNS: u32 = 10;
 
 /// The most rounds of a matrix that ends once its figures are known well enough.
 const MOST_RUNS: u32 = 10_000;
 
-/// Rounds of a table of forwarders.
 const DEFAULT_FORWARD_RUNS: u32 = 3;
 
 /// The scenarios of a matrix, and how often each is run.
@@ -57,8 +55,7 @@ pub struct MatrixPlan {
 }
 
 impl MatrixPlan {
-    /// The order of a round: the indices of its `runs`, shuffled. Each round has its own order, and equal seeds give
-    /// equal orders.
+    /// The order of a round: the indices of its `runs`, shuffled. Equal seeds give equal orders.
     pub fn order(runs: usize, seed: u64, round: u32) -> Vec<usize> {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         random.set_stream(round.into());
@@ -123,10 +120,6 @@ impl TryFrom<Matrix> for MatrixPlan {
 
 impl MatrixPlan {
     /// Adds the run of some words, unless its cell is there or this machine has no network for it.
-    ///
-    /// # Errors
-    ///
-    /// The run is not possible; it is left out.
     fn add(&mut self, words: &[Word]) -> Result<(), PlanError> {
         let words: Vec<_> = words.iter().map(Word::to_string).collect();
         match Scenario::of_words(words.clone()) {
@@ -168,14 +161,12 @@ impl TryFrom<Forward> for MatrixPlan {
     }
 }
 
-/// The run of one forwarder.
 pub(super) fn forwarder(forward: &Forward) -> Result<Scenario, PlanError> {
     let rust = (!forward.words.has("forwarder")).then(|| "--forwarder=rust".to_owned());
     let profile = forward.profile.as_ref().map(|path| format!("--profile={}", path.display()));
     Scenario::of_words(words_of(forward).chain(rust).chain(profile).collect())
 }
 
-/// The words of the load of `forward`.
 fn words_of(forward: &Forward) -> impl Iterator<Item = String> {
     let mode = match (forward.reverse, forward.bidir) {
         (_, true) => Some("--mode=both"),
@@ -187,10 +178,6 @@ fn words_of(forward: &Forward) -> impl Iterator<Item = String> {
 }
 
 /// Every combination of the values of a line, as the words of its run. A word is left out of the cells that do not take it.
-///
-/// # Errors
-///
-/// A value is none of its option.
 fn product(line: &Words) -> Result<Vec<Vec<Word>>, PlanError> {
     let mut all = vec![Vec::new()];
     for option in PROPERTIES.iter().map(Property::long).filter(|option| line.has(option)) {
@@ -238,8 +225,7 @@ fn rounds(asked: Option<u32>, default: u32, plan: &MatrixPlan) -> Result<u32, Pl
     }
 }
 
-/// Names a subject that a matrix leaves out, and says why. A run is `isolated` if the system has namespaces (`supported`) and the
-/// user wants one.
+/// Names a subject that a matrix leaves out, and says why. `supported`: the system has namespaces.
 fn left_out(cell: &Cell, isolated: bool, supported: bool) -> Option<String> {
     let networks = if supported { "leave out --netns host" } else { "this system has no namespaces" };
     match cell.subject() {

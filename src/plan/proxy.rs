@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use netstacks::{NotCompiledIn, StackConfig, StackCongestion, StackKind, Workarounds};
-use platform::{Impairments, Network, TunConfig, network_of};
+use platform::{Network, TunConfig, network_of};
 
 use super::PlanError;
 use super::devices;
@@ -20,22 +20,18 @@ const TX_QUEUE_LEN: u32 = 16 << 10;
 pub struct ProxyConfig {
     /// The interface that the sockets are bound to.
     pub interface: String,
-    /// Receive buffer and send buffer of each connection at the stack, in bytes. Clients are near, so a small
-    /// one is enough.
+    /// Receive buffer and send buffer of each connection at the stack, in bytes.
     pub window: usize,
     /// What the adapter does in the stack's place.
     pub workarounds: Workarounds,
     /// Congestion control of the stack, if it has a choice.
     pub stack_congestion: StackCongestion,
-    /// Most connections at a time, and most UDP flows at a time. Only half as many connections may be unfinished: the
-    /// server has not replied, or the handshake of the client is not complete. Beyond that the oldest unfinished one
-    /// gives way to a new one, and of UDP flows the one that has been unused for longest, those without an answer first.
+    /// Most connections at a time, and most UDP flows. Only half as many connections may be unfinished. Beyond that the oldest
+    /// unfinished one gives way, and of UDP flows the one that has been unused for longest, those without an answer first.
     pub max_flows: usize,
-    /// Most memory of all connections and UDP flows, in bytes; `None` for no limit. Each is counted with the most that
-    /// it can take, although most take little: a connection with its receive and its send buffer at the stack and two
-    /// buffers of 256 KiB, a UDP flow with the two buffers of its socket. New ones beyond the limit are refused, unless an
-    /// unfinished connection or a flow without an answer can give way. The kernel's buffers of TCP sockets are not
-    /// counted.
+    /// Most memory of all connections and UDP flows, in bytes. Each is counted with the most that it can take: a connection
+    /// with its buffers at the stack and two of 256 KiB, a UDP flow with the two buffers of its socket. The kernel's
+    /// buffers of TCP sockets are not counted. New ones beyond the limit are refused, unless another can give way.
     pub max_memory: Option<usize>,
     /// How long to wait for the reply of a server.
     pub connect_timeout: Duration,
@@ -43,12 +39,6 @@ pub struct ProxyConfig {
     pub tcp_idle: Duration,
     /// A UDP flow that carries no datagram for this time is forgotten.
     pub udp_idle: Duration,
-    /// Congestion control of the sockets; `None` for the system's default.
-    pub congestion: Option<String>,
-    /// What the link between device and stack does to packets.
-    pub impairments: Impairments,
-    /// The seed of all chance on the link.
-    pub link_seed: u64,
     /// Receives the text of each error that no message can report to the client.
     pub report: fn(&str),
 }
@@ -68,9 +58,6 @@ impl ProxyConfig {
             tcp_idle: Duration::from_mins(124),
             // RFC 4787, 4.3 recommends five minutes.
             udp_idle: Duration::from_mins(5),
-            congestion: None,
-            impairments: Impairments::default(),
-            link_seed: 0,
             report: |_| {},
         }
     }
@@ -139,7 +126,6 @@ impl TryFrom<cli::Proxy> for ProxyPlan {
     }
 }
 
-/// The network of the device.
 fn network(proxy: &cli::Proxy) -> Result<Network, PlanError> {
     let (usual, ones): (_, IpAddr) = match proxy.tun_addr {
         IpAddr::V4(_) => (30, [0xff; 4].into()),

@@ -21,7 +21,6 @@ const FIRST: &str = "a run needs both, or --program in place of --netstack. Try 
     rust-tun-perf programs list              programs to measure as they are
     rust-tun-perf --help                     the main options";
 
-/// How long a run makes requests by default.
 const DEFAULT_REQUEST_TIME: Duration = Duration::from_secs(2);
 
 /// The default amount: for at least this long, and up to ten times as long for so many bytes. A shorter run measures
@@ -29,7 +28,6 @@ const DEFAULT_REQUEST_TIME: Duration = Duration::from_secs(2);
 pub(super) const DEFAULT_TIME: Duration = Duration::from_secs(1);
 const DEFAULT_BYTES: u64 = 1_000_000_000;
 
-/// Default of `--warmup`.
 const DEFAULT_WARMUP: u64 = 64_000_000;
 
 /// Default of `--warmup` over a link with impairments, which may be slow.
@@ -42,10 +40,8 @@ const MAX_BYTES: u64 = 1_000_000_000_000_000;
 const FORWARD_TIME: Duration = Duration::from_secs(10);
 const FORWARD_GRACE: Duration = Duration::from_secs(30);
 
-/// How long any other run may take by default.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Longest `--timeout`.
 const MAX_TIMEOUT: Duration = Duration::from_hours(24);
 
 /// How often the CPU time and memory of a carrier are sampled.
@@ -57,7 +53,6 @@ const MIN_INTERVAL: Duration = Duration::from_millis(10);
 /// Most intervals in a run: they are kept in memory and in the sample.
 const MAX_INTERVALS: u32 = 100_000;
 
-/// The words of a run.
 #[derive(Debug, Parser)]
 #[command(no_binary_name = true)]
 struct Words {
@@ -67,19 +62,11 @@ struct Words {
 
 impl Scenario {
     /// A run of this stack in this mode, with the defaults of the command line.
-    ///
-    /// # Errors
-    ///
-    /// A [`PlanError`] for a stack that is not in this build, or that needs a process of its own and cannot have one.
     pub fn new(netstack: StackKind, mode: Mode) -> Result<Self, PlanError> {
         Self::of_words(vec![format!("--netstack={netstack}"), format!("--mode={mode}")])
     }
 
     /// The run of these words.
-    ///
-    /// # Errors
-    ///
-    /// Names the wrong option.
     pub fn of_words(words: Vec<String>) -> Result<Self, PlanError> {
         let Words { run } = Words::try_parse_from(&words).map_err(|error| super::of_parser(&error))?;
         Ok(Self { words, ..Self::try_from(run)? })
@@ -139,7 +126,6 @@ impl TryFrom<Run> for Scenario {
 }
 
 impl Scenario {
-    /// Refuses settings that do not go together.
     fn check(&self) -> Result<(), PlanError> {
         let (cell, subject) = (&self.cell, self.cell.subject());
         if let Some(Outage { at, lasts }) = cell.impairments.outage {

@@ -19,7 +19,6 @@ const CHECKED_BYTES: u64 = 1_000_000;
 /// Most bytes in it: a program of 0.2 Gbps carries them in time.
 const MOST_CHECKED_BYTES: u64 = 200_000_000;
 
-/// How long [`Scenario::path_check`] may take.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// How long [`Scenario::path_check`] makes requests, or loads a carrier.
@@ -31,7 +30,6 @@ const CHECK_BITRATE: u64 = 10_000_000;
 /// The word of a run that is the path check of the others.
 const CHECK_PATH: &str = "--check-path";
 
-/// The option of the seed.
 const LINK_SEED: &str = "--link-seed=";
 
 /// Everything that describes one run.
@@ -171,9 +169,13 @@ impl Scenario {
     /// The same run with another seed.
     #[must_use]
     pub fn seeded(&self, link_seed: u64) -> Self {
-        let words = self.words.iter().filter(|word| !word.starts_with(LINK_SEED)).cloned();
-        let words = words.chain([format!("{LINK_SEED}{link_seed}")]).collect();
-        Self { words, link_seed, ..self.clone() }
+        Self { words: self.words_with(LINK_SEED, &link_seed.to_string()), link_seed, ..self.clone() }
+    }
+
+    /// Its words, with one that begins so.
+    fn words_with(&self, begin: &str, rest: &str) -> Vec<String> {
+        let others = self.words.iter().filter(|word| !word.starts_with(begin)).cloned();
+        others.chain([format!("{begin}{rest}")]).collect()
     }
 
     /// A short run of the same cell that compares every byte: it shows whether the path works at all.
@@ -197,13 +199,7 @@ impl Scenario {
                 generator: Generator::Own,
                 ..self.cell.clone()
             },
-            words: self
-                .words
-                .iter()
-                .filter(|word| *word != CHECK_PATH)
-                .cloned()
-                .chain([CHECK_PATH.to_owned()])
-                .collect(),
+            words: self.words_with(CHECK_PATH, ""),
             amount,
             warmup_bytes,
             interval: None,

@@ -11,7 +11,6 @@ use tokio::sync::oneshot;
 
 use super::{Config, relay};
 
-/// The limits, and how much of them is used.
 #[derive(Debug)]
 pub(super) struct Limits {
     max_connections: usize,
@@ -29,7 +28,6 @@ struct Used {
     unfinished: BTreeMap<u64, oneshot::Sender<()>>,
     next: u64,
     connected: usize,
-    /// The memory of all UDP flows, in bytes.
     flow_bytes: usize,
 }
 
@@ -86,7 +84,6 @@ impl Limits {
     }
 }
 
-/// The place of an unfinished connection.
 #[derive(Debug)]
 pub(super) struct Place {
     number: u64,
@@ -116,7 +113,6 @@ impl Drop for Place {
     }
 }
 
-/// The place of a connection that is connected.
 #[derive(Debug)]
 pub(super) struct Connected(Arc<Limits>);
 
@@ -126,7 +122,6 @@ impl Drop for Connected {
     }
 }
 
-/// The memory of a UDP flow.
 #[derive(Debug)]
 pub(super) struct Charge {
     bytes: usize,

@@ -17,12 +17,10 @@ use tokio::time::{Instant, Sleep};
 /// The size of the buffer for a stack that does not lend its memory. It fits in a processor's cache.
 pub(super) const BUFFER_BYTES: usize = 256 << 10;
 
-/// The most bytes that are copied out of the stack's memory, or into it, so that the stack is not locked while the kernel is
-/// called. A second copy of more bytes would cost more than the call.
+/// The most bytes that are copied so that the stack is not locked while the kernel is called. For more, a copy costs more.
 const MESSAGE_BYTES: usize = 4 << 10;
 
-/// How many bytes and calls of the kernel one loan of the stack's memory may take, if there are more. The stack is locked
-/// meanwhile, and its other connections wait.
+/// How many bytes and calls of the kernel a loan of the stack's memory may take: the other connections wait meanwhile.
 const LOAN_BYTES: usize = 256 << 10;
 const LOAN_CALLS: usize = 8;
 
@@ -50,7 +48,6 @@ struct BothWays {
     /// The server accepts no more bytes, but may have sent some before.
     refused: bool,
     down: OneWay,
-    /// When the last byte was carried.
     carried: Instant,
 }
 
@@ -80,8 +77,7 @@ impl BothWays {
         }
     }
 
-    /// Carries bytes from the stack to the kernel. If the stack lends its memory, the kernel takes them from there, except
-    /// for a message.
+    /// Carries bytes from the stack to the kernel: out of lent memory, except for a message.
     fn poll_up<S: Stream>(
         &mut self,
         cx: &mut Context<'_>,
@@ -122,7 +118,6 @@ impl BothWays {
         if self.refused { Poll::Pending } else { self.up.poll(cx, client, server) }
     }
 
-    /// Handles the error of a write to the server.
     fn write_failed(&mut self, kind: io::ErrorKind) {
         match kind {
             io::ErrorKind::WouldBlock => {}
@@ -133,8 +128,7 @@ impl BothWays {
         }
     }
 
-    /// Carries bytes from the kernel to the stack. If the stack lends its memory, the kernel puts them there, unless only a
-    /// message came last.
+    /// Carries bytes from the kernel to the stack: into lent memory, unless only a message came last.
     fn poll_down<S: Stream>(
         &mut self,
         cx: &mut Context<'_>,
@@ -270,8 +264,7 @@ impl OneWay {
         }
     }
 
-    /// Handles the result of a call with lent memory. `refused` tells that the kernel was not ready. Returns `None` if
-    /// the caller must call again.
+    /// Handles the result of a call with lent memory. `refused`: the kernel was not ready. `None`: call again.
     fn lent(&mut self, polled: Poll<io::Result<usize>>, refused: bool) -> Option<Poll<io::Result<()>>> {
         match polled {
             // The caller polls the kernel next, which arranges the wake-up.
@@ -344,7 +337,6 @@ impl OneWay {
         Poll::Ready(Ok(()))
     }
 
-    /// Keeps the rest of a message.
     fn keep(&mut self, bytes: &[u8]) {
         if !bytes.is_empty() {
             (self.buffer, self.waiting) = (bytes.into(), 0..bytes.len());

@@ -50,25 +50,13 @@ impl Flow {
 }
 
 /// What a flow's answers are carried back with.
+#[derive(Clone)]
 struct Back<D> {
     datagrams: D,
     answers: Answers,
     flows: Flows,
     upstream: Arc<Upstream>,
     limits: Arc<Limits>,
-}
-
-impl<D: Clone> Clone for Back<D> {
-    fn clone(&self) -> Self {
-        let Self { datagrams, answers, flows, upstream, limits } = self;
-        Self {
-            datagrams: datagrams.clone(),
-            answers: answers.clone(),
-            flows: flows.clone(),
-            upstream: Arc::clone(upstream),
-            limits: Arc::clone(limits),
-        }
-    }
 }
 
 /// Carries every datagram on, and its answers back. Instances of a stack share their `flows`. Ends only with the stack.
@@ -100,8 +88,7 @@ pub(super) async fn serve<D: Datagrams>(
 }
 
 impl Flow {
-    /// Sends datagrams of `segment_len` bytes each. If the kernel has no room for one, the rest is lost, as on any full
-    /// network. Returns the first other error.
+    /// Sends datagrams of `segment_len` bytes each. If the kernel has no room for one, the rest is lost.
     fn send(&self, payloads: &[u8], segment_len: usize) -> io::Result<()> {
         self.touch();
         // The runtime does not know yet that a new socket is writable, so the kernel is asked.
@@ -178,8 +165,7 @@ impl<D: Datagrams> Back<D> {
         self.flows.remove(key, &flow);
     }
 
-    /// Tells the client what the kernel has heard of its datagrams. Where that is nothing any more, the socket's
-    /// readiness to tell is over.
+    /// Tells the client what the kernel has heard of its datagrams.
     fn tell_failure(&self, key: FlowKey, flow: &Flow) {
         let heard = || flow.socket.take_error()?.ok_or_else(|| io::ErrorKind::WouldBlock.into());
         if let Ok(error) = flow.socket.try_io(Interest::ERROR, heard) {

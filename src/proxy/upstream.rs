@@ -10,7 +10,6 @@ use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 
 use super::Config;
 
-/// Makes sockets.
 #[derive(Debug)]
 pub(super) struct Upstream {
     pub(super) config: Config,
@@ -41,9 +40,6 @@ impl Upstream {
     /// Connects to a server. Returns `TimedOut` if it does not reply.
     pub(super) async fn connect(&self, server: SocketAddr) -> io::Result<TcpStream> {
         let socket = self.socket(Domain::for_address(server), Type::STREAM, Protocol::TCP)?;
-        if let Some(name) = &self.config.congestion {
-            platform::set_congestion_control(&socket, name)?;
-        }
         let connecting = TcpSocket::from_std_stream(socket.into()).connect(server);
         let stream = tokio::time::timeout(self.config.connect_timeout, connecting).await??;
         // The client's bytes are forwarded as they come.
@@ -59,7 +55,6 @@ impl Upstream {
         UdpSocket::from_std(socket.into())
     }
 
-    /// Reports an error that has no message for the client.
     pub(super) fn report(&self, operation: &str, server: SocketAddr, error: &io::Error) {
         (self.config.report)(&format!("{operation} {server}: {error}"));
     }

@@ -11,10 +11,6 @@ use crate::subject::forward::carry::carry;
 use crate::subject::program::socks5;
 
 /// Does the task in the first line of `input`, and prints the result to `output`.
-///
-/// # Errors
-///
-/// The input is no task of this version of the protocol ([`Class::Invalid`]), or the error of the task.
 pub fn child(
     mut input: impl BufRead + Send + 'static,
     mut output: impl Write + Send + 'static,

@@ -15,14 +15,7 @@ use crate::sample::Score;
 use crate::subject::external;
 
 /// Runs the cases of a plan that have no `earlier` result, and reports each new result as it comes. Returns all results,
-/// by stack.
-///
-/// Over memory, all stacks run at the same time. Each stack runs one case after another, with one choice of workarounds after
-/// another.
-///
-/// # Errors
-///
-/// The network of the run cannot be made; and the errors of `report`.
+/// by stack. Over memory, all stacks run at the same time.
 pub fn conform<E: From<RunError>>(
     plan: &ConformPlan,
     earlier: Vec<Score>,
@@ -30,7 +23,7 @@ pub fn conform<E: From<RunError>>(
 ) -> Result<Vec<Score>, E> {
     // Before this thread leaves the host's network: go may fetch modules.
     let programs = plan.stacks.iter().filter(|stack| stack.is_process()).map(|stack| {
-        let command = plan.command.as_deref().filter(|_| *stack == StackKind::External);
+        let command = plan.typed.command.as_deref().filter(|_| *stack == StackKind::External);
         Ok((*stack, external::program(command)?))
     });
     let programs: BTreeMap<_, _> = programs.collect::<Result<_, RunError>>()?;
@@ -77,8 +70,8 @@ fn of_stack(
     program: Option<&Program>,
     keep: impl Fn((Score, Ran, Recording)) -> bool,
 ) {
-    let (known, layer, mtu) = (known::of(stack), plan.layer_of(stack), plan.mtu);
-    let shards = plan.shards;
+    let (known, layer) = (known::of(stack), plan.layer_of(stack));
+    let (mtu, shards) = (plan.typed.mtu, plan.typed.shards);
     let run =
         |offload, trace| Run { stack, program: program.cloned(), layer, shards, offload, mtu, workarounds, trace };
     if let Some(exploration) = plan.exploration.filter(|_| !cases.is_empty()) {
@@ -88,7 +81,7 @@ fn of_stack(
         left.all(|(case, ran)| keep((Score::new(&case, &run, &ran, &known), ran, Recording::default())));
         return;
     }
-    let is_recorded = plan.pcap.is_some() || plan.issue.is_some();
+    let is_recorded = plan.typed.pcap.is_some() || plan.typed.issue.is_some();
     // A program that did not start for the first case is not tried again.
     let mut refused = None;
     for (index, case) in cases.iter().enumerate() {

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use platform::Conversation;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::json;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
@@ -28,37 +29,18 @@ const DURING: Duration = Duration::from_millis(100);
 /// How often they are asked for when the client waits for them.
 const AFTER: Duration = Duration::from_millis(1);
 
-/// The order to send.
-#[derive(Serialize)]
-struct Order {
-    trial: TrialOrder,
+/// The order to send, at a rate in datagrams a second; `null` for as many as are taken.
+fn order(trial: &Trial) -> String {
+    let Trial { number, time, rate, .. } = *trial;
+    format!("{}\n", json!({ "trial": { "number": number, "seconds": time.as_secs_f64(), "rate": rate } }))
 }
 
-#[derive(Serialize)]
-struct TrialOrder {
-    number: u32,
-    seconds: f64,
-    /// Datagrams a second; `null` for as many as are taken.
-    rate: Option<f64>,
-}
-
-impl Order {
-    fn line(trial: &Trial) -> String {
-        let Trial { number, rate, .. } = *trial;
-        let order = Self { trial: TrialOrder { number, seconds: trial.time.as_secs_f64(), rate } };
-        // Numbers, all of which JSON has.
-        serde_json::to_string(&order).unwrap_or_default() + "\n"
-    }
-}
-
-/// The part of a process's report that is about datagrams.
 #[derive(Deserialize)]
 pub(crate) struct Report {
     pub(crate) datagrams: ProcessCounts,
 }
 
-/// Passes trials to the process of this name, and its counts to the flows, which are looked at in each `interval`. Ends
-/// only with a failure.
+/// Passes trials to the process of this name, and its counts to the flows. Ends only with a failure.
 pub(crate) async fn follow(
     name: &'static str,
     control: Arc<Conversation>,
@@ -71,7 +53,7 @@ pub(crate) async fn follow(
         let rest = trials.borrow().end().saturating_duration_since(Instant::now());
         let has_begun = timeout(rest.clamp(AFTER, during), trials.changed()).await.is_ok();
         if has_begun && flows.direction() == Direction::ToClient {
-            control.send(&Order::line(&trials.borrow()));
+            control.send(&order(&trials.borrow()));
         }
         let (asked, of_process) = (Instant::now(), Arc::clone(&control));
         let report = spawn_blocking(move || of_process.report()).await.ok().flatten();

@@ -19,12 +19,7 @@ pub fn lacks() -> Vec<Check> {
     checks.chain((!has_stack).then(none)).collect()
 }
 
-/// Reports what the system `lacks`, and then the result of a short run of each stack, both ways and with every byte checked.
-/// Returns whether a stack can run. Without something that all runs need, none is tried.
-///
-/// # Errors
-///
-/// [`RunError::Interrupted`], and the errors of `report`.
+/// Reports what the system `lacks`, and then a short run of each stack, both ways. Returns whether a stack can run.
 pub fn doctor<E: From<RunError>>(
     lacks: &[Check],
     executor: &impl Executor,

@@ -7,18 +7,9 @@ use crate::sample::{Environment, Sample};
 /// Executes scenarios. The executor of a test may return fixed samples.
 pub trait Executor {
     /// Runs the scenario. A run that began and failed is a sample too; its status says how it failed.
-    ///
-    /// # Errors
-    ///
-    /// The run could not begin, or the user interrupted it.
     fn execute(&self, scenario: &Scenario) -> Result<Sample, RunError>;
 
-    /// Prepares for these scenarios before the first one runs, so that slow preparations do not disturb a measurement.
-    /// Returns the environment of the program that makes the runs.
-    ///
-    /// # Errors
-    ///
-    /// That program cannot make runs for this one, or the user interrupted it.
+    /// Prepares for these scenarios before the first one runs. Returns the environment of the program that makes the runs.
     fn prepare(&self, _scenarios: &[Scenario]) -> Result<Environment, RunError> {
         Ok(crate::environment())
     }

@@ -17,7 +17,7 @@ use crate::load::datagram::Flows;
 use crate::load::iperf3;
 use crate::meter::Usage;
 use crate::plan::scenario::Scenario;
-use crate::protocol::{Greeting, Message, StackReport};
+use crate::protocol::{self, Greeting, Message, StackReport};
 use crate::sample::{Measurements, Sample};
 use crate::subject::carrier::counters;
 use crate::subject::forward::carried;
@@ -26,7 +26,7 @@ use crate::subject::go;
 /// Reads a line of a child process or of its parent, and returns it as each reader that takes it would write it.
 pub fn lines(line: &str) -> Vec<String> {
     let message = Message::parse(line).ok().map(|message| json(&message));
-    let greeting = Greeting::parse(line, "the program").ok().map(|greeting| json(&greeting));
+    let greeting = protocol::parse::<Greeting>(line, "the program").ok().map(|greeting| json(&greeting));
     let ready = parse_ready::<Ready>(line).map(|ready| format!("{{\"ready\":{}}}", json(&ready)));
     let report = parse::<Counts>(line).map(|report| json(&report));
     let _compared_as_it_is = parse::<StackReport>(line);
@@ -68,10 +68,6 @@ pub fn iperf3(report: &str, mode: Mode) -> Option<(u64, u64, Vec<u64>)> {
 }
 
 /// The sample of a process that printed this and ended with this code.
-///
-/// # Errors
-///
-/// The error that the process printed, as text.
 pub fn sample(scenario: &Scenario, stdout: &[u8], stderr: &[u8], code: i32) -> Result<Sample, String> {
     outcome(scenario, &end(stdout, stderr, code)).map_err(|error| error.to_string())
 }

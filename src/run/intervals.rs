@@ -7,28 +7,22 @@ use crate::load::window::Window;
 use crate::meter::{Usage, difference};
 use crate::sample::Interval;
 
-/// If the rest of the window is shorter than an interval divided by this number, it is added to the interval before: a
-/// rate over it would mean nothing.
+/// If the rest of the window is shorter than an interval divided by this, it is added to the interval before.
 const SLIVER: u32 = 10;
 
 /// Records at regular times how much has arrived in the timed window.
 pub(super) struct Intervals {
     every: Option<Duration>,
-    /// When the window opened, once that is known.
     opened: Option<Instant>,
     records: Vec<Record>,
-    /// The usage when the window opened.
     before: Usage,
 }
 
-/// The end of an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Record {
     /// From the beginning of the window.
     end: Duration,
-    /// Bytes that had arrived by then.
     arrived: u64,
-    /// The usage since the window opened.
     usage: Usage,
 }
 
@@ -67,8 +61,7 @@ impl Intervals {
         }
     }
 
-    /// Replaces the times and bytes of the records with another program's: the end of each of its intervals, and the
-    /// bytes in it. The last interval is the rest of the window.
+    /// Replaces the times and bytes of the records with another program's: the end of each of its intervals, and its bytes.
     pub(super) fn count_by(&mut self, parts: &[(Duration, u64)]) {
         let mut arrived = 0_u64;
         let but_last = parts.len().saturating_sub(1);
@@ -79,8 +72,7 @@ impl Intervals {
         }
     }
 
-    /// The intervals of a window of length `elapsed`, in which `bytes` arrived. The last interval is the rest of the
-    /// window, and absorbs a record just before its end.
+    /// The intervals of a window in which `bytes` arrived. The last is the rest of the window.
     pub(super) fn finish(self, elapsed: Duration, bytes: u64, usage: Usage) -> Vec<Interval> {
         let Some(every) = self.every.filter(|_| !elapsed.is_zero()) else { return Vec::new() };
         let most = elapsed.saturating_sub(every / SLIVER);

@@ -118,7 +118,6 @@ pub(super) fn prepare(
     Ok(Loaded::new(load.threads(), load, subject, |_| server).with(clients))
 }
 
-/// Makes the clients of a load in the calling thread's network. Also returns their congestion control.
 pub(super) fn clients(
     scenario: &Scenario,
     load: &Load,

@@ -27,7 +27,6 @@ use crate::subject::carrier::Carrier;
 use crate::subject::stack::Server;
 use crate::subject::{Network, Parts, Prepared, device, external, forward, kernel, loopback, memory, path, program};
 
-/// A load on a subject.
 pub(super) struct Loaded {
     load: Arc<dyn Figures>,
     /// Holds the load until all clients are warm, and reads the meters then.
@@ -35,12 +34,10 @@ pub(super) struct Loaded {
     server: ServerSide,
     /// The client threads. Empty if the server makes the whole load.
     clients: Vec<Client>,
-    /// The clients' congestion control.
     congestion: Option<String>,
     subject: Parts,
 }
 
-/// A run that was made.
 pub(super) struct RunOutput {
     pub(super) outcome: Outcome,
     pub(super) congestion: Option<String>,
@@ -49,7 +46,6 @@ pub(super) struct RunOutput {
     pub(super) program: Option<ProgramFacts>,
 }
 
-/// Prepares the subject of a scenario in its network, and puts a load on it.
 pub(super) async fn prepare(
     scenario: &Scenario,
     load: Load,
@@ -158,7 +154,6 @@ impl Loaded {
         Self { clients, congestion, ..self }
     }
 
-    /// Starts, times, supervises and ends the run.
     pub(super) async fn run(self, scenario: &Scenario, interrupts: Interrupts) -> Result<RunOutput, RunError> {
         let Self { load, window, server, clients, congestion, subject } = self;
         let Parts { device, effective, carrier, program, cut } = subject;

@@ -17,15 +17,11 @@ use crate::sample::{self, Appender, Environment, FileError, Head, Measurements, 
 /// The cells that need no further run: [`settled`](crate::measure::settled).
 pub type Settled = fn(&[Sample], f64) -> HashSet<Cell>;
 
-/// Runs a matrix to its end with `this` program, and with another build to compare `against`, if there is one.
-/// `arguments` are the program's arguments, for the head of the file.
+/// Runs a matrix to its end with `this` program, and with another build to compare `against`, if there is one. `arguments`
+/// are the program's, for the head of the file. A file that already has samples of this matrix is continued.
 ///
 /// Before its first run, a cell is checked with a short run that compares every byte ([`Scenario::path_check`]). A
-/// failure is a sample, and the matrix goes on. A file that already has samples of this matrix is continued. `settled` decides
-/// when a matrix `until` something ends.
-///
-/// Returns all samples, earlier ones first, and an error if the matrix did not finish: no cell could be run at all, the
-/// user interrupted it, or the file is wrong or cannot be written.
+/// failure is a sample. Returns all samples, earlier ones first, and an error if the matrix did not finish.
 pub fn matrix<X: Executor, E: From<RunError> + From<FileError>>(
     plan: &MatrixPlan,
     arguments: &[String],
@@ -48,11 +44,9 @@ pub fn matrix<X: Executor, E: From<RunError> + From<FileError>>(
     (rounds.samples, result)
 }
 
-/// After so many runs of a cell that timed out or stalled, and none that succeeded, a matrix that gives up does not try it
-/// again.
+/// After so many runs of a cell that timed out or stalled, and none that succeeded, it may be given up.
 const ENOUGH: usize = 2;
 
-/// A run of a matrix.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Run {
     cell: Cell,
@@ -61,7 +55,6 @@ struct Run {
     against: bool,
 }
 
-/// A matrix that is running.
 struct Rounds {
     seed: u64,
     /// The environments of this program and of the other build, if there is one.
@@ -80,7 +73,6 @@ struct Rounds {
 }
 
 impl Rounds {
-    /// Prepares the programs, and opens the file.
     fn begin<E: From<RunError> + From<FileError>>(
         plan: &MatrixPlan,
         arguments: &[String],
@@ -131,8 +123,7 @@ impl Rounds {
         })
     }
 
-    /// Makes the rounds until there are enough, each cell is settled or left out, or the time is over. The time counts from
-    /// now, so a continued matrix makes a round in any case, unless nothing is left.
+    /// Makes the rounds until there are enough, each cell is settled or left out, or the time is over, which counts from now.
     fn all<E: From<RunError> + From<FileError>>(
         &mut self,
         plan: &MatrixPlan,
@@ -220,7 +211,6 @@ impl Rounds {
         }
     }
 
-    /// Whether the runs of a scenario are left out.
     fn is_left_out(&self, scenario: &Scenario) -> bool {
         scenario.cell.offload == Offload::On && self.plain.contains(&scenario.cell.subject())
     }

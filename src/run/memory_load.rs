@@ -33,12 +33,10 @@ fn clients_of<L: Link>(
 ) -> Result<Vec<Client>, RunError> {
     let mut places = (0..).zip(peers);
     load.clients(&targets(network.peer, load), |protocol, _| {
-        let (index, peers) = places.next().ok_or_else(too_few)?;
+        let (index, peers) = places.next().ok_or_else(|| {
+            let source = io::Error::other("there are more threads than ends of the link");
+            platform::Error::new(Class::Failed, "start", "the scripted clients", source)
+        })?;
         Ok(MemorySockets::new(peers, protocol, (index, count)))
     })
-}
-
-fn too_few() -> RunError {
-    let source = io::Error::other("there are more threads than ends of the link");
-    platform::Error::new(Class::Failed, "start", "the scripted clients", source).into()
 }

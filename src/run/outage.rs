@@ -10,7 +10,6 @@ use crate::subject::Cut;
 /// How often the load is read after the outage, until something has arrived.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// The outage of a run.
 pub(super) struct Interruption {
     outage: Outage,
     cut: Cut,

@@ -18,16 +18,14 @@ use tokio::time::timeout;
 use super::executor::Executor;
 use crate::error::RunError;
 use crate::plan::scenario::Scenario;
-use crate::protocol::{CHILD, Greeting, Message, Task};
+use crate::protocol::{self, CHILD, Greeting, Message, Task};
 use crate::remedy::WithRemedy;
 use crate::sample::{self, Environment, Measurements, Sample, Status};
 use crate::subject::go;
 
-/// How long a process may take beyond its run's timeout by default: to start, to wait for the last report of a
-/// forwarder, and to end its tasks and threads.
+/// How long a process may take beyond its run's timeout by default: to start, and to end its tasks and threads.
 const GRACE: Duration = Duration::from_secs(25);
 
-/// How long a program may take to describe itself.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a process may take to end what it has started, such as programs in its networks, after it was asked to end.
@@ -36,7 +34,6 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 /// In a terminal, an interrupt is for this process and its child. This process may get it this much later.
 const ECHO: Duration = Duration::from_millis(200);
 
-/// The exit code of an interrupted run.
 const INTERRUPTED: i32 = 130;
 
 /// Runs each scenario in a process of its own. That process has ended when a call returns.
@@ -73,11 +70,6 @@ impl ProcessExecutor {
     }
 
     /// Asks the program for its environment.
-    ///
-    /// # Errors
-    ///
-    /// [`RunError::OtherProtocol`] or [`RunError::NoProtocol`] if it cannot make runs for this program; or it cannot
-    /// be started, or the user interrupted it.
     pub fn hello(&self) -> Result<Environment, RunError> {
         let program = self.program.display().to_string();
         let limit = HELLO_TIMEOUT.min(self.grace);
@@ -85,7 +77,8 @@ impl ProcessExecutor {
             let text = format!("{program} did not say what it is within {} s", limit.as_secs_f64());
             return Err(RunError::Process { class: Class::Failed, text });
         };
-        Ok(Greeting::parse(&String::from_utf8_lossy(&end.stdout), &program)?.environment)
+        let greeting: Greeting = protocol::parse(&String::from_utf8_lossy(&end.stdout), &program)?;
+        Ok(greeting.environment)
     }
 
     /// Starts the program with these arguments and standard input, and waits for its end; `None` if it had to be killed.
@@ -180,7 +173,6 @@ fn is_interrupted(end: &End) -> bool {
     matches!(end.by, ProcessEnd::Interrupted | ProcessEnd::Exited(INTERRUPTED))
 }
 
-/// The sample or the error of a process that has ended.
 pub(super) fn outcome(scenario: &Scenario, end: &End) -> Result<Sample, RunError> {
     // An interrupt for all would have reached this process, too.
     let alone = || "the process alone was interrupted".to_owned();

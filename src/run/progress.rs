@@ -79,8 +79,7 @@ impl<W: Write> Progress<W> {
         }
     }
 
-    /// The matrix begins. It has `total` runs, if that is known, and `done` of them were made before. `seed` determines their
-    /// order.
+    /// The matrix begins. `done` of its runs were made before.
     pub(super) fn begin(&mut self, total: Option<usize>, done: usize, seed: u64) {
         (self.total, self.done, self.earlier, self.begun) = (total, done, done, Instant::now());
         let runs = match (total, done) {
@@ -114,7 +113,6 @@ impl<W: Write> Progress<W> {
         }
     }
 
-    /// The run has ended.
     pub(super) fn sample(&mut self, sample: &Sample) {
         self.advance();
         let result = if sample.is_ok() {
@@ -145,7 +143,6 @@ impl<W: Write> Progress<W> {
         }
     }
 
-    /// The matrix ends.
     pub(super) fn end(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();

@@ -7,13 +7,11 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::cell::Processors;
 
-/// The workers of a runtime that was not told how many.
 pub(super) fn processors() -> usize {
     platform::parallelism().unwrap_or(1)
 }
 
-/// Starts a runtime with this many workers, or on the current thread, on these processors if there are any. The system must have
-/// enough threads and descriptors for it: tokio panics if one is missing.
+/// Starts a runtime with this many workers, or on the current thread. Tokio panics if a thread or a descriptor is missing.
 pub(super) fn runtime(workers: Option<usize>, pin: Option<&Processors>) -> io::Result<Runtime> {
     let mut builder = match workers {
         None => {

@@ -10,15 +10,9 @@ use crate::plan::ProxyPlan;
 use crate::plural;
 use crate::proxy::{Config, Proxy, Running};
 
-/// Open files other than the sockets of flows.
 const SPARE_DESCRIPTORS: u64 = 64;
 
-/// Serves until the user interrupts it, or the device or the stack fails. Writes a line to `out` when packets are served:
-/// callers wait for this line.
-///
-/// # Errors
-///
-/// The interface or the device cannot be used, or has failed.
+/// Serves until the user interrupts it, or the device or the stack fails. Writes a line to `out` when packets are served.
 pub fn serve(plan: &ProxyPlan, out: &mut impl Write) -> Result<(), RunError> {
     // One socket for each connection, and one for each UDP flow. If the limit stays lower, flows beyond it fail.
     platform::allow_open_files(2 * plan.config.max_flows as u64 + SPARE_DESCRIPTORS);

@@ -57,12 +57,10 @@ impl ServerSide {
 /// The port of the first stream; the others have the ports above it. Any port would do: the stacks accept all ports.
 pub(super) const FIRST_PORT: u16 = 5201;
 
-/// Server ports for connections that carry one request. The stack keeps each connection for a while after its end
-/// (TIME-WAIT), and the client reuses its own ports. With a prime number of server ports, no pair of ports returns
-/// soon.
+/// Server ports for connections that carry one request. The stack keeps each for a while (TIME-WAIT), and the client reuses
+/// its own ports: with a prime number of server ports, no pair returns soon.
 const PORTS: usize = 61;
 
-/// The targets of a load at a stack, which accepts connections to all ports.
 pub(super) fn targets(stack: IpAddr, load: &Load) -> Vec<SocketAddr> {
     let Targets { tcp, spreads, udp, .. } = load.targets();
     let ports = tcp + usize::from(udp) + if spreads { PORTS - 1 } else { 0 };
@@ -78,8 +76,7 @@ impl Serve for &Load {
     }
 }
 
-/// The servers of a load. `target_of` returns the number of the target that a connection came to. Datagrams come from
-/// `source`.
+/// The servers of a load. `target_of` returns the number of the target that a connection came to.
 pub(super) fn server<Li: Listener>(
     listener: Li,
     source: impl Datagrams,
@@ -118,8 +115,7 @@ async fn end<T>(who: &str, task: Option<JoinHandle<T>>) -> Result<(), Failure> {
     }
 }
 
-/// Accepts connections until `serve` has taken `awaited` of them, and serves each in a task, beside the server of datagrams.
-/// Returns when all have been served, or one has failed.
+/// Accepts connections until `serve` has taken `awaited` of them. Returns when all have been served, or one has failed.
 async fn serve_all<Li: Listener>(
     mut listener: Li,
     of_datagrams: Option<Served>,

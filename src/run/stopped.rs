@@ -5,7 +5,6 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How often the watcher wakes.
 const PERIOD: Duration = Duration::from_millis(50);
 
 /// On a busy machine, a thread may wake this much later than it is due.
@@ -43,7 +42,6 @@ impl StopWatcher {
         Ok(Self { end, thread })
     }
 
-    /// Ends the thread, waits for its end, and returns its gaps.
     pub(super) fn finish(self) -> Vec<Gap> {
         drop(self.end);
         // The thread has no code that could panic.

@@ -38,26 +38,21 @@ const FAILURE_SETTLE: Duration = Duration::from_millis(100);
 /// A client that is cancelled ends at once. One that does not end in this time is stuck.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The sockets of a client that is done.
 type Connections = Box<dyn Any + Send>;
 
 type Reporter = mpsc::UnboundedSender<Result<(), Failure>>;
 type Reports = mpsc::UnboundedReceiver<Result<(), Failure>>;
 
-/// The outcome of a run.
 #[derive(Debug)]
 pub(super) struct Outcome {
     /// How it ended, the figures of the load, and the timed window.
     pub(super) measured: Measurements,
     /// The cost of the clients' threads, or of the program that made the load, in the timed window.
     pub(super) cost: Cost,
-    /// The usage in the timed window.
     pub(super) usage: Usage,
-    /// The counters of the timed window.
     pub(super) counters: Counters,
 }
 
-/// Runs a load to its end.
 pub(super) struct Supervisor {
     timeout: Duration,
     load: Arc<dyn Figures>,
@@ -69,7 +64,6 @@ pub(super) struct Supervisor {
     progress: (u64, Instant),
 }
 
-/// The clients at work.
 #[derive(Default)]
 struct Threads {
     /// Each returns its connections, which are kept until the other side has ended too.
@@ -142,8 +136,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Ends clients that wait for the window or block on a connection, and joins all threads, but for one that is stuck.
-    /// Returns the connections.
+    /// Cancels the clients, and joins all threads, but for one that is stuck. Returns the connections.
     async fn stop(&self, threads: Threads, reports: &mut Reports) -> Result<Vec<Connections>, Failure> {
         self.window.cancel();
         for cancel in threads.cancel {
@@ -269,18 +262,15 @@ impl Supervisor {
             recovery_seconds: seconds(self.outage.as_ref().and_then(Interruption::recovery)),
             ..figures
         };
-        let counters = window.map_or_else(|| before_the_window(failed_at), Timed::counters);
+        // Of a run that has failed before its window, the faults of the link may be the reason.
+        let faults = failed_at.and_then(|read| read.counters.faults);
+        let counters = window.map_or(Counters { faults, ..Counters::default() }, Timed::counters);
         Outcome { measured, cost, usage, counters }
     }
 }
 
 pub(super) fn seconds(time: Option<Duration>) -> Option<f64> {
     time.map(|time| time.as_secs_f64())
-}
-
-/// Of a run that has failed before its window, the faults of the link may be the reason.
-fn before_the_window(failed_at: Option<&Snapshot>) -> Counters {
-    Counters { faults: failed_at.and_then(|read| read.counters.faults), ..Counters::default() }
 }
 
 /// Waits for the next step of an outage, if there is one.

@@ -7,7 +7,6 @@ use crate::sample::SHORTEST_WINDOW;
 /// The most readings that are kept: a window may last a day.
 const MOST: usize = 1024;
 
-/// Readings of the bytes that have arrived in the timed window.
 #[derive(Default)]
 pub(super) struct Readings {
     kept: Vec<(Instant, u64)>,
@@ -16,7 +15,6 @@ pub(super) struct Readings {
 }
 
 impl Readings {
-    /// Adds a reading of this moment.
     pub(super) fn add(&mut self, at: Instant, arrived: u64) {
         let Some((last, _)) = self.kept.last() else { return self.kept.push((at, arrived)) };
         let since = at.saturating_duration_since(*last);

@@ -24,13 +24,10 @@ use crate::sample::DeviceFacts;
 /// The device in the network of the server.
 pub(crate) const FAR: &str = "far";
 
-/// Two devices, and the link between them.
 pub(crate) struct Between {
-    /// The near device.
     pub(crate) device: DeviceFacts,
     pub(crate) traffic: Arc<Traffic>,
     pub(crate) faults: Arc<FaultCounter>,
-    /// Cuts the link for an outage.
     pub(crate) cut: Option<Cut>,
     /// Passes the packets until a device fails.
     pub(crate) driver: BoxFuture<'static, Failure>,
@@ -50,7 +47,6 @@ pub(crate) fn join(scenario: &Scenario, near: &Tun, far: Tun, networks: &Network
     Ok(Between { device: facts, traffic, faults, cut, driver })
 }
 
-/// Opens the device in the far network.
 pub(crate) fn open_far(scenario: &Scenario, far: Tun, networks: &Networks) -> Result<TunDevice, RunError> {
     let (scenario, runtime) = (scenario.clone(), Handle::current());
     let opened = networks.far().run(move || {
@@ -75,7 +71,6 @@ pub(crate) async fn pass(mut near: impl Link, mut far: impl Link) -> io::Result<
 /// Batches that one direction passes before the other is polled.
 const TURN: usize = 4;
 
-/// One direction, and the packets on their way in it.
 struct Direction {
     batch: Vec<PacketBuffer>,
     /// How many packets of the batch were received, and how many of these have been sent.

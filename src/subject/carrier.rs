@@ -18,9 +18,9 @@ use tokio::task::spawn_blocking;
 
 use crate::error::RunError;
 use crate::failure::Failure;
-use crate::meter::{Counters, Meter, Usage};
+use crate::meter::{Cost, Counters, Meter, Usage};
 use crate::profile::FoldedStacks;
-use crate::protocol::{CHILD, Carry, Message, Task};
+use crate::protocol::{CHILD, Message, Task};
 use crate::remedy::WithRemedy;
 use crate::sample::Status;
 
@@ -28,9 +28,7 @@ use crate::sample::Status;
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 const DRAW_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// The program of a carrier, and its task.
 pub(crate) struct CarrierProgram {
-    /// Its name in errors.
     pub(crate) name: &'static str,
     pub(crate) program: Program,
     /// The first line of its standard input. Empty if it takes its task as arguments.
@@ -42,11 +40,6 @@ pub(crate) struct CarrierProgram {
 }
 
 impl CarrierProgram {
-    /// A child process of this program that carries packets.
-    pub(crate) fn this(name: &'static str, carry: Carry) -> Self {
-        Self { has_profile: carry.profile.is_some(), ..Self::with_task(name, Task::Carry(carry)) }
-    }
-
     /// A child process of this program with any task that has orders.
     pub(crate) fn with_task(name: &'static str, task: Task) -> Self {
         Self {
@@ -71,10 +64,6 @@ pub(crate) struct Carrier {
 impl Carrier {
     /// Starts a carrier in the calling thread's network or in `network`, and waits until its devices exist. Must be
     /// called within a runtime, by a thread that outlives the carrier.
-    ///
-    /// # Errors
-    ///
-    /// The error that the program printed; or it was not ready in time, or the user interrupted it.
     pub(crate) async fn start(
         program: CarrierProgram,
         network: Option<&Namespace>,
@@ -104,18 +93,15 @@ impl Carrier {
         }
     }
 
-    /// Its name in errors.
     pub(crate) const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Tells the carrier to begin.
     pub(crate) fn begin(&self) {
         // Its end is noticed elsewhere.
         let _ended = self.process.begin();
     }
 
-    /// The control channel, for any thread.
     pub(crate) fn control(&self) -> Arc<Conversation> {
         Arc::clone(&self.control)
     }
@@ -125,8 +111,7 @@ impl Carrier {
         CarrierMeter { process: self.process(), count }
     }
 
-    /// A meter that asks the carrier for its counts, too. `carried` selects those of the payload's direction. `drops`
-    /// returns how many packets the devices have dropped so far.
+    /// A meter that asks the carrier for its counts, too. `carried` selects those of the payload's direction.
     pub(crate) fn reporting_meter(
         &self,
         carried: fn(&Counts) -> Carried,
@@ -136,7 +121,6 @@ impl Carrier {
         self.meter(move || counters(control.report(), carried, drops()))
     }
 
-    /// The meter of its process.
     pub(crate) fn process(&self) -> ProcessMeter {
         self.process.meter()
     }
@@ -161,15 +145,10 @@ impl Carrier {
         .boxed()
     }
 
-    /// Tells the carrier to end, and kills it if it does not.
-    async fn stop(self) -> Option<Arc<End>> {
-        self.process.stop(if self.has_profile { DRAW_TIMEOUT } else { SHUTDOWN_TIMEOUT }).await
-    }
-
     /// Ends the carrier after a run. If the run succeeded and has a profile, the profile is written.
-    pub(crate) async fn finish(mut self, succeeded: bool) -> Result<(), RunError> {
-        let (name, has_profile, stacks) = (self.name, self.has_profile, self.stacks.take());
-        let end = self.stop().await;
+    pub(crate) async fn finish(self, succeeded: bool) -> Result<(), RunError> {
+        let Self { name, process, has_profile, stacks, .. } = self;
+        let end = process.stop(if has_profile { DRAW_TIMEOUT } else { SHUTDOWN_TIMEOUT }).await;
         if !(succeeded && has_profile) {
             return Ok(());
         }
@@ -194,7 +173,8 @@ pub(crate) struct CarrierMeter<F> {
 
 impl<F: Fn() -> Counters + Send + Sync + 'static> Meter for CarrierMeter<F> {
     fn usage(&self) -> Usage {
-        Usage::with(self.process)
+        let Self { process, .. } = self;
+        Usage { own: Cost::of_process(), carrier_cpu: process.cpu(), carrier_rss_bytes: process.rss_bytes() }
     }
 
     fn counters(&self) -> Counters {

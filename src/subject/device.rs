@@ -4,8 +4,7 @@
 //! task ── write ──► TUN ──► the kernel forwards ──► TUN ── read ──► task
 //! ```
 //!
-//! It costs a write, a read, and the kernel's routing between them. There are no connections and no client, so all CPU time
-//! of the process is the device's.
+//! There are no connections and no client, so all CPU time of the process is the device's.
 
 use std::future;
 use std::io;
@@ -19,7 +18,6 @@ use crate::meter::LinkMeter;
 use crate::plan::scenario::{Scenario, Tun};
 use crate::remedy::WithRemedy;
 
-/// Prepares the device. Also returns the link.
 pub(crate) fn prepare(scenario: &Scenario, tun: &Tun) -> Result<(Prepared, Counted<TunDevice>), RunError> {
     if !scenario.isolated {
         let source = io::Error::new(io::ErrorKind::Unsupported, "it would make a router of this host");

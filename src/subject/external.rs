@@ -6,13 +6,9 @@
 //! client ── kernel TCP ── TUN ──► link with conditions ──► TUN ── kernel's forwarding ── TUN ──► the process
 //! ```
 //!
-//! The second path is for a link with conditions. Everything to the right of that link is in the far network
-//! (`between`).
-//!
-//! The process starts in the run's network and opens the device. This process sets the device up and makes the load.
-//! docs/external-stack.md describes the protocol between them: a [`Task`], and then the orders to a worker. The run
-//! trusts no count of the process: the clients count bytes, the kernel counts packets, and the run compares the report of
-//! the process with the clients' counts. Only datagrams that arrive at the process are counted by it alone.
+//! Everything to the right of the link with conditions is in the far network (`between`). The process opens the device; this
+//! process sets it up and makes the load. docs/external-stack.md describes the protocol between them. The run trusts no
+//! count of the process: the clients count bytes, the kernel counts packets. Only datagrams are counted by it alone.
 
 use std::future;
 use std::sync::Arc;
@@ -20,6 +16,7 @@ use std::time::Duration;
 
 use conformance::{Device, Ready, Task};
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use netstacks::StackKind;
 use platform::{FaultCounter, Interface, Interrupts, Network, ProcessMeter, Program, line};
 use serde::Serialize;
@@ -38,13 +35,10 @@ use crate::meter::Counters;
 use crate::plan::scenario::{Scenario, Tun};
 use crate::sample::Status;
 
-/// The name of the process in messages.
 const NAME: &str = "stack's process";
 
-/// Most memory of a process, in bytes.
 const MOST_MEMORY: u64 = 2 << 30;
 
-/// How often its memory is checked.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// The command of a scenario's process, if it has one. gVisor's program is built if it is not in the cache. Must be
@@ -85,24 +79,15 @@ pub(crate) async fn prepare(
     interrupts: &mut Interrupts,
 ) -> Result<Prepared, RunError> {
     let (carrier, ready) = start(scenario, command, task(scenario, tun, load), networks, interrupts).await?;
-    let link = match networks {
-        Some(networks) => {
-            let (passing, faults, cut) = behind_link(scenario, tun, networks)?;
-            Some((passing, (faults, cut)))
-        }
-        None => interface(scenario, tun).set_up().map(|()| None)?,
+    let (passing, faults, cut) = if let Some(networks) = networks {
+        behind_link(scenario, tun, networks)?
+    } else {
+        interface(scenario, tun).set_up()?;
+        (future::pending().boxed(), None, None)
     };
-    let (passing, of_link) = link.unzip();
-    let (faults, cut) = of_link.unzip();
     carrier.begin();
     let meter = carrier.meter(count(tun, networks, faults));
     let (process, ended) = (carrier.process(), carrier.ended());
-    let passing = async {
-        match passing {
-            Some(passing) => passing.await,
-            None => future::pending().await,
-        }
-    };
     let driver = async move {
         tokio::select! {
             failure = ended => failure,
@@ -114,13 +99,12 @@ pub(crate) async fn prepare(
         device: Some(tun::facts(scenario, tun, ready.offload)),
         effective: ready.effective,
         carrier: Some(carrier),
-        cut: cut.flatten(),
+        cut,
         program: None,
     };
     Ok(Prepared::new(meter, driver.boxed(), parts))
 }
 
-/// Starts the process, and waits until it has opened its device.
 async fn start(
     scenario: &Scenario,
     command: &Program,
@@ -136,7 +120,6 @@ async fn start(
     Ok((carrier, ready))
 }
 
-/// The process's device.
 fn interface(scenario: &Scenario, tun: &Tun) -> Interface {
     Interface {
         name: tun.name.clone(),
@@ -148,13 +131,11 @@ fn interface(scenario: &Scenario, tun: &Tun) -> Interface {
     }
 }
 
-/// Sets up the process's device behind a link with conditions. Returns the future that passes the packets, the
-/// counter of the link's faults, and the function that cuts the link.
-fn behind_link(
-    scenario: &Scenario,
-    tun: &Tun,
-    networks: &Networks,
-) -> Result<(impl Future<Output = Failure> + Send + use<>, Arc<FaultCounter>, Option<Cut>), RunError> {
+/// Passes the packets of a link until it fails, with the counter of its faults, and the function that cuts it.
+type Passing = (BoxFuture<'static, Failure>, Option<Arc<FaultCounter>>, Option<Cut>);
+
+/// Sets up the process's device behind a link with conditions.
+fn behind_link(scenario: &Scenario, tun: &Tun, networks: &Networks) -> Result<Passing, RunError> {
     let Network { address: client, peer: stack, .. } = tun.network;
     let ([of_link, of_device, _], prefix_len) = networks::ends(&tun.network);
     let (near, _) = tun::open(scenario, tun)?;
@@ -170,8 +151,8 @@ fn behind_link(
         platform::enable_forwarding(&device.name, client.is_ipv6())
     })??;
     let (near, cut) = with_conditions(near, scenario);
-    let faults = near.faults();
-    Ok((async move { Failure::of_driver(between::pass(near, far).await) }, faults, cut))
+    let faults = Some(near.faults());
+    Ok((async move { Failure::of_driver(between::pass(near, far).await) }.boxed(), faults, cut))
 }
 
 /// Reads the kernel's counts of the process's device, and those of the link in front of it.

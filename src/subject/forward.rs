@@ -5,10 +5,8 @@
 //! client ── kernel TCP ── tun11 ──► forwarder's process ──► tun22 ── kernel TCP ── server
 //! ```
 //!
-//! The networks are namespaces. The calling thread enters the near one and stays there; the far one has a thread of its
-//! own (`networks`). The forwarder is a process of its own (`carrier`), so its CPU time and memory are separate from
-//! the load's. It is this program (`carry`), or the one in Go. It makes the two devices, and this process sets them up. When
-//! the run is over, or this process ends for any reason, the forwarder, its devices and both networks are removed.
+//! The forwarder is a process of its own (`carrier`), so its CPU time and memory are separate from the load's. It is this
+//! program (`carry`), or the one in Go. It makes the two devices, and this process sets them up.
 
 pub(crate) mod carry;
 
@@ -25,7 +23,7 @@ use crate::cell::{Forwarder, ForwarderName, Mode};
 use crate::error::RunError;
 use crate::plan::scenario::{End, Scenario};
 use crate::profile::FoldedStacks;
-use crate::protocol::Carry;
+use crate::protocol::{Carry, Task};
 use crate::sample::DeviceFacts;
 
 /// How many packets may wait in a device if the scenario sets no number. The same default as on the command line.
@@ -79,7 +77,9 @@ fn program(
     if forwarder.program == ForwarderName::Rust {
         let profile = scenario.profile.clone().map(|graph| (graph, title));
         let (near, far) = (near.name.clone(), far.name.clone());
-        return Ok(CarrierProgram::this("forwarder", Carry { config, near, far, far_namespace, profile }));
+        let has_profile = profile.is_some();
+        let task = Task::Carry(Carry { config, near, far, far_namespace, profile });
+        return Ok(CarrierProgram { has_profile, ..CarrierProgram::with_task("forwarder", task) });
     }
     let stacks = scenario.profile.clone().map(|graph| FoldedStacks::new(graph, title)).transpose()?;
     let mut arguments = Vec::new();

@@ -1,9 +1,7 @@
-//! The programs in Go: gVisor's stack, and the forwarder, which the user may also provide. They are built from sources
-//! in this program.
+//! The programs in Go, gVisor's stack and the forwarder, which are built from sources in this program.
 //!
-//! A finished program is in the user's cache. Its name has a hash of the sources and of the version of Go, so after an
-//! upgrade of Go it is built again. Each build has a folder of its own and moves its result into place at the end, so
-//! two processes may build at once. A build removes programs that are older than a month.
+//! A finished program is in the user's cache. Its name has a hash of the sources and of the version of Go. Each build has a
+//! folder of its own and moves its result into place at the end, so two processes may build at once.
 
 use std::env;
 use std::ffi::OsString;
@@ -23,11 +21,8 @@ use crate::cell::ForwarderName;
 use crate::plan::scenario::Scenario;
 use crate::remedy::{SystemError, WithRemedy};
 
-/// A program in Go.
 struct GoProgram {
-    /// Its name in messages.
     name: &'static str,
-    /// The prefix of its file names in the cache.
     prefix: &'static str,
     /// The files that it is built from, tests left out; the first is `go.mod`.
     sources: &'static [(&'static str, &'static str)],
@@ -58,7 +53,6 @@ const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Age at which a program in the cache is removed. Two builds of this program that run in turns each keep theirs.
 const MAX_AGE: Duration = Duration::from_hours(30 * 24);
 
-/// Name of the program while it is built.
 const UNFINISHED: &str = "unfinished";
 
 /// The program of gVisor's stack, which is built if it is not in the cache. The rules of [`program`] hold here, too.
@@ -90,7 +84,6 @@ impl GoProgram {
         hasher.finish()
     }
 
-    /// The oldest Go that builds it.
     fn needed_version(&self) -> &'static str {
         let (_, go_mod) = self.sources[0];
         go_mod.lines().find_map(|line| line.strip_prefix("go ")).unwrap_or_default()
@@ -102,14 +95,8 @@ impl GoProgram {
     }
 }
 
-/// The forwarder that the scenario names, or else the one in the cache, which is built if it is not there yet.
-///
-/// This blocks until the build ends, so it must not be called from a task. It must be called before the thread enters a
-/// network namespace, because go may have to download modules.
-///
-/// # Errors
-///
-/// [`Class::Unavailable`]: there is no go, or its build failed; the error quotes go.
+/// The forwarder that the scenario names, or else the one in the cache, which is built if it is not there yet. Must be
+/// called before the thread enters a network namespace, and not from a task: go may have to download modules.
 pub(crate) fn program(scenario: &Scenario) -> Result<PathBuf, SystemError> {
     match &scenario.go_forwarder {
         Some(program) => Ok(program.clone()),
@@ -117,8 +104,7 @@ pub(crate) fn program(scenario: &Scenario) -> Result<PathBuf, SystemError> {
     }
 }
 
-/// The versions of Go and of the modules that the forwarder was built with. `None` if no scenario has a forwarder in
-/// Go, or if the program does not say.
+/// The versions of Go and of the modules of the forwarder in Go, if a scenario has one.
 pub(crate) fn version<'a>(scenarios: impl IntoIterator<Item = &'a Scenario>) -> Option<String> {
     let mut scenarios = scenarios.into_iter();
     let scenario = scenarios.find(|scenario| scenario.cell.forwarder == Some(ForwarderName::Go))?;
@@ -132,10 +118,8 @@ fn version_of(program: &Path) -> Option<String> {
     (!version.is_empty()).then_some(version)
 }
 
-/// A build, and the place of its result.
 struct Build {
     of: &'static GoProgram,
-    /// The folder for finished programs.
     cache: PathBuf,
     /// Replaces `PATH` in tests.
     search_path: Option<OsString>,
@@ -143,7 +127,6 @@ struct Build {
 }
 
 impl Build {
-    /// Returns the path of the program, and builds it if it is not there yet.
     fn program(&self) -> Result<PathBuf, SystemError> {
         let go = self.go_version()?;
         let program = self.cache.join(format!("{}{:016x}", self.of.prefix, self.of.digest(&go)));

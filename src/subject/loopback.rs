@@ -1,7 +1,6 @@
 //! The kernel's TCP on both sides, over its loopback: the reference for a stack.
 //!
-//! The clients are the same as for the whole path. The server runs on the same runtime, but over tokio's sockets. The
-//! kernel chooses the sizes of the buffers.
+//! The server runs on the same runtime as a stack would, but over tokio's sockets. The kernel sizes the buffers.
 
 use std::future;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

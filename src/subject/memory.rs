@@ -2,10 +2,10 @@
 //!
 //! No kernel, device or network takes part, so it needs no permission and no namespace.
 
-use netstacks::StackKind;
+use netstacks::{Spread, StackKind};
 use platform::{Counted, Link, MemoryLink, Offload};
 
-use super::stack::{Serve, Server, Start, StartedStack};
+use super::stack::{Serve, Server, StartedStack, start};
 use super::{Parts, Prepared};
 use crate::error::RunError;
 use crate::meter::LinkMeter;
@@ -35,7 +35,8 @@ pub(crate) fn prepare(
     };
     // The link drops nothing, and has no counter for it.
     let meter = LinkMeter::new([link.traffic()], || None);
-    let StartedStack { server, driver, effective } = Start::new(link, scenario, serve).start(kind)?;
+    let links = (link, Vec::new(), Spread::default());
+    let StartedStack { server, driver, effective } = start(kind, scenario, links, serve)?;
     let parts = Parts { device: Some(device), effective: Some(effective), ..Parts::default() };
     Ok((Prepared::new(meter, driver, parts), server, far))
 }

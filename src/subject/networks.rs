@@ -1,6 +1,6 @@
 //! The two networks of a run with a carrier.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,29 +15,8 @@ const SOCKS5_PORT: u16 = 1080;
 /// The interface that joins the near network with the far one. A proxy's sockets are bound to it.
 pub(crate) const NEAR: &str = "to-far";
 
-/// Its other end.
 pub(crate) const FAR: &str = "to-near";
 
-/// The addresses of the two interfaces and of a host beyond the far one, each in a network of its own: from the networks
-/// for benchmarks (RFC 2544, RFC 5180), or private ones if the device is in the same network.
-const ENDS_V4: [[Ipv4Addr; 3]; 2] = [
-    [Ipv4Addr::new(198, 18, 1, 1), Ipv4Addr::new(198, 18, 2, 1), Ipv4Addr::new(198, 18, 3, 1)],
-    [Ipv4Addr::new(10, 18, 1, 1), Ipv4Addr::new(10, 18, 2, 1), Ipv4Addr::new(10, 18, 3, 1)],
-];
-const ENDS_V6: [[Ipv6Addr; 3]; 2] = [
-    [
-        Ipv6Addr::new(0x2001, 2, 0, 1, 0, 0, 0, 1),
-        Ipv6Addr::new(0x2001, 2, 0, 2, 0, 0, 0, 1),
-        Ipv6Addr::new(0x2001, 2, 0, 3, 0, 0, 0, 1),
-    ],
-    [
-        Ipv6Addr::new(0xfd18, 0, 1, 0, 0, 0, 0, 1),
-        Ipv6Addr::new(0xfd18, 0, 2, 0, 0, 0, 0, 1),
-        Ipv6Addr::new(0xfd18, 0, 3, 0, 0, 0, 0, 1),
-    ],
-];
-
-/// One of the two networks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Near,
@@ -59,7 +38,6 @@ impl Networks {
         Ok(Self { near: platform::folder_of_thread(), far: Arc::new(Namespace::new()?) })
     }
 
-    /// The far network.
     pub(crate) fn far(&self) -> &Namespace {
         &self.far
     }
@@ -89,8 +67,7 @@ impl Networks {
         })
     }
 
-    /// Returns a function that reads how many packets these devices of the near and the far network have dropped. Any
-    /// thread may call it.
+    /// Returns a function that reads how many packets these devices of the near and the far network have dropped.
     pub(crate) fn drops(&self, near: &[&str], far: &[&str]) -> impl Fn() -> Option<u64> + Send + Sync + use<> {
         let of = |folder: &Path, names: &[&str]| {
             names.iter().map(|name| (folder.to_owned(), (*name).to_owned())).collect::<Vec<_>>()
@@ -113,21 +90,26 @@ pub(crate) fn next(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The addresses of both interfaces and of the host beyond, and the length of the prefix of their networks.
+/// The addresses of both interfaces and of a host beyond the far one, each in a network of its own, and the length of their
+/// prefix. They are for benchmarks (RFC 2544, RFC 5180), or private ones if the device is in the same network.
 pub(crate) fn ends(device: &Network) -> ([IpAddr; 3], u8) {
-    let (all, prefix_len) = match device.address {
-        IpAddr::V4(_) => (ENDS_V4.map(|ends| ends.map(IpAddr::from)), 24),
-        IpAddr::V6(_) => (ENDS_V6.map(|ends| ends.map(IpAddr::from)), 64),
+    let ([usual, other], prefix_len): ([[IpAddr; 3]; 2], _) = match device.address {
+        IpAddr::V4(_) => ([[198, 18], [10, 18]].map(|[a, b]| [1, 2, 3].map(|net| [a, b, net, 1].into())), 24),
+        IpAddr::V6(_) => {
+            let usual = [1_u16, 2, 3].map(|net| [0x2001, 2, 0, net, 0, 0, 0, 1].into());
+            ([usual, [1_u16, 2, 3].map(|net| [0xfd18, 0, net, 0, 0, 0, 0, 1].into())], 64)
+        }
     };
     // The route of a larger network is less specific, so it does not conflict.
     let is_taken = |end: &IpAddr| network_of(*end, prefix_len) == network_of(device.address, prefix_len);
-    let [usual, other] = all;
     (if usual.iter().any(is_taken) { other } else { usual }, prefix_len)
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::net::{Ipv4Addr, Ipv6Addr};
 
     use super::*;
 

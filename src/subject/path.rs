@@ -4,10 +4,10 @@ use netstacks::{Spread, StackKind, steer};
 use platform::{Counted, Faulty};
 
 use super::conditions::cut;
-use super::stack::{Serve, Server, Start, StartedStack};
+use super::stack::{Serve, Server, StartedStack, start};
 use super::{Parts, Prepared, tun};
 use crate::error::RunError;
-use crate::meter::{LinkMeter, Queues};
+use crate::meter::LinkMeter;
 use crate::plan::scenario::{Scenario, Tun};
 
 /// Prepares a stack on a device. Also returns its server.
@@ -24,13 +24,12 @@ pub(crate) fn prepare(
     let traffic: Vec<_> = counted.iter().map(Counted::traffic).collect();
     let spread = Spread::default();
     let (steered, passed_on) = steer(&spread, counted);
-    let queues = Queues::new(steered.len(), receiving, passed_on);
     let mut links = Faulty::of_shards(steered, scenario.cell.impairments, scenario.link_seed);
     let cut = cut(&mut links, scenario);
     let first = links.remove(0);
-    let meter = LinkMeter::new(traffic, move || drops.read()).with_faults(first.faults()).with_queues(queues);
-    let start = Start::new(first, scenario, serve).with_shards(links, spread);
-    let StartedStack { server, driver, effective } = start.start(kind)?;
+    let meter = LinkMeter::new(traffic, move || drops.read());
+    let meter = meter.with_faults(first.faults()).with_queues(receiving, passed_on);
+    let StartedStack { server, driver, effective } = start(kind, scenario, (first, links, spread), serve)?;
     let parts = Parts { device: Some(facts), effective: Some(effective), cut, ..Parts::default() };
     Ok((Prepared::new(meter, driver, parts), server))
 }

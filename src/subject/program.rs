@@ -8,13 +8,9 @@
 //! attach:    client ── kernel TCP ── TAP or TUN ──────────────────────────────────────► program ── kernel TCP ── server
 //! ```
 //!
-//! The networks are as for our proxy (`proxy`). The link has the conditions of the run (`link`). The program is started from
-//! its profile and makes its device. This process sets the device up where the program has not, and gives the servers'
-//! address a route into it. A proxy sends its connections to a SOCKS5 server, which has an address of its own, or to the
-//! servers. The program is ready when an answer has come back through it (`echo`).
-//!
-//! Everything that lives in the network of a process is the program's: processes are found, measured and ended by their
-//! network, even those that have left their parent (`end`, `residents`).
+//! The program is started from its profile and makes its device. This process sets the device up where the program has not,
+//! and gives the servers' address a route into it. The program is ready when an answer has come back through it (`echo`).
+//! Processes are found, measured and ended by their network, even those that have left their parent (`end`, `residents`).
 
 mod echo;
 mod end;

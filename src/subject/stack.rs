@@ -21,8 +21,7 @@ pub(crate) trait Serve {
     fn serve<Li: Listener>(self, listener: Li, datagrams: impl Datagrams) -> Server;
 }
 
-/// A stack that is to be started, and what serves behind it.
-pub(super) struct Start<L, V> {
+struct Start<L, V> {
     link: L,
     /// The links of the other shards, and how flows are spread over all.
     others: Vec<L>,
@@ -31,29 +30,20 @@ pub(super) struct Start<L, V> {
     serve: V,
 }
 
-/// A stack that was started.
 pub(super) struct StartedStack {
     pub(super) server: Server,
-    /// Ends if the stack fails.
     pub(super) driver: BoxFuture<'static, Failure>,
     pub(super) effective: Effective,
 }
 
-impl<L: Link, V: Serve> Start<L, V> {
-    pub(super) fn new(link: L, scenario: &Scenario, serve: V) -> Self {
-        let (others, spread) = (Vec::new(), Spread::default());
-        Self { link, others, spread, config: config(scenario), serve }
-    }
-
-    /// Starts the stack of this kind.
-    pub(super) fn start(self, kind: StackKind) -> Result<StartedStack, RunError> {
-        Ok(kind.visit(self)??)
-    }
-
-    /// The same with more instances, on these links.
-    pub(super) fn with_shards(self, others: Vec<L>, spread: Spread) -> Self {
-        Self { others, spread, ..self }
-    }
+/// Starts a stack on a link, with more instances on the `others`.
+pub(super) fn start<L: Link>(
+    kind: StackKind,
+    scenario: &Scenario,
+    (link, others, spread): (L, Vec<L>, Spread),
+    serve: impl Serve,
+) -> Result<StartedStack, RunError> {
+    Ok(kind.visit(Start { link, others, spread, config: config(scenario), serve })??)
 }
 
 fn config(scenario: &Scenario) -> StackConfig {
@@ -67,8 +57,8 @@ fn config(scenario: &Scenario) -> StackConfig {
     }
 }
 
-/// Connections that may wait to be accepted, by a stack or by the kernel. All may be opened at once, behind some that are being
-/// closed. If a SYN is dropped, its client waits for a second or more, and the scripted client for ever.
+/// Connections that may wait to be accepted, by a stack or by the kernel: all may be opened at once, behind some that are
+/// being closed. If a SYN is dropped, the scripted client waits for ever.
 pub(crate) fn backlog(scenario: &Scenario) -> usize {
     StackConfig::default().backlog.max(2 * usize::from(scenario.cell.parallel.get()))
 }

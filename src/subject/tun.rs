@@ -16,7 +16,6 @@ const MIN_TX_QUEUE_LEN: u32 = 4096;
 /// (`include/linux/ptr_ring.h`), and refuses more.
 const MAX_TX_QUEUE_LEN: u64 = 1 << 18;
 
-/// Opens the device of a scenario without shards.
 pub(crate) fn open(scenario: &Scenario, tun: &Tun) -> Result<(TunDevice, DeviceFacts), SystemError> {
     let (mut links, facts) = open_shards(scenario, tun)?;
     Ok((links.remove(0), facts))
@@ -69,8 +68,8 @@ fn refuse_used_address(address: IpAddr) -> Result<(), SystemError> {
         .remedy(format!("choose others with --tun-addr and --tun-dest{or}")))
 }
 
-/// The length of the queue in front of the stack. By default it holds all packets that the kernel may have in flight: a
-/// window for each stream in packets of the MTU, and half as much again for ACKs and small packets.
+/// The length of the queue in front of the stack. By default it holds a window for each stream in packets of the MTU, and
+/// half as much again for ACKs and small packets.
 pub(crate) fn tx_queue_len(scenario: &Scenario) -> u32 {
     if let Some(packets) = scenario.cell.queue {
         return packets;

@@ -8,18 +8,15 @@ pub(crate) struct Arrived {
     pub(crate) count: u64,
     pub(crate) reordered: u64,
     pub(crate) duplicated: u64,
-    /// One more than the highest number so far.
     pub(crate) next: u64,
 }
 
-/// The datagrams of a trial that have arrived.
 #[derive(Debug)]
 pub(super) struct Arrivals {
     pub(super) trial: u32,
     pub(super) arrived: Arrived,
     /// Which of the last numbers have come: a bit for each, in a ring.
     seen: Vec<u64>,
-    /// Those of all trials.
     pub(super) all: u64,
     /// When they were asked for, if they are counted by another process.
     pub(super) asked: Option<Instant>,
@@ -34,13 +31,11 @@ impl Arrivals {
         Self { trial: 0, arrived: Arrived::default(), seen, all: 0, asked }
     }
 
-    /// Forgets the arrivals of the last trial.
     pub(super) fn begin(&mut self, trial: u32) {
         let Self { all, asked, .. } = *self;
         *self = Self { trial, all, ..Self::new(asked) };
     }
 
-    /// Marks a number, and returns whether it was marked.
     fn mark(&mut self, number: u64) -> bool {
         let (word, bit) = ((number % REMEMBERED / 64) as usize, 1 << (number % 64));
         let was = self.seen[word] & bit != 0;

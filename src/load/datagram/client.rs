@@ -3,7 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::arrivals::Arrived;
@@ -27,7 +28,7 @@ const SHORTEST_RING: Duration = Duration::from_micros(50);
 
 /// The client for these of the flows. The one that has the first flow leads the trials.
 pub(crate) fn client(flows: &Arc<Flows>, mine: Range<usize>, target: SocketAddr, sockets: impl Sockets) -> Client {
-    flows.wakes(sockets.canceller());
+    flows.wakes.lock().unwrap_or_else(PoisonError::into_inner).push(sockets.canceller());
     let work = Datagrams {
         leads: mine.start == 0,
         ends: mine.map(|flow| End { flow, batch: Vec::new(), sent: 0, retry: None }).collect(),
@@ -47,7 +48,6 @@ pub(crate) fn client(flows: &Arc<Flows>, mine: Range<usize>, target: SocketAddr,
 struct Datagrams {
     flows: Arc<Flows>,
     leads: bool,
-    /// The ends of the flows of this thread, by socket.
     ends: Vec<End>,
     target: SocketAddr,
     /// The trial that this thread makes, and whether it has sent all.
@@ -58,19 +58,15 @@ struct Datagrams {
     hello: Option<Instant>,
     /// When the server's senders are rung next: the timers of runtimes are too coarse.
     ring: Option<Instant>,
-    /// The rate of the timed window.
     rate: Option<f64>,
-    /// The buffer for reads.
     buffer: Vec<u8>,
 }
 
-/// The client's end of a flow.
 struct End {
     /// Its index in the flows of all threads.
     flow: usize,
     /// Room for datagrams that are sent together.
     batch: Vec<u8>,
-    /// How many of the trial have been sent.
     sent: u64,
     /// When to send again after the socket had no room, unless it becomes ready before.
     retry: Option<Instant>,
@@ -81,13 +77,14 @@ impl<S: Sockets> Work<S> for Datagrams {
         engine.connect(self, 0..self.ends.len())?;
         self.greet(engine)?;
         if !self.leads {
-            return engine.turn_while(self, |work| !work.flows.is_warm());
+            return engine.turn_while(self, |work| !work.flows.is_warm.load(Ordering::Acquire));
         }
         self.rate = match self.flows.rate {
             Some(rate) => self.trial(engine, Some(rate), TRIAL.min(self.flows.time)).map(|_| Some(rate)),
             None => search(|rate, time| self.trial(engine, rate, time)),
         }?;
-        self.flows.end_warm_up();
+        self.flows.is_warm.store(true, Ordering::Release);
+        self.flows.wake();
         Ok(())
     }
 
@@ -103,7 +100,7 @@ impl<S: Sockets> Work<S> for Datagrams {
 
     fn finish(&mut self, engine: &mut Engine<S>, _: &Window) -> Result<(), LoadError> {
         if !self.leads {
-            return engine.turn_while(self, |work| work.flows.finished().is_none());
+            return engine.turn_while(self, |work| work.flows.finish.get().is_none());
         }
         let trial = self.flows.trial();
         let made = self.settle(engine, &trial)?;
@@ -111,7 +108,7 @@ impl<S: Sockets> Work<S> for Datagrams {
             return Err(LoadError::Silent { sent: made.sent });
         }
         let found = self.rate.filter(|_| self.flows.rate.is_none());
-        self.flows.finish(Delivery {
+        let _first = self.flows.finish.set(Delivery {
             bytes: made.in_time() * self.flows.len as u64,
             read_bytes: made.in_time[Direction::ToClient as usize] * self.flows.len as u64,
             facts: DatagramFacts {
@@ -223,7 +220,6 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Makes a trial that is not the timed window.
     fn trial<S: Sockets>(
         &mut self,
         engine: &mut Engine<S>,
@@ -264,7 +260,6 @@ impl Datagrams {
         }
     }
 
-    /// Sends the datagrams of a flow that are due.
     fn send<S: Sockets>(&mut self, sockets: &mut S, index: usize, now: Instant) -> Result<(), LoadError> {
         let (end, flows) = (&mut self.ends[index], &self.flows);
         let flow = &flows.each[end.flow];
@@ -337,94 +332,4 @@ fn passing<T>(result: io::Result<T>, nothing: T) -> io::Result<T> {
 
 /// Linux alone runs a stack in a process of its own.
 #[cfg(all(test, target_os = "linux"))]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-    use std::thread;
-
-    use clap::Parser;
-    use platform::TcpStatistics;
-
-    use super::*;
-    use crate::cli::Cli;
-    use crate::load::sockets::Cancel;
-    use crate::meter::LinkMeter;
-    use crate::plan::scenario::Scenario;
-    use crate::sample::Status;
-
-    /// Sends to a server in a process that counts so many datagrams too many, and says so late.
-    struct Process {
-        flows: Arc<Flows>,
-        more: u64,
-        /// The number of the trial, and how many were sent in it.
-        taken: (u32, u64),
-        is_new: bool,
-    }
-
-    impl Sockets for Process {
-        fn connect(&mut self, _: usize, _: SocketAddr) -> io::Result<()> {
-            self.is_new = true;
-            Ok(())
-        }
-
-        fn is_connected(&mut self, _: usize) -> io::Result<bool> {
-            Ok(true)
-        }
-
-        fn read(&mut self, _: usize, _: &mut [u8]) -> io::Result<usize> {
-            Err(io::ErrorKind::WouldBlock.into())
-        }
-
-        fn write(&mut self, _: usize, bytes: &[u8]) -> io::Result<usize> {
-            Ok(bytes.len())
-        }
-
-        fn write_datagrams(&mut self, _: usize, datagrams: &[u8], segment_len: usize) -> io::Result<usize> {
-            let number = self.flows.trial().number;
-            let earlier = if self.taken.0 == number { self.taken.1 } else { 0 };
-            self.taken = (number, earlier + (datagrams.len() / segment_len) as u64);
-            Ok(datagrams.len())
-        }
-
-        fn end_writing(&mut self, _: usize) -> io::Result<()> {
-            Ok(())
-        }
-
-        fn close(&mut self, _: usize) {}
-
-        fn statistics(&self, _: usize) -> TcpStatistics {
-            TcpStatistics::default()
-        }
-
-        fn wait(&mut self, end: Instant, due: Option<Instant>, ready: &mut Vec<usize>) -> io::Result<()> {
-            ready.extend(std::mem::take(&mut self.is_new).then_some(0));
-            let trial = self.flows.trial();
-            if Instant::now() > trial.end() + Duration::from_millis(150) {
-                let text = format!("{{\"trial\":{},\"arrived\":{}}}", trial.number, self.taken.1 + self.more);
-                self.flows.set_counts(&serde_json::from_str(&text).unwrap(), Instant::now());
-            }
-            let until = due.map_or(end, |due| due.min(end)).min(Instant::now() + LOOK);
-            thread::sleep(until.saturating_duration_since(Instant::now()));
-            Ok(())
-        }
-
-        fn canceller(&self) -> Cancel {
-            Box::new(|| ())
-        }
-    }
-
-    #[test]
-    fn counts_of_a_process_may_come_late_and_not_be_too_high() {
-        let words = "x -n gvisor -m writer --protocol udp --datagram 100 --bitrate 1M --time 0.05";
-        let scenario = Scenario::try_from(Cli::try_parse_from(words.split(' ')).unwrap().run).unwrap();
-        for more in [0, 1] {
-            let flows = Arc::new(Flows::of(&scenario).unwrap());
-            let socket = Process { flows: Arc::clone(&flows), more, taken: (0, 0), is_new: false };
-            let client = client(&flows, 0..1, SocketAddr::from(([127, 0, 0, 1], 1)), socket);
-            match (client.deliver)(&Window::new(1, LinkMeter::new([], || None))).1 {
-                Ok(()) => assert!(more == 0 && flows.finished().unwrap().facts.lost() == 0, "{more}"),
-                Err(error) => assert!(more == 1 && error.status() == Status::Corrupt, "{error}"),
-            }
-        }
-    }
-}
+mod tests;

@@ -19,7 +19,6 @@ pub(super) struct Flow {
     pub(super) due: Notify,
     /// Whether the server's side knows where to send to.
     greeted: AtomicBool,
-    /// How many datagrams of the trial have been sent.
     sent: AtomicU64,
     /// The last trial in which all has been sent.
     complete: AtomicU32,
@@ -56,7 +55,6 @@ impl Flow {
         self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets the last trial.
     pub(super) fn begin(&self, trial: u32) {
         self.arrivals().begin(trial);
         self.sent.store(0, Ordering::Relaxed);
@@ -68,7 +66,6 @@ impl Flow {
         (arrivals.arrived, arrivals.asked.unwrap_or_else(Instant::now))
     }
 
-    /// How many datagrams of the trial have been sent so far, and whether these are all of them.
     pub(super) fn sent(&self, trial: &Trial) -> (u64, bool) {
         let is_complete = self.complete.load(Ordering::Acquire) == trial.number;
         (self.sent.load(Ordering::Relaxed), is_complete)

@@ -9,7 +9,6 @@ use crate::sample::MAX_LOST_SHARE;
 /// How long a trial of a search lasts, and the one before the timed window.
 pub(super) const TRIAL: Duration = Duration::from_millis(100);
 
-/// How long a rate that was found has to hold.
 const CONFIRMATION: Duration = Duration::from_millis(300);
 
 /// Trials of a search at most, and confirmations.
@@ -19,7 +18,6 @@ const MAX_CONFIRMATIONS: usize = 16;
 /// A search ends when a rate that is too high is less than so many times one that is not.
 const PRECISION: f64 = 1.04;
 
-/// A trial that has been made, of all flows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Outcome {
     pub(super) sent: u64,
@@ -33,7 +31,6 @@ impl Outcome {
         self.in_time.iter().sum()
     }
 
-    /// Whether next to nothing was lost or late.
     pub(super) fn passes(&self) -> bool {
         self.sent > 0 && self.sent.saturating_sub(self.in_time()) as f64 <= MAX_LOST_SHARE * self.sent as f64
     }

@@ -43,16 +43,13 @@ async fn receive(datagrams: &impl netstacks::Datagrams, buffer: &mut [u8]) -> Re
     datagrams.recv_batch(buffer).await.map_err(LoadError::io("receive a datagram at the stack"))
 }
 
-/// Sends a flow to its client.
 struct Sender {
     index: usize,
     flows: Arc<Flows>,
-    /// The addresses of the server and of the client.
     ends: (SocketAddr, SocketAddr),
 }
 
 impl Sender {
-    /// Sends in every trial. Ends only with an error.
     async fn run(
         self,
         datagrams: impl netstacks::Datagrams,
@@ -71,7 +68,6 @@ impl Sender {
         &self.flows.each[self.index]
     }
 
-    /// Sends the datagrams of a trial.
     async fn send(&self, datagrams: &impl netstacks::Datagrams, trial: &Trial) -> Result<(), LoadError> {
         let ((local, peer), len) = (self.ends, self.flows.len);
         let (mut batch, mut sent) = (self.flows.datagrams(self.index, trial), 0);

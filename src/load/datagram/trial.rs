@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-/// A time in which datagrams are sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trial {
     /// From 1.
@@ -13,7 +12,6 @@ pub(crate) struct Trial {
     pub(crate) rate: Option<f64>,
     /// Datagrams that are sent together at this rate.
     pub(crate) burst: u64,
-    /// Whether it is the timed window.
     pub(super) is_timed: bool,
 }
 
@@ -27,7 +25,6 @@ impl Trial {
         self.begin + self.time
     }
 
-    /// How many datagrams are due in it by `now`.
     pub(crate) fn due(&self, now: Instant) -> u64 {
         let elapsed = now.saturating_duration_since(self.begin).min(self.time);
         self.rate.map_or(u64::MAX, |rate| (elapsed.as_secs_f64() * rate) as u64 + 1)
@@ -38,7 +35,6 @@ impl Trial {
         self.due_at(sent + self.burst - 1)
     }
 
-    /// When the datagram of that number is due.
     fn due_at(&self, number: u64) -> Instant {
         self.begin + self.rate.map_or(Duration::ZERO, |rate| Duration::from_secs_f64(number as f64 / rate))
     }

@@ -81,7 +81,7 @@ fn turn(arguments: &str, fault: Fault) -> (Result<(), LoadError>, Option<Finish>
     let shuttle = Shuttle::new(near, &scenario, tun(&scenario).network.peer, &facts).unwrap();
     let streams = Streams::of(&scenario).unwrap().each;
     let stream = &streams[0];
-    let window = Window::new(1, LinkMeter::new([], || None));
+    let window = Window::new(1, Box::new(LinkMeter::new([], || None)));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let result = runtime.block_on(async {
         tokio::spawn(reflect(far, fault));
@@ -138,7 +138,7 @@ fn lasts(time: Duration, bytes: u64) {
     let shuttle = Shuttle::new(near, &scenario, tun(&scenario).network.peer, &facts).unwrap();
     let streams = Streams::of(&scenario).unwrap().each;
     let stream = &streams[0];
-    let window = Window::new(1, LinkMeter::new([], || None));
+    let window = Window::new(1, Box::new(LinkMeter::new([], || None)));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         tokio::spawn(reflect(far, Fault::None));

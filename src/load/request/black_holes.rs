@@ -17,7 +17,6 @@ use crate::sample::BlackHoleFacts;
 /// How long after its end a connect is tried again.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// The client of all black holes of a run.
 pub(crate) fn client(exchange: &Arc<Exchange>, target: SocketAddr, sockets: impl Sockets) -> Client {
     let is_held = vec![false; exchange.requests.blackholes.into()];
     let facts = BlackHoleFacts::default();
@@ -27,7 +26,6 @@ pub(crate) fn client(exchange: &Arc<Exchange>, target: SocketAddr, sockets: impl
 struct Holder {
     exchange: Arc<Exchange>,
     target: SocketAddr,
-    /// Whether each has a socket.
     is_held: Vec<bool>,
     /// The others, with the times when they are tried again.
     retries: VecDeque<(usize, Instant)>,

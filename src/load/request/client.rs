@@ -8,6 +8,7 @@ use std::io;
 use std::mem;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::counts::{Counts, kind};
@@ -59,7 +60,6 @@ pub(crate) fn client(
     Client::new(sockets, requester)
 }
 
-/// The requests of a thread.
 pub(super) struct Requester {
     exchange: Arc<Exchange>,
     targets: Vec<SocketAddr>,
@@ -68,12 +68,9 @@ pub(super) struct Requester {
     slots: Vec<Slot>,
     counts: Counts,
     pace: Pace,
-    /// Slots that wait for a request to be due, in the order of the times from which they are free. A slot is listed once
-    /// for each request that it has room for.
+    /// Slots by the times from which they are free. A slot is listed once for each request that it has room for.
     idle: VecDeque<(usize, Instant)>,
-    /// Connections with an unfinished handshake.
     handshakes: usize,
-    /// Connections made so far.
     made: usize,
     is_warm_up: bool,
     /// Requests that were answered so far, and those in the window.
@@ -81,13 +78,10 @@ pub(super) struct Requester {
     in_window: u64,
     /// Bytes of the streams beside the requests: first the count when the window began, at its end the bytes in it.
     background_bytes: u64,
-    /// The memory of idle connections.
     idle_facts: IdleFacts,
-    /// The datagram of a request.
     request: Vec<u8>,
     /// When it last checked for lost requests.
     looked: Instant,
-    /// The buffer for reads.
     room: Vec<u8>,
 }
 
@@ -107,7 +101,6 @@ struct Slot {
     mark: u32,
     /// When that request was sent; `None` once it is answered or given up.
     sent: Option<Instant>,
-    /// Whether that request was answered.
     is_answered: bool,
 }
 
@@ -131,7 +124,7 @@ impl<S: Sockets> Work<S> for Requester {
 
     fn run(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<(), LoadError> {
         // What was counted so far does not count.
-        self.exchange.begin();
+        self.exchange.is_timed.store(true, Ordering::Relaxed);
         self.is_warm_up = false;
         if self.exchange.is_idle {
             return self.hold_idle(engine, window);
@@ -239,8 +232,7 @@ impl Requester {
         if self.thread.0 == 0 { self.exchange.background_bytes() } else { 0 }
     }
 
-    /// Sets the pace at which requests are started from now on. The first time to think is not as long for all slots: else
-    /// all requests would be due together for ever.
+    /// Sets the pace. The first time to think is not as long for all slots: else all requests would be due together for ever.
     fn begin<S: Sockets>(&mut self, engine: &mut Engine<S>, pace: Pace) -> Result<(), LoadError> {
         self.pace = pace;
         let Requests { depth, think, .. } = self.exchange.requests;
@@ -253,8 +245,7 @@ impl Requester {
         self.start_due(&mut engine.sockets)
     }
 
-    /// Starts no more requests, and waits for the responses to those in flight. A request without a response has
-    /// failed.
+    /// Starts no more requests, and waits for the responses to those in flight.
     fn stop<S: Sockets>(&mut self, engine: &mut Engine<S>) -> Result<(), LoadError> {
         // Requests that were due in the window are still made, so that their delay counts.
         if matches!(self.pace, Pace::Closed) {
@@ -299,7 +290,6 @@ impl Requester {
         Ok(())
     }
 
-    /// Makes a request.
     fn start<S: Sockets>(&mut self, sockets: &mut S, index: usize, due: Instant) -> Result<(), LoadError> {
         let slot = &mut self.slots[index];
         slot.due.push_back(due);
@@ -328,7 +318,6 @@ impl Requester {
         Ok(())
     }
 
-    /// Writes requests, as far as the socket takes them.
     fn write<S: Sockets>(&mut self, sockets: &mut S, index: usize) -> Result<(), LoadError> {
         let (slot, request) = (&mut self.slots[index], &self.exchange.request);
         if !slot.is_open || !slot.is_taken {
@@ -381,7 +370,6 @@ impl Requester {
         }
     }
 
-    /// Takes bytes of responses.
     fn take<S: Sockets>(&mut self, sockets: &mut S, index: usize, len: usize) -> Result<(), LoadError> {
         let (slot, response) = (&mut self.slots[index], &self.exchange.response);
         if self.exchange.verify.checks(self.is_warm_up) {
@@ -405,7 +393,6 @@ impl Requester {
         Ok(())
     }
 
-    /// Counts a response.
     fn answer(&mut self, latency: Duration) {
         self.counts.latency.record(latency);
         self.answered += 1;
@@ -430,8 +417,7 @@ impl Requester {
         Ok(())
     }
 
-    /// Counts a socket that broke, with the requests on it, and opens another. Before the timed window, this ends the
-    /// run.
+    /// Counts a socket that broke, with its requests, and opens another. Before the timed window, this ends the run.
     fn broken<S: Sockets>(&mut self, sockets: &mut S, index: usize, error: &io::Error) -> Result<(), LoadError> {
         let slot = &mut self.slots[index];
         if self.is_warm_up {

@@ -7,7 +7,6 @@ use std::time::Duration;
 use crate::load::error::LoadError;
 use crate::sample::{Latency, Status};
 
-/// What became of the requests.
 #[derive(Clone, Default)]
 pub(super) struct Counts {
     pub(super) latency: Latency,
@@ -31,7 +30,6 @@ impl Counts {
         *self.errors.entry(kind).or_default() += count;
     }
 
-    /// Returns an error if any request failed.
     pub(super) fn verdict(&self, answered: u64) -> Result<(), LoadError> {
         let Some((most, _)) = self.errors.iter().max_by_key(|(_, count)| **count) else { return Ok(()) };
         let status = match *most {
@@ -44,7 +42,6 @@ impl Counts {
     }
 }
 
-/// The reason why a connection broke.
 pub(super) fn kind(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "refused",

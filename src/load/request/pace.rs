@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-/// When requests are due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Pace {
     /// Never: nothing is started.
@@ -10,8 +9,7 @@ pub(super) enum Pace {
     Stopped,
     /// As soon as the slot is free: the one before it has been answered, and its time to think is over.
     Closed,
-    /// At even intervals from `begin` on, `rate` a second, of which this thread starts every one of number `next` and
-    /// then of each `step`th after it.
+    /// At even intervals, `rate` a second. This thread starts number `next`, and each `step`th after it.
     Even { begin: Instant, rate: u32, next: u64, step: u64, end: Instant },
 }
 
@@ -34,7 +32,6 @@ impl Pace {
         self.next(free).filter(|due| *due <= now)
     }
 
-    /// Counts a request that has been started.
     pub(super) fn start(&mut self) {
         if let Self::Even { next, step, .. } = self {
             *next += *step;

@@ -11,10 +11,8 @@ use crate::load::error::LoadError;
 /// Requests over UDP that the server answers before it yields.
 const BATCH: usize = 64;
 
-/// Answers the requests of one connection until the client closes it, or answers one and closes. After the client has closed
-/// its half alone, the other half stays open until the client asks for its end.
-///
-/// A connection that breaks is no failure of the server: the client counts it.
+/// Answers the requests of one connection until the client closes it, or answers one and closes. A connection that breaks is
+/// no failure of the server: the client counts it.
 pub(crate) async fn serve(mut connection: impl netstacks::Stream, exchange: &Exchange) -> Result<(), LoadError> {
     match answer(&mut connection, exchange).await {
         Err(LoadError::Io { .. }) => Ok(()),

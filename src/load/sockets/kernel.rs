@@ -16,7 +16,6 @@ use super::{Cancel, Sockets};
 use crate::cell;
 use crate::remedy::{SystemError, WithRemedy};
 
-/// Most events of one poll.
 const EVENTS: usize = 1024;
 
 const WAKE: Token = Token(usize::MAX);
@@ -24,7 +23,6 @@ const WAKE: Token = Token(usize::MAX);
 /// The default congestion control of a socket, if the kernel has it.
 const CONGESTION: &str = "cubic";
 
-/// Sockets of the kernel.
 pub(crate) struct KernelSockets {
     settings: Settings,
     poll: Poll,
@@ -33,22 +31,18 @@ pub(crate) struct KernelSockets {
     sockets: Vec<Option<KernelSocket>>,
     /// Those with the SOCKS5 server.
     handshakes: Vec<Option<Handshake>>,
-    /// The connection whose reads and writes block.
     blocking: Arc<OnceLock<net::TcpStream>>,
 }
 
-/// The settings of sockets.
 #[derive(Clone)]
 pub(crate) struct Settings {
     pub(crate) protocol: cell::Protocol,
     pub(crate) congestion: Option<String>,
     /// A SOCKS5 server that opens the connections.
     pub(crate) socks5: Option<SocketAddr>,
-    /// The buffers of sockets for bulk datagrams.
     pub(crate) bulk: Option<Bulk>,
 }
 
-/// The buffers of a socket for bulk datagrams.
 #[derive(Clone, Copy)]
 pub(crate) struct Bulk {
     pub(crate) buffer_bytes: usize,
@@ -57,7 +51,6 @@ pub(crate) struct Bulk {
 }
 
 impl Bulk {
-    /// Gives a socket its buffers.
     pub(crate) fn set_up(self, socket: &net::UdpSocket) {
         let socket = SockRef::from(socket);
         // With smaller buffers more datagrams are lost, which is counted.
@@ -74,7 +67,6 @@ enum KernelSocket {
 }
 
 impl KernelSockets {
-    /// Makes room for `count` sockets.
     pub(crate) fn new(settings: Settings, count: usize) -> Result<Self, SystemError> {
         let failed = |source| platform::Error::new(Class::Failed, "wait for", "sockets", source);
         let poll = Poll::new().map_err(failed)?;
@@ -218,8 +210,7 @@ impl Sockets for KernelSockets {
     }
 }
 
-/// Makes a socket for connections to `target`, and sets its congestion control. Also returns the name of the congestion
-/// control, if the system reports it.
+/// Makes a socket for connections to `target`. Also returns the name of its congestion control, if the system reports it.
 pub(crate) fn socket(
     target: SocketAddr,
     congestion: Option<&str>,

@@ -14,13 +14,11 @@ use crate::cell::Protocol;
 /// How long sockets wait before they try a full link again.
 const SOON: Duration = Duration::from_micros(100);
 
-/// The lowest port of a UDP socket.
 const FIRST_PORT: u16 = 1024;
 
 /// Most datagrams that wait in a socket; further ones are dropped.
 const MAX_WAITING: usize = 4096;
 
-/// Peers as the sockets of a thread.
 pub(crate) struct MemorySockets<L> {
     peers: Peers<L>,
     protocol: Protocol,
@@ -40,7 +38,6 @@ pub(crate) struct MemorySockets<L> {
 struct UdpSocket {
     port: u16,
     target: SocketAddr,
-    /// The datagrams that have come for it.
     arrived: VecDeque<Vec<u8>>,
 }
 
@@ -144,7 +141,6 @@ impl<L: Link> Sockets for MemorySockets<L> {
         }
     }
 
-    /// It is not a connection of the kernel.
     fn statistics(&self, _: usize) -> TcpStatistics {
         TcpStatistics::default()
     }

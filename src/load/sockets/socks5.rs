@@ -12,7 +12,6 @@ const MAX_ANSWERS: usize = 2 + 4 + 16 + 2;
 pub(super) struct Handshake {
     target: SocketAddr,
     has_asked: bool,
-    /// What has come of the answers so far.
     answers: ArrayVec<u8, MAX_ANSWERS>,
 }
 
@@ -21,8 +20,7 @@ impl Handshake {
         Self { target, has_asked: false, answers: ArrayVec::new() }
     }
 
-    /// Goes on with the handshake over a connection to the server, as far as that is possible now. Returns whether the
-    /// connection to the target is there.
+    /// Goes on with the handshake as far as that is possible now. Returns whether the connection to the target is there.
     pub(super) fn go_on(&mut self, server: &mut (impl Read + Write)) -> io::Result<bool> {
         if !self.has_asked {
             // It fits into the buffer of a new socket.

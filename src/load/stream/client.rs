@@ -6,6 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::{Direction, Finish, GO, Phase, Stream};
@@ -25,7 +26,17 @@ pub(crate) fn client(
     targets: &[SocketAddr],
     sockets: impl Sockets,
 ) -> Client {
-    let flow = |index: usize| Flow { index, target: targets[index], ..Flow::default() };
+    let flow = |index: usize| Flow {
+        index,
+        target: targets[index],
+        step: Step::Opening,
+        offset: 0,
+        warm: 0,
+        end: 0,
+        retransmits: None,
+        total: [0; 8],
+        got: 0,
+    };
     let flows: Vec<_> = mine.map(flow).collect();
     let largest = flows.iter().map(|flow| streams[flow.index].buffer_bytes).max();
     let work = Clients {
@@ -42,28 +53,22 @@ pub(crate) fn client(
     Client::new(sockets, work)
 }
 
-/// The clients of a thread.
 struct Clients {
     /// Those of all threads.
     streams: Arc<[Stream]>,
-    /// Those of this thread, by socket.
     flows: Vec<Flow>,
-    /// The buffer for reads.
     buffer: Vec<u8>,
     handshakes: usize,
-    /// When the timed window began.
     timed: Option<Instant>,
     /// Streams that are not at the end of their warm-up or their window yet.
     busy: usize,
     /// Readers that wait for the bytes that were in flight at the end of their window.
     draining: usize,
-    /// Whether the window is over.
     over: bool,
     /// Writers that wait until their next bytes are due.
     paused: BinaryHeap<Reverse<(Instant, usize)>>,
 }
 
-/// The client's end of a stream.
 struct Flow {
     /// Its index in the streams of all threads.
     index: usize,
@@ -79,26 +84,9 @@ struct Flow {
     got: usize,
 }
 
-impl Default for Flow {
-    fn default() -> Self {
-        Self {
-            index: 0,
-            target: SocketAddr::from(([0; 4], 0)),
-            step: Step::Opening,
-            offset: 0,
-            warm: 0,
-            end: 0,
-            retransmits: None,
-            total: [0; 8],
-            got: 0,
-        }
-    }
-}
-
 /// What a stream does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Waits for its handshake.
     Opening,
     /// Nothing: the warm-up or the window is over.
     Rest,
@@ -112,7 +100,6 @@ enum Step {
     Drain,
 }
 
-/// The result of a read or a write.
 enum Moved {
     /// The socket would block, or nothing is due.
     Nothing,
@@ -157,7 +144,7 @@ impl<S: Sockets> Work<S> for Clients {
     fn finish(&mut self, engine: &mut Engine<S>, _: &Window) -> Result<(), LoadError> {
         engine.turn_while(self, |work| work.draining > 0)?;
         for flow in &self.flows {
-            self.streams[flow.index].set_crossed(flow.offset);
+            let _earlier = self.streams[flow.index].crossed.set(flow.offset);
         }
         Ok(())
     }
@@ -206,7 +193,6 @@ impl Clients {
         &self.streams[self.flows[index].index]
     }
 
-    /// The time of the window, if it lasts for one.
     fn time(&self) -> Option<Duration> {
         match self.streams.first()?.amount {
             Amount::Time { time, .. } => Some(time),
@@ -343,7 +329,6 @@ impl Clients {
         Ok(false)
     }
 
-    /// Ends the warm-up or the window of a stream.
     fn end<S: Sockets>(&mut self, sockets: &S, index: usize) {
         self.busy -= 1;
         self.flows[index].step = Step::Rest;
@@ -360,15 +345,15 @@ impl Clients {
         });
     }
 
-    /// The time of a stream's window is over: a writer half-closes and waits for the total, and a reader tells the server
-    /// to stop.
+    /// The window is over: a writer half-closes and waits for the total, and a reader tells the server to stop.
     fn stop<S: Sockets>(&mut self, sockets: &mut S, index: usize) -> Result<(), LoadError> {
         let ends_writing = match self.flows[index].step {
             Step::Write => {
                 self.flows[index].step = Step::Total;
                 let stream = self.stream(index);
                 if stream.keeps_halves {
-                    stream.tell_sent(self.flows[index].offset);
+                    let _earlier = stream.sent.set(self.flows[index].offset);
+                    stream.is_sent.notify_one();
                 }
                 !stream.keeps_halves
             }
@@ -376,7 +361,7 @@ impl Clients {
                 self.end(sockets, index);
                 self.flows[index].step = Step::Drain;
                 self.draining += 1;
-                self.stream(index).tell_to_stop();
+                self.stream(index).stop.store(true, Ordering::Release);
                 self.stream(index).is_served_elsewhere
             }
             _ => false,

@@ -1,5 +1,6 @@
 //! The server side of a stream: a task on the runtime under test.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -11,7 +12,6 @@ use crate::plan::scenario::Amount;
 /// A stream with a bit rate checks at least this often whether it must stop.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves one accepted connection to its end.
 pub(crate) async fn serve(connection: impl netstacks::Stream, stream: &Stream) -> Result<(), LoadError> {
     let mut server = Server { connection, stream, buffer: Vec::new(), offset: 0, timed: None };
     match stream.direction {
@@ -38,7 +38,6 @@ struct Server<'a, S> {
     connection: S,
     stream: &'a Stream,
     buffer: Vec<u8>,
-    /// Position in the stream of payload.
     offset: u64,
     /// When the timed window began, and the position then.
     timed: Option<(Instant, u64)>,
@@ -66,7 +65,7 @@ impl<S: netstacks::Stream> Server<'_, S> {
 
     async fn send_until_told_to_stop(&mut self) -> Result<(), LoadError> {
         self.await_go(Phase::Timed).await?;
-        while !self.stream.is_told_to_stop() {
+        while !self.stream.stop.load(Ordering::Acquire) {
             self.send_some(u64::MAX).await?;
         }
         Ok(())

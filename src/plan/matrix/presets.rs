@@ -5,10 +5,8 @@ use clap::ValueEnum;
 use crate::cli::{Preset, Words};
 use crate::plan::{PlanError, of_parser};
 
-/// The file.
 const FILE: &str = include_str!("../presets.txt");
 
-/// The words of a preset that are not of its runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Defaults {
     /// Rounds, if the user gives none.
@@ -18,10 +16,6 @@ pub(super) struct Defaults {
 }
 
 /// The lines of a preset, each with the words that were typed beside it.
-///
-/// # Errors
-///
-/// Names an option that each line has, and that was typed.
 pub(super) fn lines(preset: Preset, typed: &Words) -> Result<(Defaults, Vec<Words>), PlanError> {
     let name = preset.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
     let (defaults, lines) = read(&name)?;

@@ -39,7 +39,6 @@ impl MatrixPlan {
         Some(format!("{runs} in {rounds} take about {}{limit}", about(self.time()?)))
     }
 
-    /// A round of every cell.
     fn round(&self) -> Option<Duration> {
         Some(self.scenarios.iter().map(length).sum::<Option<Duration>>()? * self.programs())
     }
@@ -58,7 +57,6 @@ impl MatrixPlan {
     }
 }
 
-/// A run.
 fn length(scenario: &Scenario) -> Option<Duration> {
     let program = if scenario.cell.program.is_some() { PROGRAM } else { Duration::ZERO };
     match scenario.amount {

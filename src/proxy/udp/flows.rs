@@ -20,8 +20,7 @@ enum Rank {
     Conversation,
 }
 
-/// A place in the queue of those that give way: the lowest rank first, then the earliest time. The number makes it
-/// unique.
+/// A place in the queue of those that give way: by rank and time. The number makes it unique.
 type Place = (Rank, Instant, u64);
 
 /// A flow, and the task that carries its answers back.
@@ -32,7 +31,6 @@ pub(super) struct Running {
     pub(super) _memory: Charge,
 }
 
-/// All flows.
 #[derive(Clone, Default)]
 pub(in crate::proxy) struct Flows(Arc<Mutex<Table>>);
 
@@ -49,7 +47,6 @@ impl Flows {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The flow of a client's datagram.
     pub(super) fn get(&self, key: FlowKey) -> Option<Arc<Flow>> {
         let mut table = self.lock();
         let (Running { flow, .. }, (rank, ..)) = table.by_key.get(&key)?;
@@ -60,7 +57,6 @@ impl Flows {
         Some(flow)
     }
 
-    /// Notes the first answer of a flow.
     pub(super) fn answered(&self, key: FlowKey) {
         self.lock().raise(key, Rank::Answered);
     }
@@ -78,7 +74,6 @@ impl Flows {
         self.lock().evict(Rank::Unanswered)
     }
 
-    /// Takes a flow in.
     pub(super) fn insert(&self, key: FlowKey, running: Running) {
         let mut table = self.lock();
         let place = (Rank::Unanswered, running.flow.used(), table.next);
@@ -106,7 +101,6 @@ impl Table {
         Some(running)
     }
 
-    /// Gives a flow a higher rank.
     fn raise(&mut self, key: FlowKey, rank: Rank) {
         if let Some((running, place)) = self.by_key.get_mut(&key)
             && place.0 < rank

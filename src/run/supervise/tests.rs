@@ -208,7 +208,7 @@ fn execute(
         let datagrams = kernel_load::datagrams_for(socket, &load, scenario.cell.window_len()).unwrap();
         let server = server(Loopback { listener, fault }, datagrams, &load, |_| Some(0));
         let server = ServerSide::new(driver, server);
-        let meter = LinkMeter::new([], || Some(0));
+        let meter = Box::new(LinkMeter::new([], || Some(0)));
         let window = Arc::new(Window::new(load.threads(), meter));
         let is_udp = scenario.cell.protocol == Protocol::Udp;
         let targets = if is_udp { vec![udp_target] } else { vec![target] };
@@ -531,7 +531,7 @@ fn an_unknown_congestion_control_is_reported_as_missing() {
 async fn a_client_that_does_not_end_is_left_behind() {
     let scenario = Scenario { timeout: Duration::from_millis(10), ..scenario("-m writer") };
     let load = Load::of(&scenario).unwrap();
-    let window = Arc::new(Window::new(1, LinkMeter::new([], || Some(0))));
+    let window = Arc::new(Window::new(1, Box::new(LinkMeter::new([], || Some(0)))));
     let server = ServerSide::new(future::pending().boxed(), future::pending().boxed());
     let deliver = Box::new(|_: &Window| {
         loop {

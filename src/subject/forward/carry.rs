@@ -9,11 +9,6 @@ use crate::error::RunError;
 use crate::profile::profiled;
 use crate::protocol::Carry;
 
-/// Carries until the end of `orders`.
-///
-/// # Errors
-///
-/// A device cannot be made or is lost, an order is unknown, or the answer cannot be written.
 pub(crate) fn carry(
     task: &Carry,
     orders: impl BufRead + Send + 'static,

@@ -16,7 +16,6 @@ use crate::error::RunError;
 /// How long an answer may take. Then another one is asked for.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What is asked, and answered.
 const QUESTION: [u8; 6] = *b"ready?";
 
 /// A server that sends back everything that it reads, over TCP and UDP. It ends when this value is dropped.
@@ -45,7 +44,6 @@ impl Echo {
         Ok(sockets.and_then(start).map_err(failed)?)
     }
 
-    /// Asks over TCP.
     pub(super) async fn over_tcp(&self) -> io::Result<()> {
         in_time(async {
             let mut stream = TcpStream::connect(self.tcp).await?;
@@ -57,7 +55,6 @@ impl Echo {
         .await
     }
 
-    /// Asks over UDP.
     pub(super) async fn over_udp(&self) -> io::Result<()> {
         in_time(async {
             let any: IpAddr =

@@ -21,7 +21,6 @@ use crate::sample::Status;
 /// How long a program may take until an answer comes back through it.
 pub(super) const READY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often its state is looked at.
 pub(super) const LOOK: Duration = Duration::from_millis(5);
 
 /// How many of its last lines are in an error.
@@ -35,7 +34,6 @@ const OTHERS_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// A process of a program, and the others in its network. Dropping it kills them all.
 pub(super) struct End {
-    /// Its name in messages.
     pub(super) name: String,
     /// What to say of its commands if it fails.
     pub(super) hint: Option<String>,
@@ -51,7 +49,6 @@ pub(super) struct End {
 }
 
 impl End {
-    /// Starts the process.
     pub(super) fn start(run: &Run<'_>, side: Side) -> Result<Self, RunError> {
         let failed = |source| platform::Error::new(Class::Failed, "make", "a folder for the program", source);
         let folder = TempDir::new().map_err(failed)?;
@@ -74,7 +71,6 @@ impl End {
         Ok(Self { name, hint, side, process, is_daemon: false, printed, residents, folder })
     }
 
-    /// Runs a command that sets it up. Returns the reason if it failed.
     pub(super) async fn set_up(&self, run: &Run<'_>, words: &[String]) -> Result<Result<(), String>, RunError> {
         let place = Place { run, side: self.side, folder: self.folder.path() };
         let command = place.command_of(words)?;
@@ -197,28 +193,4 @@ fn cannot_start(profile: &Profile, words: &[String], source: io::Error) -> RunEr
 }
 
 #[cfg(all(test, unix))]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-    use std::env;
-
-    use super::*;
-
-    #[test]
-    fn a_program_that_is_missing_was_looked_for_somewhere() {
-        let here = env::current_dir().unwrap();
-        let at = |name: &str| format!("it was looked for at {}", here.join(name).display());
-        for (command, parts) in [
-            ("./mytun {tun}", [at("mytun"), "; install it, or give its path".to_owned()]),
-            ("~/mytun {tun}", [at("~/mytun"), "there is no shell, so ~/mytun is passed as it is".to_owned()]),
-            ("mytun {tun}", ["it was looked for in the folders of PATH".to_owned(), String::new()]),
-        ] {
-            let profile = Profile::named(command).unwrap();
-            let error = cannot_start(&profile, &profile.command, io::ErrorKind::NotFound.into()).to_string();
-            assert!(parts.iter().all(|part| error.contains(part)), "{error}");
-        }
-        let absolute = Profile::named("/no/such {tun}").unwrap();
-        let error = cannot_start(&absolute, &absolute.command, io::ErrorKind::NotFound.into()).to_string();
-        assert!(!error.contains("looked for"), "{error}");
-    }
-}
+mod tests;

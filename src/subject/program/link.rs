@@ -16,19 +16,15 @@ use crate::failure::Failure;
 use crate::plan::scenario::{Scenario, Tun};
 use crate::program::Role;
 
-/// The loopback interface of every network.
 const LOOPBACK: &str = "lo";
 
-/// The link between the networks.
 pub(super) struct Joined {
     /// The addresses of its ends.
     pub(super) ends: [IpAddr; 2],
     /// The address of the servers.
     pub(super) server: IpAddr,
-    /// Cuts the path for an outage.
     pub(super) cut: Option<Cut>,
     pub(super) faults: Option<Arc<FaultCounter>>,
-    /// Ends if the link fails.
     pub(super) driver: BoxFuture<'static, Failure>,
 }
 
@@ -49,8 +45,7 @@ pub(super) fn join(scenario: &Scenario, role: Role, tun: &Tun, networks: &Networ
             networks.far().run(move || {
                 platform::set_loopback_up()?;
                 platform::add_address(LOOPBACK, beyond, host_prefix_len(beyond))?;
-                // A program that copies this network's routes looks for this one. The gateway need not exist: such a program
-                // answers in its place.
+                // For a program that copies this network's routes, and answers in the place of the gateway.
                 platform::add_route(FAR, network_of(near, 0), 0, Some(next(far)))
             })??;
             (beyond, Some(networks.cut(&tun.name, LOOPBACK)))

@@ -50,12 +50,10 @@ impl Run<'_> {
         }
     }
 
-    /// The network of a side, if it is not the calling thread's.
     pub(super) fn namespace(&self, side: Side) -> Option<&Namespace> {
         (side == Side::Far).then(|| self.networks.far())
     }
 
-    /// Whether the device of a side is up.
     pub(super) fn is_up(&self, side: Side) -> Result<bool, platform::Error> {
         let device = self.device.to_owned();
         self.namespace(side).map_or_else(
@@ -79,7 +77,6 @@ pub(super) struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Writes the files of the process into its folder.
     pub(super) fn write(&self) -> Result<(), RunError> {
         let Self { run, side, folder } = self;
         let failed = |source| platform::Error::new(Class::Failed, "write", "the program's files", source);
@@ -102,7 +99,6 @@ impl Place<'_> {
         Ok(())
     }
 
-    /// The value of a placeholder.
     fn value(&self, placeholder: &str) -> Option<String> {
         let (run, folder) = (self.run, self.folder);
         let network = if run.profile.role == Role::Tunnel { run.network_at(self.side) } else { run.network };
@@ -186,8 +182,7 @@ impl Place<'_> {
     }
 }
 
-/// A command of words. The first is a program's name, or its path from the user's folder. It does not end with the process
-/// that has started this one.
+/// A command of words. The first is a program's name, or its path from the user's folder.
 pub(super) fn command(words: &[String]) -> Command {
     let mut command = Command::new(located(words.first().map_or("", String::as_str)));
     command.args(words.iter().skip(1)).env_remove(PARENT);

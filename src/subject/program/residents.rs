@@ -12,7 +12,6 @@ use tokio::time::sleep;
 use crate::meter::{Cost, Counters, Meter, Usage};
 use crate::sample::ProcessFacts;
 
-/// Most memory of a program, in bytes.
 const MOST_MEMORY: u64 = 4 << 30;
 
 /// How often its processes are looked for during a run.
@@ -21,7 +20,6 @@ const LOOK: Duration = Duration::from_millis(500);
 /// How often processes are killed until none is left: a program may start others while they are killed.
 const KILL_PASSES: u32 = 50;
 
-/// How long a killed process may take to end.
 const KILL_PAUSE: Duration = Duration::from_millis(1);
 
 /// The processes in some networks other than this one. Dropping it kills them.
@@ -38,7 +36,6 @@ impl Residents {
         Self { networks, known: Mutex::default(), read: Mutex::default() }
     }
 
-    /// Looks for the processes.
     pub(super) fn find(&self) {
         let found = self.networks.iter().flat_map(|network| platform::processes_in(network)).collect();
         *self.known.lock().unwrap_or_else(PoisonError::into_inner) = found;
@@ -58,12 +55,10 @@ impl Residents {
         self.known().into_iter().any(ProcessMeter::is_busy)
     }
 
-    /// CPU time of those that were found.
     pub(super) fn cpu(&self) -> Duration {
         self.known().into_iter().filter_map(ProcessMeter::cpu).sum()
     }
 
-    /// Their resident sets.
     fn rss_bytes(&self) -> u64 {
         self.known().into_iter().filter_map(ProcessMeter::rss_bytes).sum()
     }
@@ -86,7 +81,6 @@ impl Residents {
         *self.read.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks them to end.
     pub(super) fn terminate(&self) {
         for process in self.known() {
             process.terminate();
@@ -142,11 +136,8 @@ pub(super) struct ProgramMeter {
     pub(super) network: PathBuf,
     pub(super) device: String,
     pub(super) drops: Box<dyn Fn() -> Option<u64> + Send + Sync>,
-    /// The SOCKS5 server.
     pub(super) upstream: Option<ProcessMeter>,
-    /// The processes at the far end of a tunnel.
     pub(super) far: Option<Arc<Residents>>,
-    /// Of the link between the networks.
     pub(super) faults: Option<Arc<FaultCounter>>,
 }
 

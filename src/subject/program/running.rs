@@ -42,7 +42,6 @@ const REST: Duration = Duration::from_millis(200);
 /// How long its connections may take to end after the load.
 const CLOSE: Duration = Duration::from_millis(100);
 
-/// The SOCKS5 server of a run.
 pub(super) struct Socks5 {
     pub(super) address: SocketAddr,
     process: Carrier,
@@ -80,7 +79,6 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts a program.
     pub(super) async fn start(run: &Run<'_>, upstream: Option<Socks5>) -> Result<Self, RunError> {
         let (role, version) = (Some(run.profile.role), version(run.profile).await);
         let facts = ProgramFacts { role, version, ..ProgramFacts::default() };
@@ -141,15 +139,15 @@ impl Running {
             // It has set its device up itself: an address of ours before would have been one too many.
             self.adopt(run)?;
         }
-        let (near, far) = future::join(rest(self.residents()), rest(self.far_residents())).await;
+        let [near, far] = self.residents();
+        let (near, far) = future::join(rest(near), rest(far)).await;
         let (at_rest, share) = near.unzip();
         (self.facts.at_rest, self.facts.rest_cpu_share) = (at_rest.unwrap_or_default(), share);
         (self.facts.far_at_rest, self.facts.far_rest_cpu_share) = far.unzip();
         Ok(())
     }
 
-    /// Runs the commands that set the program up, each until it succeeds: first at the far end, which must answer when the
-    /// near one calls.
+    /// Runs the commands that set the program up, each until it succeeds: first at the far end, which the near one calls.
     async fn set_up(&mut self, run: &Run<'_>, interrupts: &mut Interrupts) -> Result<(), Reason> {
         let ends = (0..self.ends.len()).rev();
         for (index, words) in ends.flat_map(|index| run.profile.setup.iter().map(move |words| (index, words))) {
@@ -170,7 +168,6 @@ impl Running {
         Ok(())
     }
 
-    /// Waits until the device of a side exists.
     async fn find_device(&mut self, run: &Run<'_>, side: Side, interrupts: &mut Interrupts) -> Result<(), Reason> {
         let network = run.folder_at(side);
         let end = self.ends.iter().position(|end| end.side == side).unwrap_or_default();
@@ -245,10 +242,6 @@ impl Running {
     }
 
     /// Waits a moment for the end with this index.
-    ///
-    /// # Errors
-    ///
-    /// The program has ended, the user interrupted it, or the time is over, for the reason `late`.
     async fn look(&mut self, of: usize, interrupts: &mut Interrupts, late: &str) -> Result<(), Reason> {
         for (index, end) in self.ends.iter_mut().enumerate() {
             end.look().map_err(|reason| Reason::Program(index, reason))?;
@@ -294,17 +287,11 @@ impl Running {
         RunError::Process { class: Class::Failed, text: last_lines(&text, &printed, LAST_LINES) }
     }
 
-    /// The processes that count as the program: those of its first end.
-    fn residents(&self) -> Option<Arc<Residents>> {
-        self.ends.first().filter(|end| end.has_process()).map(|end| Arc::clone(&end.residents))
+    /// The processes that count as the program, and those at the far end of a tunnel.
+    fn residents(&self) -> [Option<Arc<Residents>>; 2] {
+        [0, 1].map(|at| self.ends.get(at).filter(|end| end.has_process()).map(|end| Arc::clone(&end.residents)))
     }
 
-    /// The processes at the far end of a tunnel.
-    fn far_residents(&self) -> Option<Arc<Residents>> {
-        self.ends.get(1).filter(|end| end.has_process()).map(|end| Arc::clone(&end.residents))
-    }
-
-    /// The device of the run.
     pub(super) fn device(&self, run: &Run<'_>) -> Option<DeviceFacts> {
         let adopted = self.facts.device?;
         Some(DeviceFacts {
@@ -319,13 +306,14 @@ impl Running {
         let (device, near): (_, &[&str]) =
             if run.profile.role == Role::Route { (NEAR, &[NEAR]) } else { (run.device, &[run.device, NEAR]) };
         let far: &[&str] = if run.profile.role == Role::Tunnel { &[FAR, run.device] } else { &[FAR] };
+        let [residents, far_residents] = self.residents();
         ProgramMeter {
-            residents: self.residents(),
+            residents,
             network: platform::folder_of_thread(),
             device: device.to_owned(),
             drops: Box::new(run.networks.drops(near, far)),
             upstream: self.upstream.as_ref().map(|upstream| upstream.process.process()),
-            far: self.far_residents(),
+            far: far_residents,
             faults,
         }
     }
@@ -341,13 +329,13 @@ impl Running {
         }
     }
 
-    /// Ends the program after a run.
     pub(crate) async fn finish(mut self, counters: Option<&Counters>) -> ProgramFacts {
         if let Some(counters) = counters {
             self.facts.far_seconds = counters.far_cpu.map(|time| time.as_secs_f64());
         }
-        self.facts.far = self.far_residents().map(|residents| residents.read());
-        if let Some(residents) = self.residents() {
+        let [near, far] = self.residents();
+        self.facts.far = far.map(|residents| residents.read());
+        if let Some(residents) = near {
             self.facts.under_load = residents.read();
             sleep(CLOSE).await;
             self.facts.afterwards = residents.facts();

@@ -16,10 +16,8 @@ use tokio::time::sleep;
 
 use crate::error::RunError;
 
-/// Connections that may wait to be accepted.
 const BACKLOG: u32 = 4096;
 
-/// How long it tries to reach a server.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long it waits after it could not accept, for example without a free descriptor.
@@ -29,10 +27,6 @@ const PAUSE: Duration = Duration::from_millis(10);
 const OPEN_FILES: u64 = 1 << 16;
 
 /// Serves at this address until the end of `orders`.
-///
-/// # Errors
-///
-/// It cannot listen there, an order is unknown, or the answer cannot be written.
 pub(crate) fn serve(
     address: SocketAddr,
     runtime: &Runtime,

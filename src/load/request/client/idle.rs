@@ -6,6 +6,7 @@ use std::io;
 use std::ops::Range;
 use std::process;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use platform::ProcessMeter;
 
@@ -20,7 +21,6 @@ use crate::load::window::Window;
 const AT_ONCE: usize = 256;
 
 impl Requester {
-    /// Opens all connections, and makes a request on each.
     pub(super) fn open_idle<S: Sockets>(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<(), LoadError> {
         // The first connection pays one-time costs, which are left out.
         engine.connect(self, 0..1)?;
@@ -33,8 +33,7 @@ impl Requester {
         if self.answered == 0 { Err(LoadError::Silent { sent: self.counts.sent }) } else { Ok(()) }
     }
 
-    /// Makes a request on some connections, and waits for the responses. Over UDP only so many are sent at once that no
-    /// queue on the way is too short for them.
+    /// Makes a request on some connections, and waits for the responses.
     fn ask_each<S: Sockets>(&mut self, engine: &mut Engine<S>, slots: Range<usize>) -> Result<(), LoadError> {
         let at_once = if self.exchange.is_udp() { AT_ONCE } else { usize::MAX };
         let mut asked = slots.start;
@@ -51,8 +50,7 @@ impl Requester {
         self.counts.verdict(self.answered)
     }
 
-    /// Closes the client's half of some connections, and waits until the server has read the end of each. Only
-    /// half-closed connections have that.
+    /// Closes the client's half of some half-closed connections, and waits until the server has read the end of each.
     fn end_half<S: Sockets>(&mut self, engine: &mut Engine<S>, slots: Range<usize>) -> Result<(), LoadError> {
         let exchange = Arc::clone(&self.exchange);
         if !exchange.is_half_closed {
@@ -62,14 +60,14 @@ impl Requester {
         for index in slots {
             engine.sockets.end_writing(index).map_err(LoadError::io("half-close a connection"))?;
         }
-        engine.turn_until(self, engine.now() + exchange.drain, |_, _| exchange.half_closed() >= ended)?;
-        if exchange.half_closed() < ended {
+        let have_ended = || exchange.half_closed.load(Ordering::Relaxed) >= ended;
+        engine.turn_until(self, engine.now() + exchange.drain, |_, _| have_ended())?;
+        if !have_ended() {
             return Err(LoadError::io("half-close a connection")(io::ErrorKind::TimedOut.into()));
         }
         Ok(())
     }
 
-    /// Holds the connections open for the time of the window.
     pub(super) fn hold_idle<S: Sockets>(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<(), LoadError> {
         // The process of a carrier is another one.
         let is_carried = window.usage().carrier_rss_bytes.is_some();
@@ -107,7 +105,6 @@ impl Requester {
     }
 }
 
-/// The resident set of the subject's process.
 fn rss_bytes(window: &Window) -> Option<u64> {
     window.usage().carrier_rss_bytes.or_else(|| ProcessMeter::of(process::id()).rss_bytes())
 }

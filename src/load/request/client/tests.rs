@@ -97,8 +97,8 @@ fn run_thread(options: &str, parallel: usize, delay: Duration, thread: (usize, u
     let sockets =
         Timed { now: Instant::now(), delay, answers: vec![None; slots], sent: Arc::clone(&sent), made: Vec::new() };
     let Client { deliver, .. } = client(&exchange, slots, vec![([127, 0, 0, 1], 1).into()], thread, sockets);
-    deliver(&Window::new(1, LinkMeter::new([], || None))).1.unwrap();
-    let answered = exchange.timed() as usize;
+    deliver(&Window::new(1, Box::new(LinkMeter::new([], || None)))).1.unwrap();
+    let answered = exchange.timed.load(Ordering::Relaxed) as usize;
     let mut sent = sent.lock().unwrap().clone();
     let timed = sent.split_off(sent.len() - answered);
     (timed.iter().map(|at| *at - timed[0]).collect(), exchange.finished().unwrap())
