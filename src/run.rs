@@ -161,6 +161,7 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
     }
     let warmup_bytes = if has_own_load { scenario.warmup_bytes } else { 0 };
     let is_both = scenario.cell.mode == Some(Mode::Both);
+    let since_1970 = started.duration_since(SystemTime::UNIX_EPOCH).ok();
     let measured = Measurements {
         bytes_back: is_both.then(|| measured.bytes_back.unwrap_or_default().min(measured.bytes)),
         congestion,
@@ -180,7 +181,7 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
         queue_facts: counters.queues,
         packets: counters.packets.unwrap_or_default().into(),
         program: program.map(Box::new),
-        started_unix_ms: unix_ms(started),
+        started_unix_ms: since_1970.and_then(|time| u64::try_from(time.as_millis()).ok()),
         device,
         effective,
         ..measured
@@ -188,10 +189,6 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
     let mut environment = crate::environment();
     environment.program.go_forwarder = go::version([scenario]);
     Sample { cell, measured, environment: Arc::new(environment) }
-}
-
-fn unix_ms(time: SystemTime) -> Option<u64> {
-    u64::try_from(time.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_millis()).ok()
 }
 
 #[cfg(test)]

@@ -288,19 +288,17 @@ impl Flows {
         flows.fold((0, true), |(sent, is_complete), flow| (sent.saturating_add(flow.0), is_complete && flow.1))
     }
 
+    fn bytes(&self, count: impl Fn(&Arrivals) -> u64) -> u64 {
+        let all = self.each.iter().fold(0_u64, |all, flow| all.saturating_add(count(&flow.arrivals())));
+        all.saturating_mul(self.len as u64)
+    }
+
     pub(crate) fn arrived_bytes(&self) -> u64 {
-        self.each
-            .iter()
-            .fold(0_u64, |all, flow| all.saturating_add(flow.arrivals().all))
-            .saturating_mul(self.len as u64)
+        self.bytes(|arrivals| arrivals.all)
     }
 
     pub(crate) fn timed_bytes(&self) -> u64 {
-        if !self.trial.borrow().is_timed {
-            return 0;
-        }
-        let count = self.each.iter().fold(0_u64, |all, flow| all.saturating_add(flow.arrivals().arrived.count));
-        count.saturating_mul(self.len as u64)
+        if self.trial.borrow().is_timed { self.bytes(|arrivals| arrivals.arrived.count) } else { 0 }
     }
 
     pub(crate) fn set_counts(&self, counts: &ProcessCounts, asked: Instant) {

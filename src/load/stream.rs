@@ -189,21 +189,6 @@ impl Streams {
     pub(super) fn retransmits(&self) -> Option<u64> {
         self.each.iter().filter_map(Stream::finished).map(|finish| finish.retransmits).sum()
     }
-
-    pub(super) fn tasks(&self, first_port: u16) -> Vec<StreamTask> {
-        let task = |(port, stream): (u16, &Stream)| StreamTask {
-            port,
-            direction: stream.direction,
-            warmup_bytes: stream.warmup_bytes,
-            bytes: match stream.amount {
-                Amount::Bytes(bytes) => Some(bytes.get()),
-                Amount::Time { .. } => None,
-            },
-            buffer_bytes: stream.buffer_bytes,
-            seed: stream.seed,
-        };
-        (first_port..).zip(&*self.each).map(task).collect()
-    }
 }
 
 impl Figures for Streams {
@@ -280,7 +265,18 @@ impl Kind for Streams {
     }
 
     fn task(&self, first_port: u16) -> Task {
-        Task { streams: self.tasks(first_port), ..Task::default() }
+        let task = |(port, stream): (u16, &Stream)| StreamTask {
+            port,
+            direction: stream.direction,
+            warmup_bytes: stream.warmup_bytes,
+            bytes: match stream.amount {
+                Amount::Bytes(bytes) => Some(bytes.get()),
+                Amount::Time { .. } => None,
+            },
+            buffer_bytes: stream.buffer_bytes,
+            seed: stream.seed,
+        };
+        Task { streams: (first_port..).zip(&*self.each).map(task).collect(), ..Task::default() }
     }
 }
 
