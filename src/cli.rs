@@ -212,7 +212,6 @@ pub struct Rounds {
 /// A forwarder, or a table of several, and its load.
 #[allow(clippy::struct_excessive_bools, reason = "they are flags")]
 #[derive(Clone, Debug, Args)]
-#[allow(clippy::struct_excessive_bools, reason = "each is an option")]
 pub struct Forward {
     /// All rows of the table, in interleaved rounds
     #[arg(long, group = "table", conflicts_with_all = CHOICE)]
