@@ -58,10 +58,6 @@ pub fn end_with_parent() -> bool {
 }
 
 /// Runs a program to its end. It is killed after `limit`, or when the calling thread ends.
-///
-/// # Errors
-///
-/// It cannot be started, or takes longer.
 pub fn output(mut command: Command, limit: Duration) -> io::Result<Arc<End>> {
     sys::end_with_this_thread(&mut command);
     Builder::new_current_thread().enable_all().build()?.block_on(async {

@@ -59,10 +59,6 @@ pub struct End {
 
 impl Child {
     /// Starts a process with this standard input, and keeps its output. Call it within a runtime.
-    ///
-    /// # Errors
-    ///
-    /// The process or its thread cannot be started.
     pub fn start(command: Command, input: impl Into<Vec<u8>>) -> io::Result<Self> {
         let child = Self::spawn(command, Stdio::piped(), Stdio::piped(), None)?;
         // Never full: it is the first order.
@@ -73,10 +69,6 @@ impl Child {
 
     /// Starts a process in the calling thread's network or in `network`. `listen` reads its standard output, on a thread
     /// of its own that ends with the output. Call it within a runtime.
-    ///
-    /// # Errors
-    ///
-    /// The process or one of its threads cannot be started.
     pub fn listen(
         command: Command,
         network: Option<&Namespace>,
@@ -91,10 +83,6 @@ impl Child {
 
     /// Starts a process in the calling thread's network or in `network`. The end of what it prints can be read at any time.
     /// Call it within a runtime.
-    ///
-    /// # Errors
-    ///
-    /// The process or one of its threads cannot be started.
     pub fn watch(command: Command, network: Option<&Namespace>) -> io::Result<(Self, Printed)> {
         let (output, stdout) = pipe()?;
         let stderr = stdout.try_clone()?;
@@ -149,10 +137,6 @@ impl Child {
     }
 
     /// Tells a worker to begin.
-    ///
-    /// # Errors
-    ///
-    /// [`io::ErrorKind::BrokenPipe`] if it has ended.
     pub fn begin(&self) -> io::Result<()> {
         self.orders.send(format!("{START}\n"))
     }
@@ -288,10 +272,6 @@ impl Orders {
     }
 
     /// Sends an order, with its line feed. Waits if too many orders wait for the process.
-    ///
-    /// # Errors
-    ///
-    /// [`io::ErrorKind::BrokenPipe`] if the process has ended, or the orders are closed.
     pub fn send(&self, order: impl Into<Vec<u8>>) -> io::Result<()> {
         let sender = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let sent = sender.and_then(|sender| sender.send(order.into()).ok());
@@ -342,10 +322,6 @@ impl Conversation {
 
 /// Reads the next line of another process, with its line feed; `None` at the end. A line of more than [`MAX_OUTPUT`] bytes
 /// is cut.
-///
-/// # Errors
-///
-/// The line is not text, and the errors of the reader.
 pub fn read_line(reader: &mut impl BufRead) -> io::Result<Option<String>> {
     let mut line = String::new();
     let len = reader.take(MAX_OUTPUT as u64).read_line(&mut line)?;

@@ -39,10 +39,6 @@ where
 {
     /// Prints that it is ready, waits for the order to start, and does the work. At the end of the orders it calls
     /// `stop`, which must end the work.
-    ///
-    /// # Errors
-    ///
-    /// An order is unknown, the answer cannot be written, and the errors of the work.
     pub fn obey<E: From<Error>>(
         mut self,
         stop: impl FnOnce() + Send + 'static,
@@ -81,10 +77,6 @@ impl<I: BufRead, O: Write, R: Fn() -> S, S: Serialize> Control<I, O, R> {
     }
 
     /// Reads orders to their end. A second start has no effect.
-    ///
-    /// # Errors
-    ///
-    /// An order is unknown, or the answer cannot be written.
     pub fn until_end(&mut self) -> Result<(), Error> {
         while self.next()? == Order::Start {}
         Ok(())

@@ -95,10 +95,6 @@ impl Worker {
     /// Starts a worker with this task in the calling thread's network or in `network`. `listen` reads what it prints after
     /// its first line, on a thread of its own. Call it within a runtime. The process ends with the calling thread at the
     /// latest.
-    ///
-    /// # Errors
-    ///
-    /// The process or one of its threads cannot be started.
     pub fn listen(
         mut command: Command,
         network: Option<&Namespace>,
@@ -119,10 +115,6 @@ impl Worker {
     }
 
     /// The same for a worker that answers its orders one by one. A line that nobody waits for is dropped.
-    ///
-    /// # Errors
-    ///
-    /// The process or one of its threads cannot be started.
     pub fn converse(
         command: Command,
         network: Option<&Namespace>,
@@ -144,10 +136,6 @@ impl Worker {
     }
 
     /// Waits until it is ready, for 10 seconds at most, or until `cancelled`. Returns the process, and what it says of itself.
-    ///
-    /// # Errors
-    ///
-    /// It is not ready, and has ended.
     pub async fn ready<R: DeserializeOwned>(mut self, cancelled: impl Future) -> Result<(Child, R), NotReady> {
         let said = tokio::select! {
             biased;
