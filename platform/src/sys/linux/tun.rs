@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use portable_atomic::AtomicU64;
 use tun_rs::{DeviceBuilder, SyncDevice};
 
-use super::interface::{set_address, set_tx_queue_len};
+use super::interface::{index_of, set_address, set_link_up, set_tx_queue_len};
 use super::network::interface_counts;
 use crate::link::{packet_len, with_header};
 use crate::sys::unix::{Readiness, register};
@@ -123,6 +123,9 @@ fn create(config: &TunConfig, has_queues: bool) -> Result<(SyncDevice, bool), Er
     let (device, offload) = build(config, has_queues)?;
     set_tx_queue_len(&config.name, config.tx_queue_len)?;
     set_address(&config.name, config.network.address, config.network.prefix_len)?;
+    // Last: whoever waits for the device may set what it does not have once it is up.
+    let up = index_of(&config.name).and_then(set_link_up);
+    up.map_err(|source| Error::new(Class::Failed, "set up", &config.name, source))?;
     Ok((device, offload))
 }
 
@@ -148,7 +151,7 @@ pub fn create_tun(name: &str, offload: bool) -> Result<SyncDevice, Error> {
 fn build(config: &TunConfig, has_queues: bool) -> Result<(SyncDevice, bool), Error> {
     let attempt = |offload| {
         let builder = DeviceBuilder::new().name(&config.name).mtu(config.mtu).multi_queue(has_queues);
-        let device = builder.offload(offload).enable(true).build_sync()?;
+        let device = builder.offload(offload).enable(false).build_sync()?;
         if offload {
             set_offloads(&device, 0)?;
         }
