@@ -1,16 +1,9 @@
 //! Throughput of userspace TCP/IP stacks over a TUN device, measured so that the figure can be trusted.
 //!
-//! The program is a pipeline. Each stage imports only earlier stages. [`sample`], [`measure`] and [`report`] are modules of
-//! the crate `results`, which opens no device:
-//!
-//! 1. [`cli`] parses the command line.
-//! 2. [`plan`] checks it and makes [`scenario`]s of it.
-//! 3. [`run`] executes the scenarios and returns [`sample`]s.
-//! 4. [`measure`] computes figures from the samples.
-//! 5. [`mod@report`] writes the figures.
-//!
-//! The stages share the types in [`scenario`] and [`sample`]. [`proxy`] is an application of the stacks that a run can
-//! measure.
+//! The program is a pipeline, whose stages import only earlier ones: [`cli`] parses the command line, [`plan`] checks
+//! it and makes [`plan::scenario`]s of it, [`run`] executes these and returns [`sample`]s, [`measure`] computes
+//! figures, and [`mod@report`] writes them. The last three are modules of the crate `results`, which opens no device.
+//! [`proxy`] is an application of the stacks that a run can measure.
 mod error;
 mod failure;
 mod load;
@@ -43,7 +36,6 @@ use crate::report::{SaveError, Series};
 use crate::run::{Executor, ProcessExecutor, RunError, TunExecutor};
 use crate::sample::{Appender, Environment, FileError, Head, Origin, Sample, SampleFile, Score, Status};
 
-/// The commit and the version of tokio of this program, if its build script knew them.
 const ORIGIN: Origin =
     Origin { commit: option_env!("RUST_TUN_PERF_COMMIT"), tokio: option_env!("RUST_TUN_PERF_TOKIO") };
 
@@ -97,13 +89,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The exit code that scripts see:
-    ///
-    /// - 1: a run failed, a cell got slower, a conformance result is not the known one, or a result cannot be written
-    /// - 2: an argument or a file is wrong, or there are too few runs to compare
-    /// - 3: a permission, a device or another requirement is missing
-    /// - 130: interrupted
-    /// - 141: the reader of the output has gone away before its end, as `head` does
+    /// The exit code that scripts see; `docs/usage.md` lists them.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Plan(_) | Self::Compare(_) => 2,
@@ -135,8 +121,7 @@ pub struct Console<'a, O, E> {
     pub columns: Option<u16>,
 }
 
-/// Runs the program. A single run stays in this process. The runs of a matrix and of the doctor each have a child
-/// process.
+/// Runs the program: a single run in this process, each run of a matrix and of the doctor in a child process.
 pub fn main(cli: Cli) -> Result<(), Error> {
     if !platform::end_with_parent() {
         return Err(RunError::Interrupted.into());
@@ -151,8 +136,7 @@ pub fn main(cli: Cli) -> Result<(), Error> {
     }
 }
 
-/// Runs the program with the given executors and writers. `within` executes a single run in this process. `apart`
-/// returns an executor that runs scenarios in child processes of the given program.
+/// The same with other writers and executors: `within` for a single run, `apart` for child processes of a program.
 pub fn main_with<X: Executor>(
     plan: Plan,
     within: &impl Executor,
@@ -187,7 +171,6 @@ pub fn main_with<X: Executor>(
     }
 }
 
-/// Runs all cells and prints a table of the samples, even if the user interrupted the matrix.
 fn matrix<X: Executor>(
     plan: &MatrixPlan,
     apart: impl Fn(PathBuf) -> X,
@@ -219,7 +202,6 @@ fn matrix<X: Executor>(
     none_bad(failed, samples.len(), "runs failed; see the table").and(verdict)
 }
 
-/// Says how many cells a matrix has left with a wider interval than it was asked for.
 fn unsettled(samples: &[Sample], within: f64, err: &mut impl Write) -> io::Result<()> {
     let cells = Summary::of(samples).cells;
     let is_wide = |row: &&CellSummary| row.estimate.is_some_and(|estimate| estimate.half_width() > within);
@@ -238,7 +220,6 @@ fn arguments() -> Vec<String> {
     env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect()
 }
 
-/// Compares the other build (old) with this one (new), within the rounds of a matrix.
 fn compare_programs(samples: &[Sample], out: &mut impl Write) -> Result<(), Error> {
     let (old, new): (Vec<_>, Vec<_>) = samples.iter().cloned().partition(|sample| sample.measured.against);
     verdict(&Comparison::within_rounds(&old, &new, DEFAULT_FLOOR / 100.0)?, &old, &new, out)
@@ -284,7 +265,6 @@ fn report(asked: &cli::Report, out: &mut impl Write) -> Result<(), Error> {
     }
 }
 
-/// Runs conformance cases, and fails if a result is not the known one.
 fn conform(plan: &ConformPlan, console: Console<'_, impl Write, impl Write>) -> Result<(), Error> {
     let Console { out, err, terminal, columns } = console;
     if plan.typed.list {
@@ -339,7 +319,6 @@ fn conform(plan: &ConformPlan, console: Console<'_, impl Write, impl Write>) -> 
     )
 }
 
-/// Writes the trace of the one case, and the report of a case that failed, if they were asked for.
 fn write_packets(
     plan: &ConformPlan,
     score: &Score,

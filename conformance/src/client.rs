@@ -16,7 +16,6 @@ use platform::packet::{MAX_HEADERS_LEN, TcpFields, TcpHeaders};
 use crate::wire::{Key, SACK, Segment, TIMESTAMPS, Wire};
 use crate::{SOON, Step};
 
-/// Kinds of options.
 pub(crate) const MSS: u8 = 2;
 pub(crate) const WINDOW_SCALE: u8 = 3;
 pub(crate) const SACK_PERMITTED: u8 = 4;
@@ -67,7 +66,6 @@ pub(crate) fn sack_option(ends: &[u32]) -> Vec<u8> {
     header.into_iter().chain(ends.iter().flat_map(|end| end.to_be_bytes())).collect()
 }
 
-/// A segment to send.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Out<'a> {
     pub(crate) flags: u8,
@@ -81,7 +79,6 @@ pub(crate) struct Out<'a> {
 
 type Wrap = dyn Fn(&[u8]) -> Vec<u8>;
 
-/// The client's side of a connection with the stack.
 pub(crate) struct Client {
     wire: Rc<RefCell<Wire>>,
     /// `None` if the addresses are of different IP versions. No case has this.
@@ -95,25 +92,17 @@ pub(crate) struct Client {
     /// The sequence number of our next byte, and of the stack's next byte.
     pub(crate) next: u32,
     pub(crate) expected: u32,
-    /// The window field of our segments.
     pub(crate) window: u16,
-    /// How much the window field grows with each ACK that [`Client::receive`] sends.
     pub(crate) growth: u16,
-    /// The shift count of the stack's windows.
     pub(crate) scale: u8,
     offers_scale: bool,
     syn_ack: Option<Segment>,
     /// The timestamp of our segments, and the newest one of the stack, which they echo. `None` sends neither.
     pub(crate) stamps: Option<[u32; 2]>,
-    /// Whether our segments report the held ones (RFC 2018).
     pub(crate) sack: bool,
-    /// Whether the stack's FIN and all bytes before it have arrived.
     pub(crate) ended: bool,
-    /// Changes each packet.
     pub(crate) wrap: Option<Box<Wrap>>,
-    /// Segments that arrived out of order, by their sequence numbers.
     held: BTreeMap<u32, Segment>,
-    /// The last segments that arrived, for the text of a failure.
     seen: Vec<String>,
 }
 
@@ -148,7 +137,6 @@ impl Client {
         self.local.port()
     }
 
-    /// Says that bytes are sent, so that further ones follow them.
     pub(crate) fn sent(&mut self, len: usize) {
         self.next = self.next.wrapping_add(len as u32);
     }
@@ -159,7 +147,6 @@ impl Client {
         }
     }
 
-    /// Begins a new connection from the same port, with this initial sequence number.
     pub(crate) fn begin_at(&mut self, isn: u32) {
         (self.isn, self.next, self.ended) = (isn, isn, false);
         self.held.clear();
@@ -170,13 +157,11 @@ impl Client {
         Out { flags: ACK, seq, ack, window, options: &[], payload: &[] }
     }
 
-    /// Returns a segment with a part of the bytes that come next.
     pub(crate) fn part<'a>(&self, bytes: &'a [u8], range: Range<usize>) -> Out<'a> {
         let seq = self.next.wrapping_add(range.start as u32);
         Out { flags: ACK | PSH, seq, payload: &bytes[range], ..self.out() }
     }
 
-    /// Returns a packet as the stack would send it next, for an ICMP error to quote.
     pub(crate) fn stack_packet(&self) -> Vec<u8> {
         let stack = Self::new(Rc::clone(&self.wire), self.server, self.local);
         stack.packet(Out { seq: self.expected, ack: self.next, payload: &[0; 1400], ..stack.out() })
@@ -193,7 +178,6 @@ impl Client {
         [&headers[..len], payload].concat()
     }
 
-    /// Returns the options that all our segments have at present.
     pub(crate) fn options(&self) -> Vec<u8> {
         let mut options = Vec::new();
         if let Some([own, echo]) = self.stamps {
@@ -207,7 +191,6 @@ impl Client {
         options
     }
 
-    /// Returns the last three ranges of sequence numbers that are held, the last one first.
     fn blocks(&self) -> Vec<[u32; 2]> {
         let mut blocks: Vec<[u32; 2]> = Vec::new();
         for segment in self.held.values() {
@@ -219,13 +202,11 @@ impl Client {
         blocks.into_iter().rev().take(3).collect()
     }
 
-    /// Returns the packet of a usual SYN, with this payload.
     pub(crate) fn syn_packet(&self, payload: &[u8]) -> Vec<u8> {
         let options = &Offer::default().options();
         self.packet(Out { flags: SYN, seq: self.isn, ack: 0, options, payload, ..self.out() })
     }
 
-    /// Sends a segment. The next sequence number stays the same.
     pub(crate) fn put(&self, out: Out<'_>) -> Step {
         self.send_packet(&self.packet(out))
     }
@@ -252,7 +233,7 @@ impl Client {
         range.step_by(len).try_for_each(|from| self.put(self.part(bytes, from..end.min(from + len))))
     }
 
-    /// Sends bytes in segments of 1,000 bytes, joined into a super-packet. The next sequence number stays the same.
+    /// Sends bytes in segments of 1,000 bytes, joined into a super-packet. `next` stays as it is.
     pub(crate) fn put_joined(&self, bytes: &[u8]) -> Step {
         // A PSH ends a super-packet.
         let segment = |from| self.packet(Out { flags: ACK, ..self.part(bytes, from..bytes.len().min(from + 1000)) });
@@ -294,7 +275,6 @@ impl Client {
         Ok(segment)
     }
 
-    /// Takes the numbers of the stack's SYN.
     pub(crate) fn opened(&mut self, syn_ack: &Segment) {
         (self.stack_isn, self.expected) = (syn_ack.seq, syn_ack.end());
         let scale = syn_ack.option(WINDOW_SCALE).and_then(|value| value.first()).filter(|_| self.offers_scale);
@@ -302,7 +282,6 @@ impl Client {
         self.syn_ack = Some(syn_ack.clone());
     }
 
-    /// Connects again from the same port, with a higher number.
     pub(crate) fn again(&mut self) -> Step {
         self.begin_at(self.next.wrapping_add(0x0001_0000));
         self.open()
@@ -312,12 +291,10 @@ impl Client {
         self.open_with(&Offer::default()).map(drop)
     }
 
-    /// Returns whether the stack's SYN has this option.
     pub(crate) fn has_agreed(&self, option: u8) -> bool {
         self.syn_ack.as_ref().is_some_and(|syn_ack| syn_ack.option(option).is_some())
     }
 
-    /// Returns the SYN+ACK.
     pub(crate) fn open_with(&mut self, offer: &Offer) -> Step<Segment> {
         self.syn_with(offer)?;
         let segment = self.syn_ack(SOON)?;

@@ -139,14 +139,12 @@ impl Ran {
     }
 }
 
-/// Starts a stack in this process. Also returns the peer's end of its link.
 fn start_here(run: &Run, ipv6: bool, config: &StackConfig) -> Step<(AnyLink, Running)> {
     let until = Instant::now() + patient(TURN);
     loop {
         let (links, peer) = link::ends(run.layer, run.shards, ipv6, run.offload, run.mtu).map_err(no_link)?;
         let start = Start { links, config: config.clone() };
         match run.stack.visit(start).map_err(|error| Stop::NotApplicable(error.to_string()))? {
-            // The stack of the previous case has not ended yet.
             Err(StartError::AlreadyRunning(_)) if Instant::now() < until => thread::sleep(Duration::from_millis(5)),
             result => return Ok((peer, result.map_err(|error| Stop::hang(error.to_string()))?)),
         }
@@ -175,13 +173,11 @@ fn no_link(error: platform::Error) -> Stop {
     Stop::hang(format!("there is no link: {error}"))
 }
 
-/// A running stack, and the peer's end of its link.
 pub(crate) struct Lab {
     wire: Rc<RefCell<Wire>>,
     listener: Option<Box<dyn AnyListener>>,
     datagrams: Option<Box<dyn AnyDatagrams>>,
     driver: JoinHandle<io::Result<()>>,
-    /// The stack's process, if it has one of its own.
     process: Option<Child>,
     effective: Option<Effective>,
     runtime: Handle,
@@ -247,7 +243,6 @@ impl Lab {
         self.wire.borrow_mut()
     }
 
-    /// Fails if the stack has sent an invalid packet, or has ended.
     pub(crate) fn finish(&self) -> Step {
         self.wire().take()?;
         if let Some(violation) = self.wire().violation.take() {
@@ -261,7 +256,6 @@ impl Lab {
         applies!(self.shards == 1, "each shard has a part of the backlog")
     }
 
-    /// Ends the case if the stack need not verify checksums.
     pub(crate) fn needs_checksums(&self) -> Step {
         applies!(self.verifies_checksums, "the link vouches for checksums, so that stacks need not verify them")
     }
@@ -271,28 +265,23 @@ impl Lab {
         server
     }
 
-    /// Returns a client with a new port. It has sent nothing yet.
     pub(crate) fn client(&self) -> Client {
         self.client_to(self.server())
     }
 
-    /// The same for another address of the stack.
     pub(crate) fn client_to(&self, server: SocketAddr) -> Client {
         let port = self.next_port.replace(self.next_port.get() + 1);
         self.client_from(SocketAddr::new(link::peer_ip(self.ipv6), port), server)
     }
 
-    /// The same from any local address.
     pub(crate) fn client_from(&self, local: SocketAddr, server: SocketAddr) -> Client {
         Client::new(Rc::clone(&self.wire), local, server)
     }
 
-    /// Opens a connection. Returns the client and the server's side.
     pub(crate) fn connect(&mut self) -> Step<(Client, Served)> {
         self.connect_with(&Offer::default())
     }
 
-    /// Opens a connection, and sends bytes both ways.
     pub(crate) fn connect_and_exchange(&mut self) -> Step<(Client, Served)> {
         let (mut client, mut served) = self.connect()?;
         exchange(&mut client, &mut served)?;
@@ -305,14 +294,13 @@ impl Lab {
         Ok((client, self.accept()?))
     }
 
-    /// The same with an MSS that fills the MTU. Ends the case if a super-packet has no room for two segments.
+    /// Connects with an MSS that fills the MTU. Ends the case if a super-packet has no room for two segments.
     pub(crate) fn connect_for_super_packets(&mut self) -> Step<(Client, Served)> {
         let mss = self.wire().capabilities().mtu - if self.ipv6 { 60 } else { 40 };
         applies!(2 * mss <= usize::from(u16::MAX - 60), "no super-packet has room for two segments")?;
         self.connect_with(&Offer { mss: Some(mss as u16), ..Offer::default() })
     }
 
-    /// Begins a connection. Returns the SYN+ACK, which the client has not answered.
     pub(crate) fn half_open(&self) -> Step<(Client, Segment)> {
         let mut client = self.client();
         client.syn()?;
@@ -320,7 +308,6 @@ impl Lab {
         Ok((client, syn_ack))
     }
 
-    /// Accepts a connection, or fails if none is there.
     pub(crate) fn accept(&mut self) -> Step<Served> {
         match self.accept_within(SOON)? {
             Some(served) => Ok(served),
@@ -328,7 +315,6 @@ impl Lab {
         }
     }
 
-    /// Accepts a connection, if one comes in time.
     pub(crate) fn accept_within(&mut self, within: Duration) -> Step<Option<Served>> {
         let Some(listener) = &mut self.listener else { return Ok(None) };
         match self.runtime.block_on(async { timeout(patient(within), listener.accept()).await }) {
@@ -348,7 +334,6 @@ impl Lab {
         exchange(&mut client, &mut served)
     }
 
-    /// Checks that the stack still works, with an exchange on a new connection.
     pub(crate) fn still_serves(&mut self) -> Step {
         let mut client = self.client();
         client.open()?;
@@ -382,12 +367,11 @@ impl Lab {
     }
 }
 
-/// Sends bytes from the server to the client.
 pub(crate) fn deliver(client: &mut Client, served: Served, bytes: &[u8], within: Duration) -> Step<Served> {
     deliver_with(client, served, bytes, within, |_, _| Ok(false))
 }
 
-/// The same over a link that loses the segments for which `is_lost` is true.
+/// Sends bytes to the client over a link that loses the segments for which `is_lost` is true.
 pub(crate) fn deliver_with(
     client: &mut Client,
     served: Served,
@@ -400,7 +384,6 @@ pub(crate) fn deliver_with(
     sending.served()
 }
 
-/// Sends bytes to the server and back.
 pub(crate) fn exchange(client: &mut Client, served: &mut Served) -> Step {
     client.data(b"ping")?;
     served.reads(b"ping")?;

@@ -83,7 +83,6 @@ pub struct Case {
     pub offload: Option<bool>,
     /// The same case over IPv6: its name, title and RFC.
     twin: Option<[&'static str; 3]>,
-    /// Changes the configuration of the stack.
     configure: fn(&mut StackConfig),
     run: fn(&mut Lab) -> Step,
 }
@@ -112,12 +111,10 @@ impl Case {
         Self { expects, ..self }
     }
 
-    /// Restricts the case to links without offload.
     const fn plain(self) -> Self {
         Self { offload: Some(false), ..self }
     }
 
-    /// Restricts the case to links with offload.
     const fn offloading(self) -> Self {
         Self { offload: Some(true), ..self }
     }
@@ -126,12 +123,10 @@ impl Case {
         Self { ipv6: true, ..self }
     }
 
-    /// Starts the stack with another configuration.
     const fn with(self, configure: fn(&mut StackConfig)) -> Self {
         Self { configure, ..self }
     }
 
-    /// Adds the same case over IPv6.
     const fn over_ipv6(self, id: &'static str, title: &'static str, rfc: &'static str) -> Self {
         Self { twin: Some([id, title, rfc]), ..self }
     }
@@ -241,7 +236,6 @@ pub struct Run {
 /// The result of a step of a case. An error ends the case.
 type Step<T = ()> = Result<T, Stop>;
 
-/// Why a case ends early.
 #[derive(Debug)]
 pub(crate) enum Stop {
     Fail { seen: String, harm: Harm },
@@ -250,7 +244,6 @@ pub(crate) enum Stop {
 }
 
 impl Stop {
-    /// The same failure with another harm.
     fn with(self, harm: Harm) -> Self {
         match self {
             Self::Fail { seen, .. } => Self::Fail { seen, harm },
@@ -272,13 +265,11 @@ const fn secs(count: u64) -> Duration {
     Duration::from_secs(count)
 }
 
-/// Fails unless the bytes are the expected ones.
 fn same(got: &[u8], expected: &[u8]) -> Step {
     let at = got.iter().zip(expected).position(|(a, b)| a != b).unwrap_or(got.len().min(expected.len()));
     check!(got == expected, Data, "{} bytes came of {}, and byte {at} differs", got.len(), expected.len())
 }
 
-/// Says in the failure of a step which step it was.
 fn named<T>(step: Step<T>, name: impl FnOnce() -> String) -> Step<T> {
     step.map_err(|stop| match stop {
         Stop::Fail { seen, harm } => Stop::Fail { seen: format!("{}: {seen}", name()), harm },
@@ -286,7 +277,6 @@ fn named<T>(step: Step<T>, name: impl FnOnce() -> String) -> Step<T> {
     })
 }
 
-/// Returns how far the sequence number `to` is ahead of `from`.
 fn distance(from: u32, to: u32) -> i32 {
     to.wrapping_sub(from).cast_signed()
 }

@@ -1,7 +1,5 @@
-//! The peer's end of a link. It sends any packet, and sorts the stack's packets by connection.
-//!
-//! It checks every packet of the stack: lengths, checksums, and whether the link allows it. It splits a super-packet
-//! into its segments, as a device would.
+//! The peer's end of a link. It sends any packet, checks every packet of the stack (lengths, checksums, what the link
+//! allows), splits super-packets as a device would, and sorts the segments by connection.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -31,7 +29,6 @@ pub(crate) const TIMESTAMPS: u8 = 8;
 /// How long a packet may wait for room on the link.
 const ROOM: Duration = Duration::from_secs(2);
 
-/// A TCP segment from the stack.
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
     pub(crate) seq: u32,
@@ -41,7 +38,6 @@ pub(crate) struct Segment {
     pub(crate) window: u16,
     pub(crate) options: Vec<u8>,
     pub(crate) payload: Vec<u8>,
-    /// When it arrived.
     pub(crate) at: Instant,
     /// Length of the IP packet, and whether routers may not fragment it.
     pub(crate) packet_len: usize,
@@ -71,13 +67,11 @@ impl Segment {
         TcpOptions::of(&self.options).find(|option| option.kind == kind).map(|option| option.value)
     }
 
-    /// Returns its timestamp and its echo of ours (RFC 7323, 3).
     pub(crate) fn stamps(&self) -> Option<[u32; 2]> {
         let (own, echo) = self.option(TIMESTAMPS)?.split_first_chunk()?;
         Some([u32::from_be_bytes(*own), u32::from_be_bytes(echo.try_into().ok()?)])
     }
 
-    /// Returns the blocks of its SACK option (RFC 2018, 3).
     pub(crate) fn blocks(&self) -> Vec<[u32; 2]> {
         let (numbers, _) = self.option(SACK).unwrap_or_default().as_chunks::<4>();
         let (blocks, _) = numbers.as_chunks::<2>();
@@ -85,7 +79,6 @@ impl Segment {
     }
 }
 
-/// The names of the flags, and the length of the payload.
 impl fmt::Display for Segment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = [(SYN, "SYN"), (FIN, "FIN"), (RST, "RST"), (PSH, "PSH"), (ACK, "ACK"), (URG, "URG")];
@@ -98,7 +91,6 @@ impl fmt::Display for Segment {
     }
 }
 
-/// A UDP datagram from the stack.
 #[derive(Clone, Debug)]
 pub(crate) struct Arrived {
     pub(crate) source: IpAddr,
@@ -113,9 +105,7 @@ pub(crate) struct Arrived {
 pub(crate) struct Message {
     pub(crate) source: IpAddr,
     pub(crate) destination: IpAddr,
-    /// Its type and code.
     pub(crate) kind: [u8; 2],
-    /// Everything after the checksum.
     pub(crate) body: Vec<u8>,
 }
 
@@ -147,10 +137,8 @@ pub(crate) struct Wire {
     messages: VecDeque<Message>,
     /// Fragments, and packets of other protocols.
     others: VecDeque<Vec<u8>>,
-    /// Why a packet of the stack is invalid; the first one only.
     pub(crate) violation: Option<String>,
     packets: usize,
-    /// Super-packets that have arrived.
     pub(crate) super_packets: usize,
     /// Whether packets of other hosts have been sent, so that the stack may answer to any address.
     pub(crate) has_strangers: bool,
@@ -194,7 +182,6 @@ impl Wire {
         self.capabilities
     }
 
-    /// Sends a packet. A case does not apply if one of its packets is longer than the MTU.
     pub(crate) fn send(&mut self, packet: &[u8]) -> Step {
         let (len, mtu) = (packet.len(), self.capabilities.mtu);
         applies!(len <= mtu, "the client sends {len} bytes, and the MTU is {mtu}")?;
@@ -216,8 +203,7 @@ impl Wire {
         result
     }
 
-    /// Sends a datagram as a packet with a partial checksum: a super-packet of datagrams with `segment_len` bytes, if that
-    /// is less than its payload. Ends the case if the stack takes none.
+    /// Sends a datagram with a partial checksum, as a super-packet if `segment_len` is less than its payload.
     pub(crate) fn send_unsummed(&mut self, mut datagram: Vec<u8>, segment_len: usize) -> Step {
         let len = datagram.len();
         write_partial_udp_checksum(&mut datagram, len);
@@ -262,7 +248,6 @@ impl Wire {
         self.next(until, |wire| wire.messages.pop_front())
     }
 
-    /// Returns the next fragment or packet of another protocol.
     pub(crate) fn other(&mut self, until: Instant) -> Step<Option<Vec<u8>>> {
         self.next(until, |wire| wire.others.pop_front())
     }
@@ -288,12 +273,10 @@ impl Wire {
         }
     }
 
-    /// Ready when packets wait, or the link has failed.
     pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.link.poll_readable(cx).map(drop)
     }
 
-    /// Receives the waiting packets. Returns whether there were any.
     pub(crate) fn take(&mut self) -> Step<bool> {
         let mut buffers = std::mem::take(&mut self.buffers);
         let result = self.link.try_recv(&mut buffers);
@@ -378,7 +361,6 @@ impl Wire {
     }
 }
 
-/// Returns why a packet of the stack is invalid, if it is.
 fn violation(meta: PacketMeta, packet: &[u8]) -> Option<String> {
     if ip_len(packet) != Some(packet.len()) {
         return Some(format!("the stack sent a packet of {} bytes whose header has another length", packet.len()));

@@ -104,7 +104,6 @@ pub struct Effective {
 
 #[allow(dead_code, reason = "without any stack it is not used")]
 impl Effective {
-    /// Of a stack that takes its configuration as it is, and all checksums on itself.
     pub(crate) fn of(stack: StackKind, config: &StackConfig, offload: &Offload) -> Self {
         Self {
             stack_version: stack.version().unwrap_or_default().into(),

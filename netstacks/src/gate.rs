@@ -1,8 +1,6 @@
-//! A gate in front of a stack: the program decides about a connection before the stack sees it.
-//!
-//! A stack reports a connection after its handshake, too late for a proxy whose server refuses. So a [`Gated`] link
-//! holds each SYN back and makes a [`Request`] of it, which the proxy admits, refuses with a RST, or rejects with an
-//! ICMP message. The gate also replies to ICMP echo requests to any address (RFC 792, RFC 4443, 4.2).
+//! A gate in front of a stack, which reports a connection after its handshake, too late for a proxy whose server
+//! refuses. A [`Gated`] link makes a [`Request`] of each SYN first, which the proxy admits, refuses with a RST, or
+//! rejects with an ICMP message. It also replies to ICMP echo requests to any address (RFC 792, RFC 4443, 4.2).
 
 mod flows;
 mod reply;
@@ -24,7 +22,6 @@ use self::flows::{State, Verdict};
 pub use self::reply::Unreachable;
 use crate::{FlowKey, is_host};
 
-/// Largest number of replies that wait for the link. Further ones are dropped.
 const MAX_REPLIES: usize = 256;
 
 /// Largest number of batches that one call takes from the link: the caller may hold the stack's lock.
@@ -228,7 +225,6 @@ pub struct Gated<L> {
     requests: mpsc::Sender<Request>,
     shared: Arc<Shared>,
     verify: bool,
-    /// Whether handshakes were under way at the last look.
     opening: bool,
 }
 
@@ -250,7 +246,6 @@ impl<L: Link> Gated<L> {
         Ok(count)
     }
 
-    /// Moves the packets of a batch that are for the stack to the front. Returns how many these are.
     fn screen(&mut self, batch: &mut [PacketBuffer]) -> io::Result<usize> {
         let mut kept = 0;
         for index in 0..batch.len() {
@@ -262,7 +257,6 @@ impl<L: Link> Gated<L> {
         Ok(kept)
     }
 
-    /// Returns whether the gate has taken a packet or drops it, so the stack must not see it.
     fn take(&mut self, buffer: &mut PacketBuffer) -> io::Result<bool> {
         if let Some(segment) = TcpSegment::parse(buffer.packet()) {
             let flags = segment.flags() & DECIDING;
@@ -302,14 +296,12 @@ impl<L: Link> Gated<L> {
             Verdict::Hold => {}
             Verdict::Ask { number, opened } => {
                 let admission = Admission { key, number, opened, shared: Arc::clone(&self.shared) };
-                // If the queue is full, the request is dropped, and its entry with it.
                 let _full = self.requests.try_send(Request(admission));
             }
         }
         true
     }
 
-    /// Notes a segment of the stack that opens or ends a connection.
     fn note(&mut self, packet: &[u8]) {
         if let Some(segment) = TcpSegment::parse(packet)
             && segment.flags() & (SYN | FIN | RST) != 0
@@ -328,13 +320,11 @@ fn may_hide_a_syn(packet: &[u8]) -> bool {
     }
 }
 
-/// The addresses of a segment from a peer, if both are unicast.
 fn flow_key(segment: &TcpSegment<'_>) -> Option<FlowKey> {
     let (peer, local) = segment.endpoints()?;
     (is_host(peer.ip()) && is_host(local.ip())).then_some(FlowKey { local, peer })
 }
 
-/// Sends a packet, or drops it if the link is full.
 fn send_or_lose(link: &mut impl Link, packet: &[u8]) -> io::Result<()> {
     match link.try_send(PacketMeta::default(), &[IoSlice::new(packet)]) {
         Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),

@@ -159,12 +159,8 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
     }
 
     /// Calls `source` with room in the stack's send buffer, and again while it fills all. Returns how many bytes it
-    /// wrote, 0 if it has ended.
-    ///
-    /// Returns pending if the source fails with [`io::ErrorKind::WouldBlock`] before it wrote anything; the caller must
-    /// then arrange its own wake-up. The source must not block: the stack is locked during the call. It must return an
-    /// error after the first bytes again at the next call. A stack that cannot lend always returns
-    /// [`io::ErrorKind::Unsupported`].
+    /// wrote, 0 if it has ended. The rest is as for [`Stream::poll_read_with`]. A source must return an error after the
+    /// first bytes again at the next call.
     fn poll_write_with(&mut self, _cx: &mut Context<'_>, _source: &mut Source<'_>) -> Poll<io::Result<usize>> {
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
@@ -174,14 +170,12 @@ pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {
         false
     }
 
-    /// Ready when [`Stream::has_failed`], for a task that neither reads nor writes. It wakes the last that called it or
-    /// a read.
+    /// Ready when [`Stream::has_failed`]. Wakes the last task that called it or a read.
     fn poll_failed(&mut self, _cx: &mut Context<'_>) -> Poll<()> {
         if self.has_failed() { Poll::Ready(()) } else { Poll::Pending }
     }
 
-    /// Ends the connection with a RST, which is sent once, if the link has room; unsent and unread bytes are lost. A
-    /// stack that cannot send a RST closes the connection instead.
+    /// Ends the connection with a RST, sent once; unsent and unread bytes are lost. Without RSTs, closes it instead.
     fn reset(self)
     where
         Self: Sized,

@@ -139,7 +139,6 @@ macro_rules! stacks {
     };
 }
 
-// One line for each stack.
 stacks! {
     /// lwIP, in C, through its raw API
     "lwip" => lwip::Lwip,
@@ -285,7 +284,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Compiles and runs the code of the guide.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/new-stack.md")]
 struct NewStackGuide;

@@ -1,9 +1,7 @@
 //! lwIP 2.2.1d through its raw API, without its threads, sockets and timers.
 //!
-//! lwIP takes packets from the link in place. Its headers and the bytes of the connection's ring go to the link in one
-//! vectored call. So a byte is copied once each way. UDP has one pcb for all addresses and ports.
-//!
-//! lwIP's state is global, so a process has one engine at a time. The lock of [`crate::driven`] guards it.
+//! A byte is copied once each way: lwIP takes packets in place, and its pieces go to the link in one vectored call. Its
+//! state is global, so a process has one engine at a time, guarded by the lock of [`crate::driven`].
 
 mod core;
 mod flow;
@@ -93,7 +91,6 @@ impl<L: Link> Netstack<L> for Lwip {
     }
 }
 
-/// The nearest window that lwIP supports, and its smallest shift count.
 fn scaled(window: usize) -> (usize, u8) {
     let window = window.min(usize::from(u16::MAX) << MAX_WINDOW_SCALE);
     (window, crate::window_scale(window))
@@ -133,7 +130,6 @@ fn endpoints(local: SocketAddr, peer: SocketAddr) -> Endpoints {
     Endpoints { local_ip, remote_ip, local_port, remote_port, is_v6 }
 }
 
-/// The assertion of lwIP that has failed in this process, if there is one. Then lwIP does nothing more.
 fn fault() -> Option<StackFault> {
     // SAFETY: only the engine that holds `Running` calls this, or a function that has just acquired it.
     let (message, line) = unsafe {
@@ -145,14 +141,12 @@ fn fault() -> Option<StackFault> {
     Some(StackFault(format!("lwIP: assertion failed: {message} (line {line})")))
 }
 
-/// lwIP and its link.
 pub struct LwipEngine<L: Link> {
     /// From a box. lwIP has these pointers too, so no reference made through them may live across a call of lwIP.
     core: *mut Core,
     output: *mut Output<L>,
     batch: Vec<PacketBuffer>,
     verify: bool,
-    /// When TCP's timer is due, while a connection needs it.
     next_tick: Option<Instant>,
     /// Dropped last. Then another engine may start, on any thread.
     _running: Running,
@@ -254,7 +248,6 @@ impl<L: Link> LwipEngine<L> {
         }
     }
 
-    /// Fills the batch from the link. Returns the number of packets.
     fn fill_batch(&mut self) -> io::Result<usize> {
         // SAFETY: the engine owns it, and nothing here calls lwIP.
         let output = unsafe { &mut *self.output };

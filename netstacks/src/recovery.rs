@@ -1,13 +1,7 @@
-//! Loss recovery for stacks that ignore SACK blocks. On their own they retransmit one segment after three duplicate
-//! acknowledgements. This says when they must retransmit the first unacknowledged segment:
-//!
-//! - At the third duplicate. With SACK blocks its window does not matter (RFC 6675, 2): Linux raises its window with
-//!   each segment that arrives, so the stack counts none.
-//! - If a SACK block has more than two segments (RFC 6675, 4, `IsLost`).
-//! - During recovery, if new data is acknowledged up to another hole (RFC 6582, 3.2, step 3), or a retransmission is
-//!   not acknowledged for two round trips (an idea of RFC 8985, 3).
-//! - As a probe, after two round trips of silence: the last segments, or their only acknowledgement, may be lost.
-//!   lwIP's congestion window does not change; for smoltcp's Reno and CUBIC each retransmission is a loss.
+//! Loss recovery for stacks that ignore SACK blocks: says when they must retransmit the first unacknowledged segment.
+//! `docs/architecture.md` has the five cases (RFC 6675, 2 and 4, `IsLost`; RFC 6582, 3.2, step 3; RFC 8985, 3 and 7).
+//! With SACK blocks the window of a duplicate does not matter: Linux raises its window with each segment that arrives.
+//! A probe leaves lwIP's congestion window as it is; for smoltcp's Reno and CUBIC each retransmission is a loss.
 
 use std::time::Duration;
 
@@ -44,7 +38,6 @@ pub(crate) struct Edges {
     pub(crate) expected: u32,
     /// The end of the receive window that was announced: RCV.NXT + RCV.WND.
     pub(crate) window_end: u32,
-    /// The peer's window, as in a header.
     pub(crate) peer_window: u16,
 }
 
@@ -72,24 +65,20 @@ impl Edges {
     }
 }
 
-/// The state of loss recovery of a connection. All positions are sequence numbers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Recovery {
     workarounds: Workarounds,
     mss: u32,
     pub(crate) duplicates: u8,
     episode: Option<Episode>,
-    /// The end of the sent bytes at the last call of `next`.
     tail: Option<u32>,
     /// When the wait began: at the last acknowledgement, retransmission, or, outside of recovery, new segment.
     since: Option<Instant>,
     /// How often the first unacknowledged segment was sent again because that wait was over.
     retries: u32,
-    /// The end of the sent bytes at the last probe, until they are acknowledged.
     probed: Option<u32>,
     /// A sequence number, and the time when it was sent, for one round trip time at a time (RFC 6298, 3).
     timed: Option<(u32, Instant)>,
-    /// The smoothed round trip time (RFC 6298, 2).
     round_trip: Option<Duration>,
 }
 
@@ -97,7 +86,6 @@ pub(crate) struct Recovery {
 struct Episode {
     /// Recovery ends when everything before this is acknowledged.
     end: u32,
-    /// Whether the peer reports holes by SACK blocks.
     has_sack: bool,
 }
 
@@ -113,7 +101,6 @@ pub(crate) enum Lost {
 }
 
 impl Recovery {
-    /// `mss` is the payload of a segment on the wire, in bytes.
     pub(crate) fn new(mss: usize, workarounds: Workarounds) -> Self {
         Self { workarounds, mss: mss as u32, ..Self::default() }
     }
@@ -169,8 +156,7 @@ impl Recovery {
         lost
     }
 
-    /// Call it after everything was sent that may be sent. Returns why the first unacknowledged segment must be
-    /// retransmitted now, or else when. It waits if it does not fit into the window.
+    /// Call it after sending. Returns why the first unacknowledged segment must be retransmitted now, or else when.
     pub(crate) fn next(&mut self, edges: &Edges, fits: bool, now: Instant) -> Result<Option<Instant>, Lost> {
         let tail = self.tail.replace(edges.sent).unwrap_or(edges.unacknowledged);
         // In recovery, new segments are acknowledged only after the lost ones. With a closed window only probes are sent.
@@ -199,7 +185,6 @@ impl Recovery {
         Lost::Probe
     }
 
-    /// The deadline of the acknowledgement. `None` if nothing is outstanding or no retry is left.
     fn late_at(&self, edges: &Edges) -> Option<Instant> {
         let outstanding = edges.sent.wrapping_sub(edges.unacknowledged);
         let recovers = self.episode.is_some();
@@ -227,7 +212,6 @@ fn largest_block(segment: &TcpSegment<'_>, edges: &Edges) -> u32 {
     lengths.max().unwrap_or(0)
 }
 
-/// Whether a sequence number comes before another (RFC 9293, 3.4).
 pub(crate) fn is_before(first: u32, second: u32) -> bool {
     first.wrapping_sub(second).cast_signed() < 0
 }

@@ -83,7 +83,6 @@ pub fn sharded<S: Netstack<L>, L: Link>(
     let share = |limit: usize| limit.div_ceil(count);
     let config =
         StackConfig { backlog: share(config.backlog), connections: share(config.connections), ..config.clone() };
-    // The driver makes one task for each of these, so that none waits for another.
     let mut tasks: Vec<Driver> = Vec::new();
     let (offer, accepted) = mpsc::channel(count);
     let (deliveries, mailbox) = mailbox();
@@ -121,7 +120,6 @@ pub(crate) async fn joined(mut tasks: JoinSet<io::Result<()>>) -> io::Result<()>
     result
 }
 
-/// Offers the connections of one instance to the listener of all, until that is dropped or the instance fails.
 async fn offer_all<Li: Listener>(mut listener: Li, offer: mpsc::Sender<Li::Stream>) -> io::Result<()> {
     // With a place for it first, a connection waits in the accept queue of its instance.
     while let Ok(place) = offer.reserve().await {
@@ -136,7 +134,6 @@ async fn offer_all<Li: Listener>(mut listener: Li, offer: mpsc::Sender<Li::Strea
     Ok(())
 }
 
-/// Puts the datagrams of one instance in the inbox of all, until nobody receives them or the instance fails.
 async fn deliver_all(datagrams: impl Datagrams, deliveries: Arc<Deliveries>) -> io::Result<()> {
     let mut buffer = vec![0; usize::from(u16::MAX)];
     let mut closed = pin!(deliveries.closed());
@@ -159,14 +156,12 @@ pub struct ShardedListener<Li: Listener>(Accepted<Li>);
 
 enum Accepted<Li: Listener> {
     OfOne(Li),
-    /// Each instance offers its connections here.
     OfAll(mpsc::Receiver<Li::Stream>),
 }
 
 impl<Li: Listener> Listener for ShardedListener<Li> {
     type Stream = Li::Stream;
 
-    /// Fails when the driver has ended. The error of the driver is the reason.
     async fn accept(&mut self) -> io::Result<Li::Stream> {
         match &mut self.0 {
             Accepted::OfOne(listener) => listener.accept().await,

@@ -61,17 +61,15 @@ pub trait Datagrams: Clone + Send + Sync + 'static {
         async { self.recv(buffer).await.map(DatagramBatch::from) }
     }
 
-    /// Sends a datagram from `local` to `peer`. Does not wait. An adapter has this or [`Datagrams::try_send_batch`].
-    ///
-    /// [`io::ErrorKind::WouldBlock`] if the link or a queue is full; [`io::ErrorKind::InvalidInput`] if it is too long,
-    /// the addresses are not two hosts' of one IP version, or the stack only answers and nothing has come.
+    /// Sends a datagram from `local` to `peer` without waiting. An adapter has this or [`Datagrams::try_send_batch`].
+    /// [`io::ErrorKind::WouldBlock`]: the link or a queue is full. [`io::ErrorKind::InvalidInput`]: it is too long, the
+    /// addresses are not two hosts' of one IP version, or the stack only answers and nothing has come.
     fn try_send(&self, local: SocketAddr, peer: SocketAddr, payload: &[u8]) -> io::Result<()> {
         self.try_send_batch(local, peer, payload, payload.len()).map(drop)
     }
 
-    /// Sends datagrams that lie back to back in `payloads`, each of `segment_len` bytes but the last; 0 means one.
-    /// Returns the bytes of those that were sent; fails if none was. On a link with UDP super-packets one packet holds
-    /// many.
+    /// Sends datagrams that lie back to back, each of `segment_len` bytes but the last; 0 means one. Returns the bytes
+    /// of those that were sent; fails if none was. With UDP super-packets one packet holds many.
     fn try_send_batch(
         &self,
         local: SocketAddr,
@@ -143,7 +141,6 @@ impl From<Datagram> for DatagramBatch {
     }
 }
 
-/// The length of each datagram in `payloads`: a `segment_len` of 0 means one datagram.
 pub(crate) const fn segment_len_of(payloads: &[u8], segment_len: usize) -> usize {
     if segment_len == 0 { payloads.len() } else { segment_len }
 }

@@ -166,8 +166,7 @@ pub trait Link: Send + Sync + 'static {
     /// from the first on: at least one. If it leaves buffers empty, the link expects no more packets now.
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize>;
 
-    /// Whether it has passed packets on to the readers of other links, since it was last asked. They wait for
-    /// `try_recv`.
+    /// Whether it has passed packets to readers of other links since it was last asked: these wait for `try_recv`.
     fn has_passed_on(&mut self) -> bool {
         false
     }
@@ -191,7 +190,6 @@ pub(crate) fn packet_len(slices: &[IoSlice<'_>]) -> usize {
     slices.iter().map(|slice| slice.len()).sum()
 }
 
-/// Calls `send` with a header in front of the slices of a packet.
 #[cfg(unix)]
 pub(crate) fn with_header<R>(header: &[u8], slices: &[IoSlice<'_>], send: impl FnOnce(&[IoSlice<'_>]) -> R) -> R {
     // The stacks have a header and a payload, of which lwIP's may lie in a few pieces.

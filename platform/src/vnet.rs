@@ -130,8 +130,7 @@ pub fn read(header: &[u8; HEADER_LEN], packet: &[u8]) -> Result<PacketMeta, Malf
     Ok(meta)
 }
 
-/// The same, and verifies the checksum of a packet of another machine that nobody has verified
-/// (`virtio_net_hdr_from_skb`). Fragments are not verified.
+/// The same, and verifies a checksum that nobody has verified (`virtio_net_hdr_from_skb`), but not of fragments.
 pub fn read_verified(header: &[u8; HEADER_LEN], packet: &[u8]) -> Result<PacketMeta, Malformed> {
     let meta = read(header, packet)?;
     if header[0] & (NEEDS_CSUM | DATA_VALID) == 0 && !is_checksum_right(packet) {
@@ -140,7 +139,6 @@ pub fn read_verified(header: &[u8; HEADER_LEN], packet: &[u8]) -> Result<PacketM
     Ok(meta)
 }
 
-/// The packet has to be as long as its IP header says.
 fn check_length(packet: &[u8]) -> Result<(), Malformed> {
     let header_len = match packet.first().map(|first| first >> 4) {
         None => return Err(Malformed::Truncated),
@@ -165,7 +163,6 @@ struct Layout {
 }
 
 impl Layout {
-    /// Reads the headers, which must be complete; the payload may be missing.
     #[inline]
     fn parse(headers: &[u8]) -> Option<Self> {
         if let Some(TcpLayout { ipv6, tcp_at, payload_at }) = TcpLayout::parse(headers) {

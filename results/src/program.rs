@@ -195,7 +195,6 @@ impl Profile {
         profile.map_err(|reason| if is_program { no_profile() } else { reason })
     }
 
-    /// Refuses a user's profile with the name of a profile or a stack of this program.
     fn with_own_name(self) -> Result<Self, String> {
         if names().chain(StackKind::ALL.map(StackKind::name)).any(|name| name == self.name.as_str()) {
             return Err(format!("the name {} belongs to a profile or a stack of this program", self.name));
@@ -337,10 +336,8 @@ fn is_path(typed: &str) -> bool {
 const NO_FILE: &str = "there is no such file; write a name of `programs list`, the path of a profile, or a command with \
                        {tun} in quotation marks";
 
-/// Words that mean something else to a shell.
 const SHELL_WORDS: [&str; 9] = [">", ">>", "<", "|", "||", "&", "&&", ";", "2>&1"];
 
-/// Programs that take such words from their arguments.
 const SHELLS: [&str; 7] = ["sh", "ash", "bash", "dash", "fish", "ksh", "zsh"];
 
 /// What to say of a command that failed if it has a word for a shell, and starts none.
@@ -357,7 +354,6 @@ fn role_of(placeholder: &str) -> Option<Role> {
     PLACEHOLDERS.iter().find(|known| known.name == placeholder)?.role
 }
 
-/// The bytes of a regular file, up to one more than a profile may have.
 fn beginning(path: &Path) -> io::Result<Vec<u8>> {
     // Opening a FIFO waits for a writer, and a device may have no end.
     if !fs::metadata(path)?.is_file() {

@@ -7,9 +7,8 @@
 //!          client ◄─ 0, 1, 2 … ─── server
 //! ```
 //!
-//! A run has several flows, each one way, and is a series of trials. A trial sends datagrams for a time, evenly spaced or
-//! as fast as possible. The last trial is the timed window. If no rate was asked for, the trials before it search for the
-//! highest rate that loses next to nothing (`search`). The server's side may be a process of its own, with one flow.
+//! A run has several flows, each one way, and is a series of trials, evenly spaced or as fast as possible. The last is
+//! the timed window; those before it search for a rate (`search`). The server's side may be a process, with one flow.
 
 mod arrivals;
 pub(crate) mod client;
@@ -58,7 +57,6 @@ const TURN: u64 = 64;
 /// At a rate, datagrams that fall due within this time are sent together, as a sender with `UDP_SEGMENT` does.
 const BURST: Duration = Duration::from_millis(1);
 
-/// A buffer of this size holds any datagrams that arrive together.
 const MAX_RECEIVED_BYTES: usize = 65_535;
 
 /// A datagram is late if it arrives so long after the end of its trial, and after the link's delay.
@@ -73,13 +71,11 @@ const QUIET_PROCESS: Duration = Duration::from_millis(200);
 /// How long the server may take to hear where the client is, over a link without delay.
 const GREETING: Duration = Duration::from_secs(5);
 
-/// The datagram by which a client says where it is: a word, and the number of the flow if that is not 0.
 fn hello(flow: usize) -> Vec<u8> {
     let number = (flow as u16).to_be_bytes();
     [HELLO, if flow == 0 { &[] } else { &number }].concat()
 }
 
-/// The flow to a client that says where it is.
 fn greeting(flows: &Flows, datagram: &[u8]) -> Option<usize> {
     let index = match datagram.strip_prefix(HELLO)? {
         [] => 0,
@@ -100,7 +96,6 @@ pub(crate) struct DatagramsTask {
     direction: Direction,
     bytes: usize,
     seed: u64,
-    /// In which trials a datagram with a wrong payload counts as lost.
     verify: Verify,
 }
 
@@ -115,13 +110,10 @@ pub(crate) struct Flows {
     quiet: Duration,
     greeting: Duration,
     pub(crate) verify: Verify,
-    /// The bytes of every datagram, but for its header.
     payload: Pattern,
     each: Vec<Flow>,
     trial: watch::Sender<Trial>,
-    /// Whether the trials before the timed window are over.
     is_warm: AtomicBool,
-    /// End the waits of the client threads, when a trial begins.
     wakes: Mutex<Vec<Cancel>>,
     finish: OnceLock<Delivery>,
 }
@@ -129,7 +121,6 @@ pub(crate) struct Flows {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Delivery {
     pub(crate) bytes: u64,
-    /// The part of them that clients received.
     pub(crate) read_bytes: u64,
     pub(crate) facts: DatagramFacts,
 }
@@ -262,7 +253,6 @@ impl Flows {
         *self.trial.borrow()
     }
 
-    /// Begins the next trial, at a rate of all flows together.
     pub(crate) fn begin(&self, rate: Option<f64>, time: Duration, is_timed: bool) -> Trial {
         let number = self.trial.borrow().number + 1;
         self.each.iter().for_each(|flow| flow.begin(number));
@@ -274,7 +264,6 @@ impl Flows {
         trial
     }
 
-    /// Whether the server knows where all clients are to which it sends.
     fn are_greeted(&self) -> bool {
         self.each.iter().all(|flow| flow.direction == Direction::ToServer || flow.is_greeted())
     }
@@ -305,7 +294,6 @@ impl Flows {
         self.each.iter().for_each(|flow| flow.set_counts(counts, asked));
     }
 
-    /// A batch of datagrams of a flow in a trial, back to back, still without their numbers.
     fn datagrams(&self, flow: usize, trial: &Trial) -> Vec<u8> {
         let mut datagrams = self.payload.slice(0, self.len).repeat(self.batch);
         let head = (flow as u32) << 16 | (trial.number & 0xFFFF);
@@ -315,7 +303,6 @@ impl Flows {
         datagrams
     }
 
-    /// Writes their numbers into the first `count` of these datagrams, at most all, and returns these.
     fn number<'a>(&self, datagrams: &'a mut [u8], first: u64, count: u64) -> &'a [u8] {
         let count = count.min(self.batch as u64);
         let numbered = &mut datagrams[..count as usize * self.len];

@@ -17,9 +17,6 @@
 //!
 //! Over UDP, a request and its response are one datagram each. Both begin with the same number, which matches them. A
 //! request without a response in time counts as lost, not as failed. A request of crr has a port of its own.
-//!
-//! Without a rate, a request is due when the one before it has been answered (a closed loop). With a rate, requests are due
-//! at even intervals, whether earlier ones were answered or not (an open loop).
 
 pub(crate) mod black_holes;
 pub(crate) mod client;
@@ -88,14 +85,10 @@ pub(crate) struct Exchange {
     pub(crate) patience: Duration,
     pub(crate) drain: Duration,
     streams: Arc<[Stream]>,
-    /// Whether each request has a connection of its own.
     pub(crate) connects: bool,
     pub(crate) is_idle: bool,
-    /// How long their memory may take to be released.
     release: Duration,
-    /// Whether the client closes its half of each of them.
     is_half_closed: bool,
-    /// The connections of which the server has read the end.
     half_closed: AtomicU64,
     /// Closed when the servers of half-closed connections may end them.
     rest: Semaphore,
@@ -113,14 +106,11 @@ pub(crate) struct Exchange {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Requested {
     pub(crate) answered: u64,
-    /// The latency of each, and of those that were in flight at the end.
     pub(crate) latency: Latency,
     pub(crate) errors: BTreeMap<&'static str, u64>,
-    /// The memory of the connections, if they were only held open.
     pub(crate) idle: Option<IdleFacts>,
     pub(crate) datagrams: Option<DatagramFacts>,
     pub(crate) background_bytes: u64,
-    /// The connects to a silent address beside them.
     pub(crate) blackholes: Option<BlackHoleFacts>,
 }
 
@@ -206,7 +196,6 @@ impl Kind for RequestLoad {
         let [clients, servers] = self.beside.descriptors();
         let Exchange { connections, requests, .. } = &*self.exchange;
         let connections = connections + usize::from(requests.blackholes);
-        // All datagrams have one server.
         [clients + connections, servers + if self.exchange.is_udp() { 0 } else { connections }]
     }
 
@@ -279,7 +268,6 @@ impl Sides for RequestLoad {
 impl Exchange {
     fn of(scenario: &Scenario, streams: &Arc<[Stream]>) -> Option<Self> {
         let requests = match scenario.cell.workload() {
-            // A byte each way.
             workload if workload.is_held() => scenario.cell.requests(),
             workload => workload.requests()?,
         };
@@ -318,19 +306,16 @@ impl Exchange {
         self.protocol == Protocol::Udp
     }
 
-    /// Whether the server closes each connection after its next response.
     pub(crate) fn closes(&self) -> bool {
         self.connects && !self.is_udp() || self.rest.is_closed()
     }
 
-    /// Holds a connection whose client has closed its half, until the client wants its end.
     async fn rest(&self) {
         self.half_closed.fetch_add(1, Ordering::Relaxed);
         // Nothing is acquired: the semaphore is only ever closed.
         let _closed = self.rest.acquire().await;
     }
 
-    /// Bytes that have arrived of the streams beside the requests.
     pub(crate) fn background_bytes(&self) -> u64 {
         self.streams.iter().map(Stream::arrived).sum()
     }
@@ -339,7 +324,6 @@ impl Exchange {
         MARK.min(self.request.period).min(self.response.period)
     }
 
-    /// A buffer for reading a row of these messages. At most as many arrive at once as are in flight.
     fn room(&self, messages: &Pattern) -> Vec<u8> {
         let depth = usize::from(self.requests.depth.get());
         vec![0; messages.period.saturating_mul(depth).min(MOST_AT_ONCE)]
@@ -368,7 +352,6 @@ impl Exchange {
         made.errors.values().sum::<u64>() + lost + 2 * under_way
     }
 
-    /// Payload of `count` requests and their responses, in bytes.
     pub(crate) fn bytes_of(&self, count: u64) -> u64 {
         count * (self.request.period + self.response.period) as u64
     }
@@ -381,7 +364,6 @@ impl Exchange {
         }
     }
 
-    /// The results of the threads that have ended.
     pub(crate) fn finished(&self) -> Option<Requested> {
         self.finished.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

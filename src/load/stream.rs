@@ -10,8 +10,7 @@
 //!          client ◄─ total ── server      the client's clock runs from its first write to the acknowledgement
 //! ```
 //!
-//! With a time instead of an amount, the server of a reader sends until the client tells it to stop, and the client of a
-//! writer closes its half. Through a program, no half is closed: the client tells the server its total beside the connection.
+//! Through a program, no half is closed: the client tells the server its total beside the connection.
 
 pub(crate) mod client;
 pub(crate) mod server;
@@ -39,7 +38,6 @@ use crate::plan::scenario::{Amount, Scenario};
 use crate::plural;
 use crate::sample::{Measurements, TcpFacts};
 
-/// The byte with which the client asks for payload.
 pub(crate) const GO: u8 = b'G';
 
 /// A stream with a bit rate sends the bytes of this much time at once.
@@ -56,14 +54,12 @@ pub(crate) enum Direction {
     ToServer,
 }
 
-/// The streams of a run, or those beside its requests. The server has a port for each of them.
 #[derive(Clone)]
 pub(crate) struct Streams {
     pub(crate) each: Arc<[Stream]>,
     threads: usize,
 }
 
-/// A stream in the task of a server's process.
 #[derive(Serialize)]
 pub(crate) struct StreamTask {
     port: u16,
@@ -82,10 +78,8 @@ pub(crate) struct Stream {
     pub(crate) warmup_bytes: u64,
     pub(crate) amount: Amount,
     pub(crate) buffer_bytes: usize,
-    /// Most bytes a second to send in the timed window.
     bytes_per_second: Option<f64>,
     verify: Verify,
-    /// Whether the server is another process, which sees only the connection.
     pub(crate) is_served_elsewhere: bool,
     /// Whether both halves stay open until the total is acknowledged: some programs end a connection whose client half-closes.
     keeps_halves: bool,
@@ -95,9 +89,7 @@ pub(crate) struct Stream {
     /// Bytes that arrived until the end of the timed window, including the warm-up.
     arrived: AtomicU64,
     finish: OnceLock<Finish>,
-    /// Bytes that crossed in all, set when the client is done.
     crossed: OnceLock<u64>,
-    /// Set when the client of a reader wants no more.
     stop: AtomicBool,
     /// The server's socket of a reader, if the server is the kernel: this end sends.
     sender: OnceLock<TcpStream>,
@@ -123,10 +115,8 @@ pub(crate) enum Phase {
     Drain,
 }
 
-/// A stream at the end of its timed window.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Finish {
-    /// Payload bytes that arrived in the timed window.
     pub(crate) bytes: u64,
     /// Segments that the kernel retransmitted in the timed window: at the end that sends if it has it, else at the client's.
     pub(crate) retransmits: Option<u64>,
@@ -134,7 +124,6 @@ pub(crate) struct Finish {
 }
 
 impl Streams {
-    /// The streams beside the requests of a scenario, each in a thread of its own.
     pub(super) fn beside(scenario: &Scenario) -> Self {
         let each = scenario.cell.background.map_or_else(Arc::default, |mode| Self::split(scenario, mode, 1));
         Self { threads: each.len(), each }
@@ -181,7 +170,6 @@ impl Streams {
         self.each.iter().filter(move |stream| stream.direction == direction)
     }
 
-    /// Bytes that have crossed in each direction in all, when the clients are done.
     pub(super) fn crossed_bytes(&self) -> [u64; 2] {
         Direction::BOTH.map(|direction| self.all(direction).filter_map(|stream| stream.crossed.get()).sum())
     }
@@ -228,7 +216,6 @@ impl Figures for Streams {
     }
 }
 
-/// `None` if the system has no statistics at all.
 fn facts(statistics: &TcpStatistics) -> Option<TcpFacts> {
     let us = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let facts = TcpFacts {
@@ -282,7 +269,6 @@ impl Kind for Streams {
 
 impl Sides for Streams {
     fn of(scenario: &Scenario) -> Option<Self> {
-        // The device alone has no client.
         let mode = scenario.cell.workload().is_stream().then(|| scenario.cell.mode.unwrap_or(Mode::Writer))?;
         let each = Self::split(scenario, mode, scenario.cell.parallel.get().into());
         let processors = platform::parallelism().unwrap_or(1);
@@ -315,7 +301,6 @@ impl Stream {
         if due <= Instant::now() { Ok(portion.clamp(1, self.buffer_bytes)) } else { Err(due) }
     }
 
-    /// Counts bytes that arrived at `offset` of the stream, and checks them if this phase is checked.
     pub(crate) fn receive(&self, phase: Phase, offset: u64, bytes: &[u8]) -> Result<(), LoadError> {
         self.check(phase, offset, bytes)?;
         if phase != Phase::Drain {
@@ -324,7 +309,6 @@ impl Stream {
         Ok(())
     }
 
-    /// Checks bytes at `offset` of the stream, if this phase is checked.
     pub(crate) fn check(&self, phase: Phase, offset: u64, bytes: &[u8]) -> Result<(), LoadError> {
         if self.verify.checks(phase == Phase::WarmUp) {
             self.pattern.verify(offset, bytes)?;
@@ -348,7 +332,6 @@ impl Stream {
     pub(crate) fn is_over(begin: Instant, streams: &[Self]) -> bool {
         let Some(Self { amount, .. }) = streams.first() else { return true };
         let elapsed = begin.elapsed();
-        // Before its time, the counts need not be read.
         if matches!(amount, Amount::Time { time, .. } if elapsed < *time) {
             return false;
         }

@@ -13,21 +13,17 @@ use crate::program::Profile;
 /// How long the mode idle lets the subject release memory by default.
 pub const DEFAULT_RELEASE: Duration = Duration::from_secs(1);
 
-/// Bytes for each stream in [`Scenario::path_check`].
 const CHECKED_BYTES: u64 = 1_000_000;
 
-/// Most bytes in it: a program of 0.2 Gbps carries them in time.
+/// Most bytes of a path check: a program of 0.2 Gbps carries them in time.
 const MOST_CHECKED_BYTES: u64 = 200_000_000;
 
 const CHECK_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// How long [`Scenario::path_check`] makes requests, or loads a carrier.
 const CHECK_TIME: Duration = Duration::from_millis(50);
 
-/// Bits a second in datagrams in [`Scenario::path_check`].
 const CHECK_BITRATE: u64 = 10_000_000;
 
-/// The word of a run that is the path check of the others.
 const CHECK_PATH: &str = "--check-path";
 
 const LINK_SEED: &str = "--link-seed=";
@@ -151,7 +147,6 @@ impl Scenario {
         self.cell.ipv6
     }
 
-    /// The profile of its program, if a user wrote it.
     pub(crate) fn profile_of_user(&self) -> Option<Profile> {
         self.cell.program.as_ref()?.profile().filter(|profile| profile.is_of_file()).cloned()
     }
@@ -172,7 +167,6 @@ impl Scenario {
         Self { words: self.words_with(LINK_SEED, &link_seed.to_string()), link_seed, ..self.clone() }
     }
 
-    /// Its words, with one that begins so.
     fn words_with(&self, begin: &str, rest: &str) -> Vec<String> {
         let others = self.words.iter().filter(|word| !word.starts_with(begin)).cloned();
         others.chain([format!("{begin}{rest}")]).collect()

@@ -1,8 +1,7 @@
 //! lwIP 2.2.1d with the options of `c/lwipopts.h`, and the functions of its raw API that `netstacks` needs.
 //!
-//! lwIP keeps its state in globals, for one instance and one thread at a time. `c/shim.c` and `c/pcb.c` know its
-//! structures. The caller's name of a connection is the *flow*, a number other than 0 that [`Callbacks::opened`]
-//! returns.
+//! lwIP's state is global: one instance, one thread at a time. `c/shim.c` and `c/pcb.c` know its structures. The caller
+//! names a connection by its *flow*, a number other than 0 that [`Callbacks::opened`] returns.
 
 #![allow(missing_debug_implementations, reason = "nothing here has a state that Rust could print")]
 
@@ -243,8 +242,7 @@ unsafe extern "C" {
     pub fn lwip_sys_pcb_edges(pcb: *const TcpPcb, edges: *mut [u32; 5]);
     /// Takes a larger window of the peer from the next acknowledgement, which then is a duplicate for lwIP.
     pub fn lwip_sys_pcb_take_window(pcb: *mut TcpPcb, window: u16);
-    /// Queues the first unacknowledged segment again. `lost`: it is perhaps lost (0), lost after another one of its
-    /// window (1), or the first loss of a window (2), which reduces the congestion window.
+    /// Queues the first unacknowledged segment again. `lost`: perhaps (0), again (1), or a window's first loss (2).
     pub fn lwip_sys_pcb_retransmit(pcb: *mut TcpPcb, lost: u8);
     /// Opens the receive window again by `len` bytes that were read.
     pub fn lwip_sys_pcb_recved(pcb: *mut TcpPcb, len: usize);
@@ -291,8 +289,7 @@ unsafe extern "C" {
     static lwip_sys_failed: *const RawFailure;
 }
 
-/// The first assertion of lwIP that failed in this process, and its line. lwIP's state may then be wrong, so all
-/// functions that would use it do nothing and return an error, 0 or null.
+/// The first failed assertion of lwIP, and its line. All functions then do nothing and return an error, 0 or null.
 ///
 /// # Safety
 ///

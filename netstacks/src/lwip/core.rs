@@ -34,7 +34,6 @@ const TIME_WAIT: Duration = Duration::from_mins(1);
 /// The most packets of one egress. Then packets are received, and other tasks run.
 pub(super) const EGRESS_PACKETS: usize = 256;
 
-/// The most packets that a connection sends before the next connection has its turn.
 const FLOW_PACKETS: usize = 16;
 
 pub(super) struct Core {
@@ -42,9 +41,7 @@ pub(super) struct Core {
     pub(super) pool: Pool,
     chunks: Chunks,
     pub(super) inbox: Inbox,
-    /// Payload of each segment of the packet that lwIP takes now, if it is a super-packet.
     gso_size: Option<NonZeroU16>,
-    /// Connections with a running timer.
     pub(super) ticking: Vec<FlowId>,
     pub(super) now: Instant,
     pub(super) config: StackConfig,
@@ -71,7 +68,6 @@ impl Core {
         }
     }
 
-    /// Notes a change of a connection: it may have something to send, and its timers run.
     pub(super) fn demand(&mut self, flow: FlowId) {
         self.table.set_due(flow);
         if let Some(connection) = self.table.get_mut(flow)
@@ -96,8 +92,7 @@ impl Core {
     }
 }
 
-/// The operations of the engine. The pointer is the one that lwIP was started with, which calls back. Nothing else uses
-/// it during the call, and no reference into the core is alive.
+/// The pointer is lwIP's. Nothing else uses it during a call, and no reference into the core is alive.
 impl Core {
     /// Passes a packet to lwIP. Afterwards `buffer` has the same size and no meaningful content.
     pub(super) unsafe fn input(this: *mut Self, buffer: &mut PacketBuffer, verify: bool) {
@@ -150,7 +145,6 @@ impl Core {
         }
     }
 
-    /// Runs TCP's timers.
     pub(super) unsafe fn tick(this: *mut Self) {
         // SAFETY: the caller's promise; each reference ends with its statement.
         unsafe {
@@ -176,7 +170,6 @@ impl Core {
                 let connection = (*this).table.get_mut(flow);
                 connection.is_some_and(|connection| !mem::replace(&mut connection.is_ticking, true))
             });
-            // Connections that a callback has added meanwhile.
             ticking.append(&mut (*this).ticking);
             (*this).ticking = ticking;
         }
@@ -218,7 +211,6 @@ impl Core {
         }
     }
 
-    /// Sends for a connection. Returns false if it could not send all.
     unsafe fn flush_one(this: *mut Self, flow: FlowId) -> bool {
         // SAFETY: the caller's promise; each reference ends with its statement.
         unsafe {
@@ -297,7 +289,6 @@ impl Core {
         unsafe { lwip_sys::lwip_sys_pcb_abort(pcb) };
     }
 
-    /// Refuses all connections from now on, and resets those that were not accepted.
     pub(super) unsafe fn close_listener(this: *mut Self) {
         // SAFETY: the caller's promise; each reference ends with its statement.
         unsafe {
@@ -310,7 +301,6 @@ impl Core {
         }
     }
 
-    /// Ends all connections.
     pub(super) unsafe fn stop(this: *mut Self) {
         // SAFETY: the caller's promise; each reference ends with its statement.
         unsafe {
@@ -329,7 +319,6 @@ impl Core {
         }
     }
 
-    /// Lends received bytes to a sink, and opens the window by the number of bytes that it took.
     pub(super) unsafe fn lend(this: *mut Self, flow: FlowId, sink: &mut Sink<'_>) -> io::Result<usize> {
         // SAFETY: the caller's promise; the reference to the flow ends before the window opens.
         unsafe {
@@ -348,7 +337,6 @@ impl Core {
         }
     }
 
-    /// Lets a source fill the connection's ring, and tells lwIP where the bytes are.
     pub(super) unsafe fn fill(
         this: *mut Self,
         flow: FlowId,
@@ -376,7 +364,6 @@ impl Core {
         }
     }
 
-    /// Queues our FIN.
     pub(super) unsafe fn finish(this: *mut Self, flow: FlowId) {
         // SAFETY: the caller's promise; the reference to the flow ends before lwIP is called.
         unsafe {
@@ -390,7 +377,6 @@ impl Core {
         }
     }
 
-    /// Ends the connection with a RST.
     pub(super) unsafe fn reset(this: *mut Self, flow: FlowId) {
         // SAFETY: the caller's promise; no reference is alive when lwIP is called.
         unsafe {
@@ -400,7 +386,6 @@ impl Core {
         }
     }
 
-    /// Closes the connection after its stream was dropped.
     pub(super) unsafe fn release(this: *mut Self, flow: FlowId) {
         // SAFETY: the caller's promise; the reference to the flow ends before lwIP is called.
         unsafe {

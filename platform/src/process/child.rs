@@ -24,7 +24,6 @@ pub const MAX_OUTPUT: usize = 16 << 20;
 /// Most bytes of standard error that are kept, from its end: the reason of a crash comes last.
 const MAX_ERRORS: usize = 64 << 10;
 
-/// Most orders that wait until the process reads them.
 const MAX_ORDERS: usize = 1024;
 
 /// How long a killed process may take to end. A driver of the kernel may hold it; then it is reaped later.
@@ -81,8 +80,7 @@ impl Child {
         Ok(child)
     }
 
-    /// Starts a process in the calling thread's network or in `network`. The end of what it prints can be read at any time.
-    /// Call it within a runtime.
+    /// The same, but the end of what it prints can be read at any time.
     pub fn watch(command: Command, network: Option<&Namespace>) -> io::Result<(Self, Printed)> {
         let (output, stdout) = pipe()?;
         let stderr = stdout.try_clone()?;
@@ -99,8 +97,7 @@ impl Child {
         let mut command = process::Command::from(command);
         command.kill_on_drop(true);
         let runtime = Handle::current();
-        // The command holds the child's ends of the pipes. It is dropped here, so that this process sees when the child
-        // closes them.
+        // Dropping the command closes our copies of the pipe ends, so that we see when the child closes its own.
         let spawn = move || {
             let (mut command, _entered) = (command, runtime.enter());
             command.spawn()
@@ -172,7 +169,6 @@ impl Child {
     }
 }
 
-/// Waits for the end of a process, or kills it when told to.
 async fn attend(mut child: process::Child, kill: watch::Receiver<()>, ended: watch::Sender<Option<Arc<End>>>) {
     let stdout = read(child.stdout.take(), kill.clone(), |bytes| {
         bytes.truncate(MAX_OUTPUT);
@@ -193,14 +189,12 @@ async fn attend(mut child: process::Child, kill: watch::Receiver<()>, ended: wat
                 let _ended = child.start_kill();
                 break child.wait().await;
             }
-            // Without a number it has ended.
             child.id().map(ProcessMeter::of).into_iter().for_each(ProcessMeter::terminate);
         }
     };
     let (status, stdout, stderr) = tokio::join!(end, stdout, stderr);
     let by = status.map_or_else(|error| ProcessEnd::Crashed(error.to_string()), ProcessEnd::of);
     let stderr = end_of(&stderr);
-    // The receiver may be gone.
     let _unheard = ended.send(Some(Arc::new(End { by, stdout, stderr })));
 }
 
@@ -220,19 +214,16 @@ async fn read(
     bytes
 }
 
-/// Drops the beginning of an output that has become long, so rarely that it costs little for each byte.
 fn keep_end(output: &mut Vec<u8>) {
     if output.len() >= 2 * MAX_ERRORS {
         output.drain(..output.len() - MAX_ERRORS);
     }
 }
 
-/// The last part of an output.
 fn end_of(output: &[u8]) -> String {
     String::from_utf8_lossy(&output[output.len().saturating_sub(MAX_ERRORS)..]).into_owned()
 }
 
-/// Waits until the sender of a channel is dropped.
 async fn closed(mut channel: watch::Receiver<()>) {
     while channel.changed().await.is_ok() {}
 }
@@ -257,8 +248,7 @@ impl Printed {
     }
 }
 
-/// The standard input of a process, for any thread. A thread writes to it, because a write blocks while the process does
-/// not read.
+/// The standard input of a process, for any thread: another thread writes to it, because a write may block.
 #[derive(Clone, Debug)]
 pub struct Orders(Arc<Mutex<Option<SyncSender<Vec<u8>>>>>);
 
@@ -320,8 +310,7 @@ impl Conversation {
     }
 }
 
-/// Reads the next line of another process, with its line feed; `None` at the end. A line of more than [`MAX_OUTPUT`] bytes
-/// is cut.
+/// Reads the next line of another process, with its line feed, or its first [`MAX_OUTPUT`] bytes; `None` at the end.
 pub fn read_line(reader: &mut impl BufRead) -> io::Result<Option<String>> {
     let mut line = String::new();
     let len = reader.take(MAX_OUTPUT as u64).read_line(&mut line)?;

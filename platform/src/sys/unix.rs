@@ -41,7 +41,6 @@ pub fn switches_of_process() -> Option<Switches> {
     switches(UsageWho::RUSAGE_SELF)
 }
 
-/// `getrusage(2)`.
 pub(super) fn switches(who: UsageWho) -> Option<Switches> {
     let usage = getrusage(who).ok()?;
     let [waits, preemptions] = [usage.voluntary_context_switches(), usage.involuntary_context_switches()];
@@ -49,11 +48,9 @@ pub(super) fn switches(who: UsageWho) -> Option<Switches> {
 }
 
 /// A non-blocking descriptor in the reactor of the current tokio runtime. Tokio's `try_io` makes no syscall until the
-/// reactor has seen the descriptor ready: a trip through the scheduler for each packet. The owner of this type makes
-/// syscalls at any time, and polls only after one of them would have blocked.
-///
-/// A deleted TUN device of Linux reports nothing but an error (`drivers/net/tun.c`, `tun_chr_poll`), which for tokio is
-/// no readiness to read. So a task that waits for a packet waits for an error too.
+/// reactor has seen it ready: a trip through the scheduler for each packet. This makes syscalls at any time, and polls
+/// only after one would have blocked. A deleted TUN device of Linux reports only an error (`drivers/net/tun.c`,
+/// `tun_chr_poll`), which for tokio is no readiness to read, so a task that waits for a packet waits for an error too.
 pub(super) struct Readiness<T: AsRawFd> {
     fd: Arc<AsyncFd<Owner<T>>>,
     error: Pin<Box<dyn Future<Output = io::Result<()>> + Send + Sync>>,
@@ -128,7 +125,6 @@ impl<T: AsRawFd + Send + Sync + 'static> Readiness<T> {
     }
 }
 
-/// Waits until the reactor reports an error of the descriptor.
 fn wait_for_error<T: AsRawFd + Send + Sync + 'static>(
     fd: &Arc<AsyncFd<Owner<T>>>,
 ) -> Pin<Box<dyn Future<Output = io::Result<()>> + Send + Sync>> {
@@ -164,7 +160,6 @@ pub(super) fn register(device: SyncDevice) -> Result<(Readiness<SyncDevice>, Str
     Ok((Readiness::new(device).map_err(failed("register with the runtime"))?, name, mtu))
 }
 
-/// `getsockopt(2)` into bytes. Returns how many bytes the kernel has written.
 pub(super) fn socket_option(fd: RawFd, level: c_int, option: c_int, value: &mut [u8]) -> io::Result<usize> {
     let mut len = value.len() as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes to `value`, which is that long.

@@ -246,7 +246,6 @@ impl CellChange {
         can_be_significant.then(|| rank::p_value_of_failures(group, other))
     }
 
-    /// The verdict and its p-value, with the p-values of more and of fewer failures.
     fn judge(&self, floor: f64, broken: Option<f64>, recovered: Option<f64>) -> (Verdict, Option<f64>) {
         let is_significant = |p_value: Option<f64>| p_value.is_some_and(|p_value| p_value <= SIGNIFICANCE);
         let [old, new] = match (&self.old, &self.new) {
@@ -311,7 +310,6 @@ fn sides(samples: &[Sample]) -> BTreeMap<Cell, Side> {
     sides
 }
 
-/// The speeds of the good runs of each cell, by machine and round.
 fn rounds(samples: &[Sample]) -> BTreeMap<&Cell, BTreeMap<(String, u32), f64>> {
     let mut rounds: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
     for sample in samples.iter().filter(|sample| sample.is_ok()) {

@@ -41,8 +41,7 @@ impl ProcessMeter {
         fs::read_to_string(self.file(name)).ok()
     }
 
-    /// CPU time of its threads, and on Linux of children that it has waited for: the time of a forking program never
-    /// falls.
+    /// CPU time, on Linux with that of children it has waited for: the time of a forking program never falls.
     pub fn cpu(self) -> Option<Duration> {
         // `/proc/PID/stat` counts in ticks of 10 ms, but only there are the children.
         let own: Duration = clock_getcpuclockid(self.pid()?).and_then(clock_gettime).ok()?.into();
@@ -105,7 +104,6 @@ impl ProcessMeter {
     }
 
     fn signal(self, signal: Signal) {
-        // It may have ended.
         let _gone = self.pid().map(|pid| kill(pid, signal));
     }
 }
@@ -115,7 +113,6 @@ fn switches_in(status: &str) -> Switches {
     Switches { waits: count("voluntary_ctxt_switches"), preemptions: count("nonvoluntary_ctxt_switches") }
 }
 
-/// The number in a line of `/proc`, with this name and a colon before it.
 pub(super) fn number(text: &str, name: &str) -> Option<u64> {
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     value.trim().trim_end_matches(" kB").parse().ok()
@@ -239,7 +236,6 @@ pub fn processors() -> Option<Vec<u16>> {
     Some((0..1024).filter(|number| allowed.is_set((*number).into()) == Ok(true)).collect())
 }
 
-/// `sched_setaffinity(2)` of the calling thread.
 pub(crate) fn set_processor(processor: u16) -> io::Result<()> {
     let mut allowed = CpuSet::new();
     allowed.set(processor.into())?;

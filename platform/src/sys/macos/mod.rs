@@ -47,7 +47,6 @@ pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
     unix::check_name(name)
 }
 
-/// `TCP_CONNECTION_INFO` of `tcp(4)`.
 pub fn tcp_statistics(socket: &TcpStream) -> TcpStatistics {
     let mut info = [0_u8; TCP_INFO_LEN];
     let len = socket_option(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_CONNECTION_INFO, &mut info).unwrap_or(0);
@@ -157,9 +156,8 @@ fn create(config: &TunConfig) -> Result<SyncDevice, Error> {
     let builder = DeviceBuilder::new()
         .name(&config.name)
         .mtu(config.mtu)
-        // The interface is point-to-point, so with the address the kernel adds a host route to the peer
-        // (`bsd/netinet/in.c`, `in_ifinit`). A run needs no more. A route to the rest of the network could hide the
-        // networks of other interfaces, so the user has to add it.
+        // The kernel adds a host route to the peer with the address (`bsd/netinet/in.c`, `in_ifinit`). A run needs no
+        // more. A wider route could hide the networks of other interfaces, so the user has to add it.
         .with(|builder| {
             builder.associate_route(false);
         });
@@ -209,7 +207,6 @@ fn deepen(fd: RawFd, mtu: usize) {
     let _older_kernel = set_socket_option(fd, libc::SYSPROTO_CONTROL, UTUN_OPT_MAX_PENDING_PACKETS, &pending);
 }
 
-/// `setsockopt(2)` of an integer.
 fn set_socket_option<T: Copy>(fd: RawFd, level: c_int, option: c_int, value: &T) -> io::Result<()> {
     // SAFETY: the kernel reads as many bytes from `value` as its type has.
     let result =
@@ -228,7 +225,6 @@ struct Message {
     control: *mut c_void,
     control_len: libc::socklen_t,
     flags: c_int,
-    /// The number of bytes that were received.
     len: libc::size_t,
 }
 
@@ -365,7 +361,6 @@ const RCV_WND: usize = 36;
 const SRTT_MS: usize = 44;
 const TX_RETRANSMIT_PACKETS: usize = 104;
 
-/// A text value of `sysctl(3)`.
 fn sysctl_text(name: &CStr) -> Option<String> {
     let mut value = [0_u8; 256];
     let len = sysctl(name, &mut value)?;
