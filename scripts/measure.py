@@ -35,7 +35,7 @@ COMMANDS = {
     "docs/data/linux.jsonl": "matrix --baseline --netstack all,gvisor --runs 7 --time 0.3 --timeout 8",
     "docs/data/linux-ipv6.jsonl": "matrix --ipv6 on --netstack all,gvisor --runs 7 --time 0.3 --timeout 8",
     "docs/data/proxy.jsonl": "matrix --program kernel,lwip,ipstack,smoltcp,tcp_ip,netstack-smoltcp --runtime multi-thread --window 4MiB "
-    "--parallel 1,4 --time 0.5 --runs 6",
+    "--parallel 1,4 --runs 7",
     "docs/data/udp-offload.jsonl": "matrix --protocol udp --datagram 1400 --netstack lwip,smoltcp --runtime multi-thread --time 0.3 --runs 3",
     "docs/data/udp-proxy.jsonl": "matrix --protocol udp --datagram 1400 --program lwip,smoltcp --runtime multi-thread --window 4MiB "
     "--time 0.3 --runs 3",
