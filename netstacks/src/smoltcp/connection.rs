@@ -303,6 +303,8 @@ impl Connection {
             return Err(self.ended());
         }
         let room = (self.socket.send_capacity() - self.socket.send_queue()).min(most);
+        // smoltcp sends all queued bytes, so there would be small segments in between: 52 kB each instead of 64.
+        let room = if room > self.segment_len { room - room % self.segment_len } else { room };
         if room == 0 {
             return Err(io::ErrorKind::WouldBlock.into());
         }
