@@ -108,7 +108,7 @@ fn the_kernel_against_itself_delivers_every_byte() {
 mod on_linux {
 
     use super::*;
-    use crate::machine::{no_namespace, no_setting};
+    use crate::machine::no_setting;
 
     /// Returns a reason if no run of the device alone is possible here. The run makes its namespace a router.
     fn no_device() -> Option<String> {
@@ -160,7 +160,7 @@ mod on_linux {
     #[test]
     #[cfg(feature = "smoltcp")]
     fn a_stack_and_the_loopback_need_no_right() {
-        skip_if!(no_namespace(&["-Ur", "true"]));
+        skip_if!(crate::machine::no_namespace(&["-Ur", "true"]));
         let without_rights = |arguments: &str| {
             // The limit belongs to the namespace in which it is set, and ends with it.
             let script = format!(

@@ -1,5 +1,13 @@
 //! Runs the bodies of the fuzz targets in `fuzz/` over their seeds and random bytes, for a moment each.
 
+#![cfg(any(
+    feature = "lwip",
+    feature = "ipstack",
+    feature = "smoltcp",
+    feature = "tcp_ip",
+    feature = "netstack-smoltcp"
+))]
+
 #[path = "../../fuzz/bodies/connection.rs"]
 mod connection;
 #[allow(dead_code, reason = "the bodies use a part of it")]
