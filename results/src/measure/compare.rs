@@ -60,7 +60,7 @@ impl Method {
 /// The runs of a cell on one side.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Side {
-    /// The speeds of the good runs ([`speed`]).
+    /// The speeds of the good runs (`speed`).
     pub speeds: Vec<f64>,
     /// The median of these; `None` without good runs.
     pub median: Option<f64>,

@@ -37,7 +37,7 @@ pub struct CellSummary {
     pub role: Option<Role>,
     /// How many runs there are, with the failed ones.
     pub runs: usize,
-    /// The speed of each run that did not fail ([`speed`]) and has one, in the order of the file.
+    /// The speed of each run that did not fail (`speed`) and has one, in the order of the file.
     pub speeds: Vec<f64>,
     rounds: Vec<Option<u32>>,
     /// Their median and its interval; `None` if there are none.
