@@ -50,7 +50,12 @@ fn changes(stack: StackKind, known: &Known, runs: &[(Case, How)], shards: u16) -
             });
         }
     });
-    changes.into_inner().unwrap()
+    // A busy machine may have caused them, so each is run again, alone.
+    let again = |(id, how, _): (&'static str, How, Outcome)| {
+        let (case, _) = runs.iter().find(|(case, of)| case.id == id && *of == how)?;
+        Some((id, how, changed(stack, known, case, how, shards)?))
+    };
+    changes.into_inner().unwrap().into_iter().filter_map(again).collect()
 }
 
 /// Runs a case, again if its first result is not enough, and returns the result that is not the known one.
