@@ -281,10 +281,7 @@ impl Cell {
     }
 
     pub(crate) fn has_stack_settings_of(&self, other: &Self) -> bool {
-        let of = |cell: &Self| {
-            (cell.runtime, cell.worker_threads, cell.shards, cell.queues, cell.workarounds, cell.stack_congestion)
-        };
-        of(self) == of(other)
+        PROPERTIES.iter().filter(|property| property.is_of_stack()).all(|property| property.is_equal(self, other))
     }
 
     /// Whether `other` does the same work: only the stack and its settings, the program or the forwarder may differ.
@@ -384,8 +381,8 @@ impl fmt::Display for Cell {
         let usual = self.forwarder.and_then(|_| Self::default().with_subject_of(self).checked().ok());
         let is_said = |property: &&Property| {
             let is_usual = usual.as_ref().is_some_and(|usual| property.value(usual) == property.value(self));
-            let is_single = property.option == "parallel" && self.parallel == NonZeroU16::MIN;
-            property.is_named && !is_usual && !is_single
+            let is_quiet = property.value(self).is_some_and(|value| value == property.usual_in_names);
+            property.is_named && !is_usual && !is_quiet
         };
         let phrases = PROPERTIES.iter().filter(is_said).filter_map(|property| property.phrase(self));
         let words: Vec<_> = Some(subject).into_iter().chain(phrases).collect();

@@ -40,6 +40,8 @@ pub struct Property {
     shown: fn(&str) -> String,
     /// The value that need not be said.
     usual: &'static str,
+    /// The value that the name of a cell need not say.
+    pub(super) usual_in_names: &'static str,
     /// Its phrase: `{}` stands for the shown value, `{noun}` for what a load has several of, and `(s)` for a plural. It is
     /// empty if it is never said.
     phrase: &'static str,
@@ -121,6 +123,7 @@ pub static PROPERTIES: &[Property] = &[
     number("parallel", "connections", |cell| Some(text(cell.parallel)))
         .of(Cell::has_client, "the layer device has one stream")
         .within(1..=10_000)
+        .usual_in_names("1")
         .said("{} {noun}(s)"),
     number("client_threads", "client threads", |cell| cell.client_threads.map(text))
         .of(|cell| cell.has_client() && !cell.is_idle() && cell.forwarder.is_none(), NO_THREADS)
@@ -131,7 +134,7 @@ pub static PROPERTIES: &[Property] = &[
         .said("pinned to {}"),
     property("ipv6", "IP", |cell| Some(cell.ipv6.to_string()))
         .shown(|value| if value == "true" { "IPv6" } else { "IPv4" }.to_owned())
-        .usual("IPv4"),
+        .usual_in_names("IPv4"),
     number("datagram", "datagram", |cell| cell.datagram.map(text))
         .called("datagram_bytes")
         .of(Cell::has_datagrams, "only reader, writer and both over UDP have it; requests have --request")
@@ -150,13 +153,13 @@ pub static PROPERTIES: &[Property] = &[
         .called("request_bytes")
         .of(Cell::has_requests, NO_REQUESTS)
         .within(1..=64 << 20)
-        .usual("1")
+        .usual_in_names("1")
         .said("request of {} byte(s)"),
     number("response", "response", |cell| Some(text(cell.response)))
         .called("response_bytes")
         .of(Cell::has_requests, NO_REQUESTS)
         .within(1..=64 << 20)
-        .usual("1")
+        .usual_in_names("1")
         .said("response of {} byte(s)"),
     number("depth", "depth", |cell| Some(text(cell.depth)))
         .of(|cell| cell.mode == Some(Mode::Rr) && cell.protocol == Protocol::Tcp && cell.has_requests(), NO_DEPTH)
@@ -317,6 +320,7 @@ const fn property(option: &'static str, title: &'static str, value: fn(&Cell) ->
         value,
         shown: ToOwned::to_owned,
         usual: UNKNOWN,
+        usual_in_names: UNKNOWN,
         phrase: "{}",
     }
 }
@@ -352,6 +356,7 @@ impl Property {
         within(range: RangeInclusive<u64>);
         shown(shown: fn(&str) -> String);
         usual(usual: &'static str);
+        usual_in_names(usual_in_names: &'static str);
         said(phrase: &'static str);
     }
 
@@ -365,6 +370,15 @@ impl Property {
 
     const fn unnamed(self) -> Self {
         Self { is_named: false, ..self }
+    }
+
+    /// Whether it is a setting of a stack, and not the stack itself.
+    pub(super) const fn is_of_stack(&self) -> bool {
+        !self.is_work && self.is_named
+    }
+
+    pub(super) fn is_equal(&self, one: &Cell, other: &Cell) -> bool {
+        (self.value)(one) == (self.value)(other)
     }
 
     /// Its option, without its first hyphens.
