@@ -34,7 +34,7 @@ const EXAMPLES: &str = "Examples:
   rust-tun-perf --mode rr --program './mytun {tun}'    how soon answers come through a program
   rust-tun-perf matrix --preset requests               how soon each stack answers, as a table
 
---help-all has the other options: sizes, rates, buffers, addresses, and conditions of the link.";
+--help-all has the other options: sizes, rates, buffers, addresses, and impairments of the link.";
 
 /// The end of the long help.
 const UNITS: &str = "A SIZE takes SI and binary suffixes: 64MB is 64,000,000 bytes, 4MiB are 4,194,304. A TIME is in seconds, or has a \

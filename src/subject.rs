@@ -14,11 +14,11 @@
 
 mod between;
 pub(crate) mod carrier;
-mod conditions;
 pub(crate) mod device;
 pub(crate) mod external;
 pub(crate) mod forward;
 pub(crate) mod go;
+mod impairments;
 pub(crate) mod kernel;
 pub(crate) mod loopback;
 pub(crate) mod memory;
@@ -36,7 +36,7 @@ use netstacks::Effective;
 use platform::{Class, Feature, Program};
 
 use self::carrier::Carrier;
-pub(crate) use self::conditions::Cut;
+pub(crate) use self::impairments::Cut;
 use self::networks::Networks;
 use self::program::running::Running;
 use crate::cell::Subject;
@@ -75,7 +75,7 @@ pub(crate) enum Network {
     Host,
     Own,
     /// The command of a stack in a process of its own. It runs in the namespace of the run or, behind a link with
-    /// conditions, in the far one of two.
+    /// impairments, in the far one of two.
     With(Program, Option<Networks>),
     /// Two namespaces of its own, and the program that carries packets or connections between them.
     Pair(Networks, PathBuf),

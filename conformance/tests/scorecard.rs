@@ -36,30 +36,28 @@ fn run(stack: StackKind, case: &Case, (offload, workarounds): How, shards: u16) 
 
 /// Runs cases, and returns the results that are not the known ones.
 fn changes(stack: StackKind, known: &Known, runs: &[(Case, How)], shards: u16) -> Vec<(&'static str, How, Outcome)> {
-    let (next, changes) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let (next, suspects) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let alone = conformance::patience() > 1 || matches!(stack, StackKind::Lwip | StackKind::LwipPublished);
     let workers = if alone { 1 } else { AT_ONCE };
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
-                while let Some((case, how)) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if let Some(outcome) = changed(stack, known, case, *how, shards) {
-                        changes.lock().unwrap().push((case.id, *how, outcome));
+                while let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if changed(stack, known, run, shards).is_some() {
+                        suspects.lock().unwrap().push(run);
                     }
                 }
             });
         }
     });
     // A busy machine may have caused them, so each is run again, alone.
-    let again = |(id, how, _): (&'static str, How, Outcome)| {
-        let (case, _) = runs.iter().find(|(case, of)| case.id == id && *of == how)?;
-        Some((id, how, changed(stack, known, case, how, shards)?))
-    };
-    changes.into_inner().unwrap().into_iter().filter_map(again).collect()
+    let again = |run: &(Case, How)| Some((run.0.id, run.1, changed(stack, known, run, shards)?));
+    suspects.into_inner().unwrap().into_iter().filter_map(again).collect()
 }
 
 /// Runs a case, again if its first result is not enough, and returns the result that is not the known one.
-fn changed(stack: StackKind, known: &Known, case: &Case, how: How, shards: u16) -> Option<Outcome> {
+fn changed(stack: StackKind, known: &Known, (case, how): &(Case, How), shards: u16) -> Option<Outcome> {
+    let how = *how;
     let outcome = run(stack, case, how, shards);
     let expected = Expected::of(known, case.id, how.0, how.1);
     // With more time than usual, cases pass that fail by their time.

@@ -102,7 +102,7 @@ pub(super) fn values(option: &str, text: &str) -> Vec<String> {
     let is_whole = match option {
         "pin" | "outage" => true,
         // A command has words.
-        "program" | "tunnel" => items().any(|item| item.contains(char::is_whitespace)),
+        "program" => items().any(|item| item.contains(char::is_whitespace)),
         "workarounds" => !items().all(|item| matches!(item, "all" | "none")),
         _ => false,
     };
@@ -120,7 +120,6 @@ fn all(option: &str) -> Option<Vec<String>> {
         "offload" if platform::offload_supported() => Some(vec!["on".to_owned(), "off".to_owned()]),
         "offload" => Some(vec!["off".to_owned()]),
         "program" => Some(installed()),
-        "workarounds" => None,
         _ => {
             let run = Run::augment_args(Command::new("run"));
             let arg = run.get_arguments().find(|arg| arg.get_long() == Some(option))?;

@@ -1,6 +1,6 @@
-//! Two devices in two networks of the run's own, and a link with conditions between them.
+//! Two devices in two networks of the run's own, and a link with impairments between them.
 //!
-//! A task on the runtime under test passes packets from one to the other unchanged, super-packets too. The conditions are on
+//! A task on the runtime under test passes packets from one to the other unchanged, super-packets too. The impairments are on
 //! the near device.
 
 use std::future::poll_fn;
@@ -13,7 +13,7 @@ use futures_util::future::BoxFuture;
 use platform::{Counted, FaultCounter, Link, PacketBuffer, Traffic, TunDevice};
 use tokio::runtime::Handle;
 
-use super::conditions::{Cut, with_conditions};
+use super::impairments::{Cut, with_impairments};
 use super::networks::Networks;
 use super::tun;
 use crate::error::RunError;
@@ -33,7 +33,7 @@ pub(crate) struct Between {
     pub(crate) driver: BoxFuture<'static, Failure>,
 }
 
-/// Joins the networks with a link that has the conditions of a scenario.
+/// Joins the networks with a link that has the impairments of a scenario.
 pub(crate) fn join(scenario: &Scenario, near: &Tun, far: Tun, networks: &Networks) -> Result<Between, RunError> {
     let (mut device, facts) = tun::open(scenario, near)?;
     let mut far = open_far(scenario, far, networks)?;
@@ -41,7 +41,7 @@ pub(crate) fn join(scenario: &Scenario, near: &Tun, far: Tun, networks: &Network
     let _has_udp = far.enable_udp_segmentation() && device.enable_udp_segmentation();
     let counted = Counted::new(device);
     let traffic = counted.traffic();
-    let (link, cut) = with_conditions(counted, scenario);
+    let (link, cut) = with_impairments(counted, scenario);
     let faults = link.faults();
     let driver = async move { Failure::of_driver(pass(link, far).await) }.boxed();
     Ok(Between { device: facts, traffic, faults, cut, driver })

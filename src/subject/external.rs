@@ -3,10 +3,10 @@
 //! ```text
 //! client ── kernel TCP ── TUN ──► the process: its stack, and a server for the load
 //!
-//! client ── kernel TCP ── TUN ──► link with conditions ──► TUN ── kernel's forwarding ── TUN ──► the process
+//! client ── kernel TCP ── TUN ──► link with impairments ──► TUN ── kernel's forwarding ── TUN ──► the process
 //! ```
 //!
-//! Everything to the right of the link with conditions is in the far network (`between`). The process opens the device; this
+//! Everything to the right of the link with impairments is in the far network (`between`). The process opens the device; this
 //! process sets it up and makes the load. docs/external-stack.md describes the protocol between them. The run trusts no
 //! count of the process: the clients count bytes, the kernel counts packets. Only datagrams are counted by it alone.
 
@@ -23,8 +23,8 @@ use serde::Serialize;
 
 use super::between::{self, FAR};
 use super::carrier::{Carrier, CarrierProgram};
-use super::conditions::{Cut, with_conditions};
 use super::go;
+use super::impairments::{Cut, with_impairments};
 use super::networks::{self, Networks};
 use super::tun::{self, tx_queue_len};
 use super::{Parts, Prepared};
@@ -134,7 +134,7 @@ fn interface(scenario: &Scenario, tun: &Tun) -> Interface {
 /// Passes the packets of a link until it fails, with the counter of its faults, and the function that cuts it.
 type Passing = (BoxFuture<'static, Failure>, Option<Arc<FaultCounter>>, Option<Cut>);
 
-/// Sets up the process's device behind a link with conditions.
+/// Sets up the process's device behind a link with impairments.
 fn behind_link(scenario: &Scenario, tun: &Tun, networks: &Networks) -> Result<Passing, RunError> {
     let Network { address: client, peer: stack, .. } = tun.network;
     let ([of_link, of_device, _], prefix_len) = networks::ends(&tun.network);
@@ -150,7 +150,7 @@ fn behind_link(scenario: &Scenario, tun: &Tun, networks: &Networks) -> Result<Pa
         platform::enable_forwarding(FAR, client.is_ipv6())?;
         platform::enable_forwarding(&device.name, client.is_ipv6())
     })??;
-    let (near, cut) = with_conditions(near, scenario);
+    let (near, cut) = with_impairments(near, scenario);
     let faults = Some(near.faults());
     Ok((async move { Failure::of_driver(between::pass(near, far).await) }.boxed(), faults, cut))
 }

@@ -1,7 +1,7 @@
-//! The kernel's TCP on both sides of a link with conditions: the reference for a stack over this link.
+//! The kernel's TCP on both sides of a link with impairments: the reference for a stack over this link.
 //!
 //! ```text
-//! client ── kernel TCP ── TUN ──► link with conditions ──► TUN ── kernel TCP ── server
+//! client ── kernel TCP ── TUN ──► link with impairments ──► TUN ── kernel TCP ── server
 //! ```
 
 use platform::Network;

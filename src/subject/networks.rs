@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use platform::{Interface, Namespace, Network, network_of};
 
-use super::conditions::Cut;
+use super::impairments::Cut;
 use crate::plan::scenario::Scenario;
 
 /// The port of the SOCKS5 server (RFC 1928, 3).

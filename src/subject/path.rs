@@ -3,7 +3,7 @@
 use netstacks::{Spread, StackKind, steer};
 use platform::{Counted, Faulty};
 
-use super::conditions::cut;
+use super::impairments::cut;
 use super::stack::{Serve, Server, StartedStack, start};
 use super::{Parts, Prepared, tun};
 use crate::error::RunError;

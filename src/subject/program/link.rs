@@ -8,7 +8,7 @@ use futures_util::future::{self, BoxFuture};
 use platform::{FaultCounter, Network, host_prefix_len, network_of};
 
 use super::super::between::{self, Between};
-use super::super::conditions::Cut;
+use super::super::impairments::Cut;
 use super::super::networks::{self, FAR, NEAR, Networks, next};
 use crate::cell::Cell;
 use crate::error::RunError;
@@ -28,11 +28,11 @@ pub(super) struct Joined {
     pub(super) driver: BoxFuture<'static, Failure>,
 }
 
-/// Joins the networks, with a link that has the conditions of a scenario.
+/// Joins the networks, with a link that has the impairments of a scenario.
 pub(super) fn join(scenario: &Scenario, role: Role, tun: &Tun, networks: &Networks) -> Result<Joined, RunError> {
     let ([near, far, beyond], prefix_len) = networks::ends(&tun.network);
     let (cut, faults, driver) = if scenario.cell.impairments.has_link() {
-        let Between { faults, cut, driver, .. } = with_conditions(scenario, [near, far], prefix_len, networks)?;
+        let Between { faults, cut, driver, .. } = join_impaired(scenario, [near, far], prefix_len, networks)?;
         (cut, Some(faults), driver)
     } else {
         networks.join(scenario, &tun.network)?;
@@ -55,7 +55,7 @@ pub(super) fn join(scenario: &Scenario, role: Role, tun: &Tun, networks: &Networ
 }
 
 /// Two TUN devices in place of a veth pair, and what passes their packets.
-fn with_conditions(
+fn join_impaired(
     scenario: &Scenario,
     ends: [IpAddr; 2],
     prefix_len: u8,

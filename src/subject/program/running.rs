@@ -190,10 +190,7 @@ impl Running {
     async fn settle(&mut self, run: &Run<'_>, side: Side, interrupts: &mut Interrupts) -> Result<(), Reason> {
         let found = Instant::now();
         let mut worked = found;
-        // Our proxy always sets its device up, and ends if another has done so.
-        let patience = if run.scenario.cell.adapter().is_some() { LONGEST_SETTLE } else { SETTLE };
-        while self.ends.iter().any(End::has_process) && worked.elapsed() < patience && found.elapsed() < LONGEST_SETTLE
-        {
+        while self.ends.iter().any(End::has_process) && worked.elapsed() < SETTLE && found.elapsed() < LONGEST_SETTLE {
             if run.is_up(side)? {
                 // The address comes before it or with it, for a route needs both.
                 sleep(LOOK).await;

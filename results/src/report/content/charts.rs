@@ -113,7 +113,7 @@ fn is_kernel(cell: &Cell) -> bool {
     }
 }
 
-/// The kernel's figure at a piece of work of others: over loopback, if the work has no conditions.
+/// The kernel's figure at a piece of work of others: over loopback, if the work has no impairments.
 fn kernel_of(one: &Series, work: &Cell, of: Option<String>) -> Option<Reference> {
     let is_its = |row: &&CellSummary| {
         is_kernel(&row.cell) && row.cell != *work && requests::is_rival(&work.with_subject_of(&row.cell), &row.cell)

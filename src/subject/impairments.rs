@@ -1,4 +1,4 @@
-//! The conditions of a link.
+//! The impairments of a link.
 
 use std::slice;
 
@@ -10,8 +10,8 @@ use crate::plan::scenario::Scenario;
 /// Cuts the path of a run, or joins it again. Called by the thread that is in the near network.
 pub(crate) type Cut = Box<dyn Fn(bool) -> Result<(), RunError> + Send>;
 
-/// The link with the conditions of a scenario, and the function that cuts it if it has an outage.
-pub(crate) fn with_conditions<L: Link>(link: L, scenario: &Scenario) -> (Faulty<L>, Option<Cut>) {
+/// The link with the impairments of a scenario, and the function that cuts it if it has an outage.
+pub(crate) fn with_impairments<L: Link>(link: L, scenario: &Scenario) -> (Faulty<L>, Option<Cut>) {
     let mut link = Faulty::new(link, scenario.cell.impairments, scenario.link_seed);
     let cut = cut(slice::from_mut(&mut link), scenario);
     (link, cut)
