@@ -187,6 +187,7 @@ const WRONG: &str = "
     --layer stack --netstack kernel
     --worker-threads 2 --current-thread
     --offload perhaps
+    --netstack smoltcp --workarounds=-spare-sockets,none
     --ipv6 --mtu 1279
     --ipv6 --tun-addr 10.10.10.9
     --verify maybe

@@ -7,6 +7,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{Error, FromArgMatches};
 
 use super::Cli;
+use super::words::values;
 use crate::cell::properties::{PROPERTIES, Property};
 
 /// Words that this program no longer has: the value of an option or a command, and what to write in its place.
@@ -47,10 +48,10 @@ pub(crate) fn advice(error: &Error) -> Option<String> {
         return Some((*remedy).to_owned());
     }
     let is_twice = !option.is_empty() && text(ContextKind::PriorArg) == option;
-    if is_twice || value == "all" || value.contains(',') {
+    let name = option.split(' ').next().unwrap_or_default().trim_start_matches("--");
+    if is_twice || value == "all" || values(name, &value).len() > 1 {
         return Some("a run has one value; matrix runs several".to_owned());
     }
-    let name = option.split(' ').next().unwrap_or_default().trim_start_matches("--");
     let property = PROPERTIES.iter().filter(|_| !value.is_empty()).find(|property| property.long() == name);
     property.and_then(Property::bounds)
 }
