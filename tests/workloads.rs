@@ -47,8 +47,9 @@ fn requests_are_answered_on_every_stack_and_layer() {
 #[test]
 fn thousands_of_clients_connect_at_once() {
     skip_if!(no_device());
-    for stack in &STACKS[..3] {
-        let sample = success(&format!("-m crr --parallel 6000 -n {stack} --time 0.3 --window 16KiB"));
+    // ipstack's debug build takes a millisecond for a connection, and a run waits 5 s for their ends.
+    for (stack, clients) in [("lwip", 6000), ("ipstack", 2000), ("smoltcp", 6000)] {
+        let sample = success(&format!("-m crr --parallel {clients} -n {stack} --time 0.3 --window 16KiB"));
         assert!(sample["requests"].get("errors").is_none(), "{stack}\n{sample}");
     }
 }
