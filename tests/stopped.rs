@@ -1,4 +1,4 @@
-//! A run reports that its process was stopped within the timed window. The test needs no device and no permissions.
+//! Signals to a run: it reports that it was stopped, and a closed terminal ends it. The tests need no device and no permissions.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -26,10 +26,11 @@ fn cpu_ticks(child: &Child) -> u64 {
     fields.split(' ').skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum()
 }
 
-#[test]
-fn a_run_that_was_stopped_reports_for_how_long() {
-    let mut command = Command::new(PROGRAM);
-    command.args("--layer stack --netstack smoltcp --mode reader --warmup 0 --time 3 --json".split(' '));
+/// A run that a shell starts after these commands. It is under load.
+fn run(before: &str) -> Child {
+    let options = "--layer stack --netstack smoltcp --mode reader --warmup 0 --time 3 --json";
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{before} exec {PROGRAM} {options}")]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let begin = Instant::now();
     while cpu_ticks(&child) < UNDER_LOAD {

@@ -243,7 +243,7 @@ fn the_figure_is_printed_although_standard_error_is_closed() {
 #[test]
 fn an_interrupt_ends_the_run_and_removes_the_device() {
     skip_if!(no_root());
-    for signal in ["INT", "TERM"] {
+    for signal in ["INT", "TERM", "HUP"] {
         let script = format!(
             "{LONG_RUN} kill -{signal} $run; code=0; wait $run || code=$?
              if grep -q utun8: /proc/thread-self/net/dev; then exit 99; fi; exit $code"
