@@ -20,6 +20,7 @@ use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
 use nix::sys::signal::Signal as SignalName;
 use nix::sys::socket::SockaddrStorage;
 use nix::time::{ClockId, clock_gettime};
+use nix::unistd::{SysconfVar, sysconf};
 use tokio::io::Interest;
 use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -42,6 +43,11 @@ pub fn allow_open_files(wanted: u64) {
 /// The context switches of all threads of this process so far.
 pub fn switches_of_process() -> Option<Switches> {
     switches(UsageWho::RUSAGE_SELF)
+}
+
+/// The size of a page of memory; `None` if the system does not say it.
+pub fn page_bytes() -> Option<u64> {
+    u64::try_from(sysconf(SysconfVar::PAGE_SIZE).ok()??).ok()
 }
 
 pub(super) fn switches(who: UsageWho) -> Option<Switches> {
