@@ -64,6 +64,11 @@ pub enum Warning {
         (1.0 - .0) * 100.0
     )]
     SlowerByTheEnd(f64),
+    #[error(
+        "the memory did not grow: each connection or flow took under {0:.1} bytes, its share of a page; hold more of them, with \
+         --parallel"
+    )]
+    NotGrown(f64),
     #[error("nothing arrived after the outage; deliver for longer, with --time, to see whether it recovers")]
     NotRecovered,
     #[error(
@@ -147,6 +152,7 @@ impl Warning {
             | Self::BusyAtRest(amount)
             | Self::SlowerByTheEnd(amount)
             | Self::LostMore(amount)
+            | Self::NotGrown(amount)
             | Self::Stolen(amount)
             | Self::Throttled(amount)
             | Self::Stopped(amount) => Some(*amount),
@@ -199,6 +205,8 @@ impl Sample {
         warnings.extend(no_super_packets(self).map(Warning::NoSuperPackets));
         let not_recovered = has_outage && self.is_ok() && measured.recovery_seconds.is_none();
         warnings.extend(not_recovered.then_some(Warning::NotRecovered));
+        let not_grown = measured.idle.filter(|idle| idle.is_below() == Some(true) && self.is_ok());
+        warnings.extend(not_grown.and_then(|idle| idle.bytes_per_connection()).map(Warning::NotGrown));
         warnings.extend(slower_by_the_end(self).map(Warning::SlowerByTheEnd));
         warnings.extend(measured.program.as_deref().into_iter().flat_map(of_program));
         warnings
