@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netstacks::PassedOn;
-use platform::{FaultCounter, FaultCounts, PacketCounts, Switches, Traffic};
+use platform::{FaultCounter, FaultCounts, PacketCounts, Switches, Throttled, Traffic};
 
 use crate::sample::QueueFacts;
 
@@ -116,7 +116,22 @@ pub(crate) struct Snapshot {
     pub(crate) at: Instant,
     pub(crate) usage: Usage,
     pub(crate) counters: Counters,
+    pub(crate) withheld: Withheld,
+}
+
+/// Time of the processors that others took, up to a moment. `None` is unknown.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Withheld {
+    /// By the host of this virtual machine.
     pub(crate) stolen: Option<Duration>,
+    /// By quotas of the processor.
+    pub(crate) throttled: Option<Throttled>,
+}
+
+impl Withheld {
+    pub(crate) fn so_far() -> Self {
+        Self { stolen: platform::stolen_time(), throttled: platform::throttled() }
+    }
 }
 
 /// The meter of a run within this process. It counts the packets on the link, and those that the device dropped.

@@ -79,14 +79,20 @@ pub fn remedy(cause: Cause) -> Option<&'static str> {
         }
         Cause::NoIpv6 => {
             "set the sysctls net.ipv6.conf.all.disable_ipv6, net.ipv6.conf.default.disable_ipv6 and \
-             net.ipv6.conf.lo.disable_ipv6 to 0, or leave out --ipv6"
+             net.ipv6.conf.lo.disable_ipv6 to 0 (a kernel with ipv6.disable=1 has none of them), or leave out --ipv6"
         }
         Cause::ReadOnlySettings => {
-            "a container may have /proc/sys read-only: make it writable (docker run --privileged), or leave out \
-             --layer device and --program"
+            "a container may have /proc/sys read-only: make it writable (docker run --privileged); only --layer device, \
+             --program, forward and conform --layer path need that"
         }
         Cause::NoVeth => "load the module (modprobe veth)",
-        Cause::NoNetns => "check that the kernel has CONFIG_NET_NS, or use --netns host as root",
+        Cause::NoNetns => "check that the kernel has CONFIG_NET_NS",
+        Cause::NetnsForbidden => {
+            "allow it to create network namespaces, which takes CAP_SYS_ADMIN (docker run --cap-add SYS_ADMIN)"
+        }
+        Cause::NamespaceLimit => {
+            "raise the limits of namespaces: sysctl user.max_net_namespaces=10000 user.max_user_namespaces=10000"
+        }
         Cause::UserNamespaceForbidden => {
             "this system forbids it to ordinary users: run as root, or allow it with sysctl \
              user.max_user_namespaces=10000, kernel.unprivileged_userns_clone=1 (Debian) or \
@@ -112,6 +118,15 @@ pub fn remedy(cause: Cause) -> Option<&'static str> {
             "check that the profiled time was long enough for a sample, and that the file can be written"
         }
     })
+}
+
+/// Why a run that could also be in the host's network gets none of its own.
+pub(crate) fn or_host(error: Error) -> SystemError {
+    let has_other = matches!(error.cause(), Cause::NoNetns | Cause::NetnsForbidden | Cause::NamespaceLimit);
+    match remedy(error.cause()).filter(|_| has_other) {
+        Some(remedy) => error.remedy(format!("{remedy}, or use --netns host, which takes only CAP_NET_ADMIN")),
+        None => error.into(),
+    }
 }
 
 /// A check with the remedy for its cause.

@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use platform::{Class, Interrupts};
+use platform::{Cause, Class, Interrupts};
 use socket2::{Domain, Socket, Type};
 
 pub use self::child::child;
@@ -86,6 +86,7 @@ fn execute(scenario: &Scenario) -> Result<Sample, RunError> {
     let title = scenario.planned().to_string();
     profiled(&title, profile, Sample::is_ok, || {
         let started = SystemTime::now();
+        can_have_sockets(scenario)?;
         let network = enter_network(scenario)?;
         let load = Load::of(scenario).ok_or_else(|| unfit(scenario))?;
         let runtime = probe(scenario, &load).and_then(|()| runtime(workers(&scenario.cell), scenario.cell.pin.as_ref())).map_err(|source| {
@@ -103,6 +104,15 @@ fn execute(scenario: &Scenario) -> Result<Sample, RunError> {
         runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
         Ok(sample(scenario, result?, started))
     })
+}
+
+/// Whether the kernel has the IP version of the run, for the sockets of all layers but a stack alone.
+fn can_have_sockets(scenario: &Scenario) -> Result<(), platform::Error> {
+    if !scenario.cell.ipv6 || matches!(scenario.cell.subject(), Subject::Stack(_)) {
+        return Ok(());
+    }
+    let failed = |source| platform::Error::new(Cause::NoIpv6, "create", "an IPv6 socket", source);
+    Socket::new(Domain::IPV6, Type::DGRAM, None).map(drop).map_err(failed)
 }
 
 /// The workers of the runtime of the stack and its server; none on the current-thread runtime. A carrier has its own runtime, so

@@ -44,7 +44,7 @@ use crate::error::RunError;
 use crate::failure::Failure;
 use crate::meter::Meter;
 use crate::plan::scenario::Scenario;
-use crate::remedy::WithRemedy;
+use crate::remedy::{SystemError, WithRemedy, or_host};
 use crate::sample::DeviceFacts;
 
 pub(crate) struct Prepared {
@@ -118,7 +118,8 @@ pub(crate) fn enter_network(scenario: &Scenario) -> Result<Network, RunError> {
                     if has_link { Some(Networks::new()?) } else { platform::enter_netns().map(|()| None)? };
                 return Ok(Network::With(command, networks));
             }
-            platform::enter_netns()?;
+            let is_router = scenario.cell.subject() == Subject::Device;
+            platform::enter_netns().map_err(if is_router { SystemError::from } else { or_host })?;
             Ok(Network::Own)
         }
         Subject::Loopback => match platform::enter_netns() {

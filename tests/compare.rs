@@ -10,7 +10,7 @@ use std::time::Duration;
 use rust_tun_perf::cell::{Cell, Layer};
 use rust_tun_perf::measure::{Comparison, Verdict, differences};
 use rust_tun_perf::program::ProgramName;
-use rust_tun_perf::report;
+use rust_tun_perf::report::{self, Format, Series};
 use rust_tun_perf::sample::{
     Environment, Head, Latency, Measurements, Program, ProgramFacts, RequestFacts, Sample, SampleFile, Status, line,
     line_of_its_own,
@@ -153,6 +153,42 @@ fn every_verdict() {
     insta::assert_snapshot!(files.compare("old.jsonl new.jsonl"));
     // The other way round, with a floor between both changes.
     insta::assert_snapshot!("every_verdict_the_other_way_round", files.compare("new.jsonl old.jsonl --floor 6.5"));
+}
+
+/// A rate of 0 is a result of some loads, and has no ratio to another.
+#[test]
+fn nothing_is_a_multiple_of_zero() {
+    let files = Files::new("multiple_of_zero");
+    let stack = |cell: &Cell| Cell { layer: Layer::Stack, ..cell.clone() };
+    let [lwip, writer] = both("lwip");
+    let [kernel, _] = both("kernel");
+    let zero = |cell: &Cell| vec![sample(cell, 0.0); 10];
+    let mixed = [zero(&kernel)[..5].to_vec(), ten(&kernel, 3.0)[..5].to_vec()].concat();
+    let old = [zero(&lwip), ten(&writer, 5.0), zero(&stack(&writer)), mixed];
+    let new = [ten(&lwip, 5.0), zero(&writer), zero(&stack(&writer)), ten(&kernel, 3.0)];
+    let rounds = |runs: [Vec<Sample>; 4]| {
+        let numbered = |mut runs: Vec<Sample>| {
+            runs.iter_mut().zip(1..).for_each(|(run, round)| run.measured.round = Some(round));
+            runs
+        };
+        runs.map(numbered).concat()
+    };
+    let mut said = Vec::new();
+    for (name, runs) in [("old.jsonl", rounds(old)), ("new.jsonl", rounds(new))] {
+        files.write(name, &runs);
+        let read = [SampleFile::read(&files.0.join(name)).unwrap()];
+        for format in [Format::Markdown, Format::Html, Format::Svg, Format::Csv, Format::Bmf] {
+            report::report(&Series::of(&read), format, &mut said).unwrap();
+        }
+        report::outcome(&runs, None, &mut said).unwrap();
+    }
+    let compared = files.compare("old.jsonl new.jsonl");
+    insta::assert_snapshot!(compared);
+    said.extend((compared + &files.compare("new.jsonl old.jsonl")).into_bytes());
+    let said = String::from_utf8(said).unwrap().to_lowercase();
+    let words = said.split(|letter: char| !letter.is_alphanumeric());
+    let wrong: Vec<_> = words.filter(|word| ["nan", "inf", "infinity"].contains(word)).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
 }
 
 #[test]

@@ -141,6 +141,17 @@ fn forbidden_user_namespaces_are_reported_once_with_the_remedy() {
     assert_eq!(text.matches("user.max_user_namespaces").count(), 1, "{text}");
 }
 
+/// In a chroot nobody may create a user namespace, and without CAP_SYS_ADMIN no other one: as in a container.
+#[test]
+fn a_container_without_namespaces_is_told_of_the_hosts_network() {
+    skip_if!(no_root());
+    let script = "mount --rbind / /mnt
+                  exec chroot /mnt setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin \"$PROGRAM\" doctor";
+    let (code, text) = said(&shell(&["-m"], script));
+    assert_eq!(code, 3, "{text}");
+    assert!(line(&text, "lwip").contains("or use --netns host") && !text.contains("run as root"), "{text}");
+}
+
 #[test]
 fn an_ordinary_user_needs_only_the_device_node() {
     skip_if!(no_root());

@@ -207,6 +207,8 @@ fn a_missing_go_is_reported_with_the_remedy() {
     let output =
         command("--forwarder go --time 0.1").env("PATH", &folder).env("XDG_CACHE_HOME", &folder).output().unwrap();
     assert_said(&output, 3, &["--forwarder rust"]);
+    let output = command("--forwarder go --time 0.1").env("TMPDIR", "/no/such").output().unwrap();
+    assert_said(&output, 3, &["/no/such: ", "set TMPDIR"]);
     // In a table the row is unavailable, and the other rows are run.
     let table = command("--row 10,15 --runs 1 --time 0.1").env("PATH", &folder).env("XDG_CACHE_HOME", &folder).output();
     let table = table.unwrap();

@@ -141,7 +141,7 @@ fn interrupts() {
     let late = Duration::from_secs(3);
     leave_nothing([
         Run::ends(130, "-m rr --time 30 --timeout 60").through(shell("exec PROXY")).gets("-INT", late),
-        Run::ends(130, "-m rr --time 30 --timeout 60").through(shell(deaf)).gets("-INT", late),
+        Run::ends(130, "-m rr --time 30 --timeout 60").through(shell(deaf)).gets("-HUP", late),
         Run::ends(130, "-m rr")
             .through(shell("trap : TERM; sleep 60 & while :; do sleep 0.05; done # {tun}"))
             .gets("-TERM", late),

@@ -84,6 +84,7 @@ fn a_bad_end_has_its_cause_and_the_last_words() {
         (format!("{good}exit 130"), "after its result the process alone was interrupted".to_owned()),
         ("exit 130".to_owned(), format!("the process alone was interrupted {nothing}")),
         ("kill -INT $$".to_owned(), "the process alone was interrupted".to_owned()),
+        ("kill -HUP $$".to_owned(), "the process alone was interrupted".to_owned()),
         (
             format!("{good}echo 'error: write the result: closed' >&2; exit 1"),
             "after its result the process ended with exit code 1; its last words: error: write the result: closed"

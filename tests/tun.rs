@@ -3,11 +3,11 @@
 //! They need `/dev/net/tun`, and root or user namespaces. Tests that simulate a system without one of these need root.
 //! A test that cannot run prints SKIP with the reason.
 
-use std::process::Output;
+use std::process::{Command, Output};
 
 use crate::machine::{missing_program, no_device, no_root};
 use crate::pairs::pairwise;
-use crate::processes::{STACKS, assert_said, printed, run, sample, shell, stderr, success};
+use crate::processes::{PROGRAM, STACKS, assert_said, printed, run, sample, shell, stderr, success};
 
 /// Checks that standard output is one line with the word that scripts look for, and that standard error does not have
 /// it.
@@ -189,6 +189,12 @@ fn what_is_missing_or_taken_is_reported_with_the_remedy() {
     // The limit belongs to the namespace in which it is set, and ends with it.
     let no_user_namespace = "echo 0 > /proc/sys/user/max_user_namespaces
                              exec setpriv --bounding-set=-all --inh-caps=-all";
+    // In a chroot nobody may create a user namespace, and without CAP_SYS_ADMIN no other one.
+    let container = "chroot /mnt setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin";
+    let contained = |command: &str| format!("mount --rbind / /mnt; exec {container} {command}");
+    let in_the_hosts = format!("mount --rbind / /mnt; {container} {run} --netns host --time 0.1 || exit 99; exit 3");
+    let of_container = ["create a network namespace: ", "--cap-add SYS_ADMIN), or use --netns host"];
+    let no_namespace = "echo 0 > /proc/sys/user/max_net_namespaces;";
     let no_ipv6 = "echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6; exec";
     for (unshare, script, code, words) in [
         ("-m", node("true", &not_created), 3, ["open /dev/net/tun: ", "modprobe tun"]),
@@ -199,6 +205,15 @@ fn what_is_missing_or_taken_is_reported_with_the_remedy() {
             ["open /dev/net/tun: ", "chmod"],
         ),
         ("-Ur", format!("{no_user_namespace} {run}"), 3, ["create a user namespace: ", "user.max_user_namespaces"]),
+        ("-Ur", format!("{no_namespace} {run}"), 3, ["user.max_net_namespaces=", "or use --netns host"]),
+        ("-m", contained(run), 3, of_container),
+        (
+            "-m",
+            contained("\"$PROGRAM\" --program kernel -m reader"),
+            3,
+            ["create a network ", "--cap-add SYS_ADMIN)\n"],
+        ),
+        ("-mn", in_the_hosts, 3, ["", ""]),
         ("-n", beside("--tun-addr 10.9.9.9 --tun-dest 10.9.9.1"), 2, ["utun8", "--tun-name"]),
         ("-n", beside("--tun-name utun9"), 2, ["10.10.10.9", "--tun-addr"]),
         // Without the check, a runtime that lacks a thread would never end.
@@ -207,6 +222,27 @@ fn what_is_missing_or_taken_is_reported_with_the_remedy() {
         ("-n", format!("{no_ipv6} {run} --ipv6 --netns host"), 3, ["utun8", "disable_ipv6"]),
     ] {
         assert_said(&shell(&[unshare], &script), code, &words);
+    }
+}
+
+/// Runs a command as on a kernel with `ipv6.disable=1`: no IPv6 socket can be made (seccomp(2), EAFNOSUPPORT).
+const WITHOUT_INET6: &str = r"
+import ctypes, os, platform, struct, sys
+socket = {'x86_64': 41, 'aarch64': 198}[platform.machine()]
+code = [(0x20, 0, 0, 0), (0x15, 0, 3, socket), (0x20, 0, 0, 16), (0x15, 0, 1, 10), (6, 0, 0, 0x50061), (6, 0, 0, 0x7fff0000)]
+code = ctypes.create_string_buffer(b''.join(struct.pack('HBBI', *line) for line in code))
+libc = ctypes.CDLL(None)
+libc.prctl(38, 1, 0, 0, 0)
+assert libc.prctl(22, 2, struct.pack('HP', 6, ctypes.addressof(code)), 0, 0) == 0
+os.execv(sys.argv[1], sys.argv[1:])";
+
+#[test]
+fn a_kernel_without_ipv6_sockets_is_reported_with_the_remedy() {
+    skip_if!(no_device().or_else(|| missing_program(&["python3"])));
+    for arguments in ["-m reader -n smoltcp", "-m rr --protocol udp --layer loopback", "--program kernel -m reader"] {
+        let mut command = Command::new("python3");
+        command.args(["-c", WITHOUT_INET6, PROGRAM]).args(arguments.split(' ')).args(["--ipv6", "--time", "0.1"]);
+        assert_said(&command.output().unwrap(), 3, &["create an IPv6 socket: ", "ipv6.disable=1", "leave out --ipv6"]);
     }
 }
 
@@ -243,7 +279,7 @@ fn the_figure_is_printed_although_standard_error_is_closed() {
 #[test]
 fn an_interrupt_ends_the_run_and_removes_the_device() {
     skip_if!(no_root());
-    for signal in ["INT", "TERM"] {
+    for signal in ["INT", "TERM", "HUP"] {
         let script = format!(
             "{LONG_RUN} kill -{signal} $run; code=0; wait $run || code=$?
              if grep -q utun8: /proc/thread-self/net/dev; then exit 99; fi; exit $code"

@@ -37,6 +37,10 @@ pub enum Cause {
     ReadOnlySettings,
     NoVeth,
     NoNetns,
+    /// Linux: a process with rights of root may not create a network namespace, as in a container.
+    NetnsForbidden,
+    /// Linux: there are as many namespaces as the system allows, perhaps none.
+    NamespaceLimit,
     /// Linux: the system forbids user namespaces to ordinary users.
     UserNamespaceForbidden,
     /// Linux: a process with several threads cannot enter a user namespace (`unshare(2)`).

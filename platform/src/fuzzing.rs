@@ -9,5 +9,6 @@ pub fn read_proc(text: &str, interface: &str, hertz: u64) -> usize {
     use crate::sys::linux;
     usize::from(linux::parse_counts(text, interface).is_some())
         + usize::from(linux::parse_stolen(text, hertz).is_some())
+        + usize::from(linux::parse_throttled(text).is_some())
         + usize::from(linux::is_alive_by(text))
 }

@@ -1,4 +1,4 @@
-//! Context switches.
+//! Context switches, and quotas of the processor.
 
 use std::iter::Sum;
 use std::ops::Add;
@@ -44,6 +44,35 @@ impl Add for Switches {
 impl Sum for Switches {
     fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
         all.fold(Self::default(), Add::add)
+    }
+}
+
+/// How much a quota of the processor has held threads back (`throttled` in a cgroup's `cpu.stat`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Throttled {
+    /// Periods, of 100 ms by default, in which the quota was used up.
+    pub periods: u64,
+    /// For how long threads were held back after that, as the sum of all processors.
+    pub time_ns: u64,
+}
+
+impl Throttled {
+    /// That since `earlier`.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Self {
+        Self {
+            periods: self.periods.saturating_sub(earlier.periods),
+            time_ns: self.time_ns.saturating_sub(earlier.time_ns),
+        }
+    }
+
+    /// By both quotas.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self {
+            periods: self.periods.saturating_add(other.periods),
+            time_ns: self.time_ns.saturating_add(other.time_ns),
+        }
     }
 }
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use netstacks::Effective;
-use platform::{FaultCounts, PacketCounts, Switches};
+use platform::{FaultCounts, PacketCounts, Switches, Throttled};
 use serde::{Deserialize, Serialize};
 
 pub use self::environment::{Environment, Origin, Program, field_text, fields};
@@ -85,6 +85,9 @@ pub struct Measurements {
     pub switches: SwitchFacts,
     /// The share of all processors' time that the host of this virtual machine took (steal): 0 to 1.
     pub stolen_share: Option<f64>,
+    /// How much a quota of the processor held this process back in the timed window; `None` without a quota.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub throttled: Option<Throttled>,
     /// For how long this process was stopped or not scheduled at all in the timed window, in seconds.
     pub stopped_seconds: Option<f64>,
     /// The largest resident set of the process of the subject, in bytes.

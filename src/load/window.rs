@@ -6,7 +6,7 @@ use std::time::Instant;
 use tokio::sync::Notify;
 
 use super::error::LoadError;
-use crate::meter::{Cost, Meter, Snapshot, Usage};
+use crate::meter::{Cost, Meter, Snapshot, Usage, Withheld};
 
 /// Holds all client threads until each has done its warm-up. Takes a [`Snapshot`] when they begin, and when each ends.
 pub(crate) struct Window {
@@ -47,10 +47,10 @@ impl Window {
             state.waiting == self.threads
         };
         // Before the clock, so that the cost of reading is outside the window, and without the lock, as it may take a while.
-        let counters = is_last.then(|| (platform::stolen_time(), self.meter.counters()));
+        let counters = is_last.then(|| (Withheld::so_far(), self.meter.counters()));
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((stolen, counters)) = counters {
-            state.opened = Some(Snapshot { at: Instant::now(), usage: self.meter.usage(), counters, stolen });
+        if let Some((withheld, counters)) = counters {
+            state.opened = Some(Snapshot { at: Instant::now(), usage: self.meter.usage(), counters, withheld });
             self.changed.notify_all();
             self.opening.notify_waiters();
         }
@@ -78,7 +78,7 @@ impl Window {
         // The clock first: the other readings are outside the timed window.
         let at = Instant::now();
         let usage = self.meter.usage();
-        Snapshot { at, usage, counters: self.meter.counters(), stolen: platform::stolen_time() }
+        Snapshot { at, usage, counters: self.meter.counters(), withheld: Withheld::so_far() }
     }
 
     pub(crate) fn usage(&self) -> Usage {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use netstacks::Stream;
 use netstacks::kernel::{KernelDatagrams, KernelListener, KernelStream};
-use platform::Class;
+use platform::{Cause, Class};
 use socket2::{SockRef, Socket};
 
 use super::loaded::Loaded;
@@ -17,13 +17,9 @@ use crate::load::sockets::kernel::{self, Bulk, KernelSockets, Settings};
 use crate::load::{Load, Targets};
 use crate::plan::scenario::Scenario;
 use crate::program::{Profile, Role, Upstream};
-use crate::remedy::WithRemedy;
 use crate::subject::Prepared;
 use crate::subject::networks::{Networks, socks5_address};
 use crate::subject::stack::backlog;
-
-const NO_IPV6: &str = "set the sysctls net.ipv6.conf.all.disable_ipv6 and net.ipv6.conf.lo.disable_ipv6 to 0, or \
-                       leave out --ipv6";
 
 fn failed(source: io::Error) -> RunError {
     platform::Error::new(Class::Failed, "listen on", "a socket of the kernel's", source).into()
@@ -80,7 +76,7 @@ impl Silent {
 fn cannot_bind(address: SocketAddr, source: io::Error) -> RunError {
     if address.is_ipv6() {
         let object = address.ip().to_string();
-        platform::Error::new(Class::Unavailable, "listen on", object, source).remedy(NO_IPV6).into()
+        platform::Error::new(Cause::NoIpv6, "listen on", object, source).into()
     } else {
         failed(source)
     }

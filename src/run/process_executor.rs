@@ -168,9 +168,13 @@ impl Watch {
     }
 }
 
-/// Whether an interrupt ended the process. The interrupt was for it alone, or for all.
+/// Whether an interrupt ended the process, perhaps before it caught any. The interrupt was for it alone, or for all.
 fn is_interrupted(end: &End) -> bool {
-    matches!(end.by, ProcessEnd::Interrupted | ProcessEnd::Exited(INTERRUPTED))
+    match &end.by {
+        ProcessEnd::Interrupted | ProcessEnd::Exited(INTERRUPTED) => true,
+        ProcessEnd::Crashed(reason) => matches!(reason.as_str(), "SIGTERM" | "SIGHUP"),
+        ProcessEnd::Exited(_) => false,
+    }
 }
 
 pub(super) fn outcome(scenario: &Scenario, end: &End) -> Result<Sample, RunError> {

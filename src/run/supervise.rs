@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use platform::{Class, Interrupts};
+use platform::{Class, Interrupts, Throttled};
 use tokio::sync::mpsc;
 
 use super::intervals::Intervals;
@@ -256,6 +256,7 @@ impl Supervisor {
             detail,
             elapsed,
             stolen_share: window.and_then(Timed::stolen_share),
+            throttled: window.and_then(Timed::throttled),
             stopped_seconds: seconds(stopped),
             thirds,
             intervals: self.intervals.finish(elapsed, figures.bytes, usage),
@@ -302,9 +303,14 @@ impl Timed {
     }
 
     fn stolen_share(self) -> Option<f64> {
-        let stolen = difference(self.end.stolen, self.begin.stolen)?;
+        let stolen = difference(self.end.withheld.stolen, self.begin.withheld.stolen)?;
         // The kernel counts in ticks, so in a short window their sum may exceed the length of the window.
         (!self.length().is_zero()).then(|| stolen.div_duration_f64(self.length()).min(1.0))
+    }
+
+    /// A quota may have ended its first period within the window.
+    fn throttled(self) -> Option<Throttled> {
+        Some(self.end.withheld.throttled?.since(self.begin.withheld.throttled.unwrap_or_default()))
     }
 }
 

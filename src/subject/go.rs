@@ -1,7 +1,7 @@
 //! The programs in Go, gVisor's stack and the forwarder, which are built from sources in this program.
 //!
-//! A finished program is in the user's cache. Its name has a hash of the sources and of the version of Go. Each build has a
-//! folder of its own and moves its result into place at the end, so two processes may build at once.
+//! A finished program is in the user's cache. Its name has a hash of the sources, of the version of Go, and of the system that it is
+//! for. Each build has a folder of its own and moves its result into place at the end, so two processes may build at once.
 
 use std::env;
 use std::ffi::OsString;
@@ -55,6 +55,36 @@ const MAX_AGE: Duration = Duration::from_hours(30 * 24);
 
 const UNFINISHED: &str = "unfinished";
 
+/// Settings that replace the user's, of the environment and of `go env -w`: each could change the program, or prevent it.
+const FIXED: [(&str, &str); 5] = [
+    ("GOTOOLCHAIN", "local"),
+    ("GOFLAGS", "-mod=readonly"),
+    ("GOWORK", "off"),
+    ("GO111MODULE", "on"),
+    ("CGO_ENABLED", "0"),
+];
+
+/// Settings that do the same, and whose default depends on the version of Go, or on the machine.
+const UNSET: [&str; 10] =
+    ["GOEXPERIMENT", "GOFIPS140", "GO386", "GOAMD64", "GOARM", "GOARM64", "GOMIPS", "GOMIPS64", "GOPPC64", "GORISCV64"];
+
+/// What is asked of go. The program is for the first two. The others say where modules come from and where go keeps its
+/// files, and stay the user's.
+const ASKED: [&str; 12] = [
+    "GOHOSTOS",
+    "GOHOSTARCH",
+    "GOPROXY",
+    "GOSUMDB",
+    "GONOPROXY",
+    "GONOSUMDB",
+    "GOPRIVATE",
+    "GOINSECURE",
+    "GOAUTH",
+    "GOVCS",
+    "GOCACHE",
+    "GOMODCACHE",
+];
+
 /// The program of gVisor's stack, which is built if it is not in the cache. The rules of [`program`] hold here, too.
 pub(crate) fn gvisor() -> Result<PathBuf, SystemError> {
     GVISOR.build()
@@ -63,7 +93,7 @@ pub(crate) fn gvisor() -> Result<PathBuf, SystemError> {
 impl GoProgram {
     fn build(&'static self) -> Result<PathBuf, SystemError> {
         let cache = self.cache(|name| env::var_os(name))?;
-        Build { of: self, cache, search_path: None, limit: BUILD_TIMEOUT }.program()
+        Build { of: self, cache, replaced: Vec::new(), limit: BUILD_TIMEOUT }.program()
     }
 
     /// This program's folder in the user's cache, by the XDG Base Directory Specification: relative paths are ignored.
@@ -76,11 +106,11 @@ impl GoProgram {
         })
     }
 
-    /// A hash of everything that determines the program, for its name. The architecture is in it, because several
-    /// machines may share a home.
-    fn digest(&self, go: &str) -> u64 {
+    /// A hash of everything that determines the program, for its name. The system is in it, because several machines may
+    /// share a home.
+    fn digest(&self, go: &Go) -> u64 {
         let mut hasher = FnvHasher::default();
-        (env::consts::ARCH, go, self.sources).hash(&mut hasher);
+        (&go.version, &go.settings[..2], FIXED, self.sources).hash(&mut hasher);
         hasher.finish()
     }
 
@@ -121,36 +151,55 @@ fn version_of(program: &Path) -> Option<String> {
 struct Build {
     of: &'static GoProgram,
     cache: PathBuf,
-    /// Replaces `PATH` in tests.
-    search_path: Option<OsString>,
+    /// Variables of the environment that tests replace.
+    replaced: Vec<(&'static str, OsString)>,
     limit: Duration,
+}
+
+/// The go that is installed.
+struct Go {
+    /// Such as `go1.24.1`.
+    version: String,
+    /// The values of [`ASKED`].
+    settings: Vec<String>,
 }
 
 impl Build {
     fn program(&self) -> Result<PathBuf, SystemError> {
-        let go = self.go_version()?;
+        let go = self.installed()?;
         let program = self.cache.join(format!("{}{:016x}", self.of.prefix, self.of.digest(&go)));
-        if !program.is_file() {
+        // It may be broken, by a full disk for example.
+        if !program.is_file() || version_of(&program).is_none() {
             // Standard error may be closed.
-            let _closed = writeln!(io::stderr(), "building the {} with {go}", self.of.name);
-            self.build(&program)?;
+            let _closed = writeln!(io::stderr(), "building the {} with {}", self.of.name, go.version);
+            self.build(&go, &program)?;
         }
         Ok(program)
     }
 
-    /// The version of go, such as `go1.24.1`.
-    fn go_version(&self) -> Result<String, SystemError> {
-        let end = self.go(&env::temp_dir(), &["env", "GOVERSION"], VERSION_TIMEOUT)?;
-        Ok(String::from_utf8_lossy(&end.stdout).trim().to_owned())
+    fn installed(&self) -> Result<Go, SystemError> {
+        let folder = env::temp_dir();
+        fs::read_dir(&folder).map_err(|source| {
+            let object = format!("the folder for temporary files, {}", folder.display());
+            self.of.unavailable("open", &object, source, "set TMPDIR to a folder that exists,")
+        })?;
+        let end = self.go(&folder, &[&["env", "GOVERSION"][..], &ASKED].concat(), &[], VERSION_TIMEOUT)?;
+        let text = String::from_utf8_lossy(&end.stdout);
+        let mut lines = text.lines().map(|line| line.trim().to_owned());
+        let mut next = || lines.next().unwrap_or_default();
+        Ok(Go { version: next(), settings: ASKED.map(|_| next()).into() })
     }
 
-    fn build(&self, program: &Path) -> Result<(), SystemError> {
+    fn build(&self, go: &Go, program: &Path) -> Result<(), SystemError> {
         let failed = |source| {
             let remedy = "see that it can be written to, set XDG_CACHE_HOME to another one,";
             self.of.unavailable("write to", &self.cache.display().to_string(), source, remedy)
         };
         let folder = self.folder().map_err(failed)?;
-        self.go(folder.path(), &["build", "-trimpath", "-buildvcs=false", "-o", UNFINISHED, "."], self.limit)?;
+        let names = ["GOOS", "GOARCH"].into_iter().chain(ASKED.into_iter().skip(2));
+        let settings = names.zip(go.settings.iter().map(String::as_str)).chain([("GOENV", "off")]);
+        let arguments = ["build", "-trimpath", "-buildvcs=false", "-o", UNFINISHED, "."];
+        self.go(folder.path(), &arguments, &settings.collect::<Vec<_>>(), self.limit)?;
         fs::rename(folder.path().join(UNFINISHED), program).map_err(failed)
     }
 
@@ -165,15 +214,23 @@ impl Build {
         Ok(folder)
     }
 
-    /// Runs go. Settings of the user that could change the program are replaced with fixed ones.
-    fn go(&self, folder: &Path, arguments: &[&str], limit: Duration) -> Result<Arc<End>, SystemError> {
+    /// Runs go with these settings and the fixed ones.
+    fn go(
+        &self,
+        folder: &Path,
+        arguments: &[&str],
+        settings: &[(&str, &str)],
+        limit: Duration,
+    ) -> Result<Arc<End>, SystemError> {
         let mut command = Command::new("go");
         command.args(arguments).current_dir(folder);
-        command.envs([("GOTOOLCHAIN", "local"), ("GOFLAGS", "-mod=readonly"), ("GOWORK", "off"), ("CGO_ENABLED", "0")]);
-        command.env_remove("GOOS").env_remove("GOARCH");
-        if let Some(path) = &self.search_path {
-            command.env("PATH", path);
+        for (name, value) in &self.replaced {
+            command.env(name, value);
         }
+        for name in UNSET {
+            command.env_remove(name);
+        }
+        command.envs(FIXED).envs(settings.iter().copied());
         let failed = |source| {
             let remedy = "see that go can fetch its modules (go env GOPROXY),";
             self.of.unavailable("build", &format!("the {}", self.of.name), source, remedy)

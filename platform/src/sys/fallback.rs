@@ -20,7 +20,8 @@ use socket2::Socket;
 use crate::doctor::Check;
 use crate::{
     Adopted, Capabilities, DropCounter, Error, Feature, Interface, InterfaceCounts, Link, Loopback, Namespace,
-    PacketBuffer, PacketMeta, ProcessCondition, ProcessEnd, ProcessMeter, Received, Switches, TcpStatistics, TunConfig,
+    PacketBuffer, PacketMeta, ProcessCondition, ProcessEnd, ProcessMeter, Received, Switches, TcpStatistics, Throttled,
+    TunConfig,
 };
 
 /// Functions that all return the same.
@@ -137,6 +138,8 @@ return_all! { Default::default();
     pub fn switches_of_thread() -> Option<Switches>;
     pub fn peak_rss_bytes() -> Option<u64>;
     pub fn stolen_time() -> Option<Duration>;
+    pub fn throttled() -> Option<Throttled>;
+    pub fn page_bytes() -> Option<u64>;
     pub fn memory_bytes() -> Option<u64>;
     pub(crate) fn kernel() -> Option<String>;
     pub(crate) fn cpu() -> Option<String>;

@@ -1,12 +1,15 @@
 //! Code that Linux and macOS share.
 
 use std::ffi::c_int;
+use std::future::poll_fn;
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::ExitStatusExt;
 use std::pin::Pin;
 use std::process::ExitStatus;
+use std::ptr;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -17,6 +20,7 @@ use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
 use nix::sys::signal::Signal as SignalName;
 use nix::sys::socket::SockaddrStorage;
 use nix::time::{ClockId, clock_gettime};
+use nix::unistd::{SysconfVar, sysconf};
 use tokio::io::Interest;
 use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -39,6 +43,11 @@ pub fn allow_open_files(wanted: u64) {
 /// The context switches of all threads of this process so far.
 pub fn switches_of_process() -> Option<Switches> {
     switches(UsageWho::RUSAGE_SELF)
+}
+
+/// The size of a page of memory; `None` if the system does not say it.
+pub fn page_bytes() -> Option<u64> {
+    u64::try_from(sysconf(SysconfVar::PAGE_SIZE).ok()??).ok()
 }
 
 pub(super) fn switches(who: UsageWho) -> Option<Switches> {
@@ -220,25 +229,32 @@ pub(crate) fn process_end(status: ExitStatus) -> ProcessEnd {
     }
 }
 
-/// Catches Ctrl-C, and on Unix SIGTERM too, from its creation on.
+/// Catches Ctrl-C, and on Unix SIGTERM and SIGHUP (a closed terminal) too, from its creation on.
 #[derive(Debug)]
-pub struct Interrupts {
-    interrupt: Signal,
-    terminate: Signal,
-}
+pub struct Interrupts(Vec<Signal>);
 
 impl Interrupts {
     /// From now on, an interrupt does not end the program. Call it inside a tokio runtime.
     pub fn catch() -> io::Result<Self> {
-        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+        let numbers = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].into_iter();
+        // Under nohup(1) the program outlives its terminal.
+        let caught = numbers.filter(|number| *number != libc::SIGHUP || !is_ignored(*number));
+        caught.map(|number| signal(SignalKind::from_raw(number))).collect::<io::Result<_>>().map(Self)
     }
 
     /// Waits for the next interrupt. Returns at once if one has already arrived.
     pub async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
+        let mut is_any = |cx: &mut Context<'_>| self.0.iter_mut().any(|signal| signal.poll_recv(cx).is_ready());
+        poll_fn(move |cx| if is_any(cx) { Poll::Ready(()) } else { Poll::Pending }).await;
+    }
+}
+
+fn is_ignored(number: c_int) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: without a new action the call only writes the present one, which is read if it succeeds.
+    unsafe {
+        libc::sigaction(number, ptr::null(), action.as_mut_ptr()) == 0
+            && action.assume_init().sa_sigaction == libc::SIG_IGN
     }
 }
 
@@ -247,7 +263,6 @@ impl Interrupts {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-    use std::future::poll_fn;
     use std::io::Write;
 
     use super::*;

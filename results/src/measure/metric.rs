@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_memory_that_did_not_grow_is_unknown() {
+    fn a_memory_that_did_not_grow_is_less_than_a_page_and_not_unknown() {
         let idle = |rss_idle_bytes| {
             let mut run = run("-n smoltcp -m idle --parallel 2", 0.0);
             let rss_before_bytes = Some(5_000_000);
@@ -423,13 +423,20 @@ mod tests {
                 Some(IdleFacts { connections: 1001, rss_before_bytes, rss_idle_bytes, ..IdleFacts::default() });
             run
         };
-        for unknown in [None, Some(4_999_999), Some(5_000_000)].map(idle) {
-            assert_eq!(["connections_per_mb", "bytes_per_connection"].map(|name| figure(name, &unknown)), [None; 2]);
-            assert_eq!(speed(&unknown), None);
-            let row = &Summary::of(&[unknown.clone(), idle(Some(7_000_000))]).cells[0];
-            assert_eq!((row.runs, row.speeds.as_slice()), (2, &[500.0][..]));
-            let compared = Comparison::of(&[unknown], &[idle(Some(7_000_000))], 0.0).map(|table| table.cells);
-            assert_eq!(compared.map(|cells| cells[0].verdict), Ok(Verdict::NotRun));
+        let names = ["connections_per_mb", "bytes_per_connection", "released_share"];
+        let bound = 1e6 / 4.096;
+        for (rss, figures, speeds, verdict) in [
+            (None, [None; 3], &[500.0][..], Verdict::NotRun),
+            (Some(4_999_999), [Some(bound), Some(4.096), None], &[bound, 500.0], Verdict::TooFewRuns),
+            (Some(5_000_000), [Some(bound), Some(4.096), None], &[bound, 500.0], Verdict::TooFewRuns),
+        ] {
+            let run = idle(rss);
+            assert_eq!(names.map(|name| figure(name, &run)), figures);
+            assert_eq!(speed(&run), figures[0]);
+            let row = &Summary::of(&[run.clone(), idle(Some(7_000_000))]).cells[0];
+            assert_eq!((row.runs, row.speeds.as_slice()), (2, speeds));
+            let compared = Comparison::of(&[run], &[idle(Some(7_000_000))], 0.0).map(|table| table.cells);
+            assert_eq!(compared.map(|cells| cells[0].verdict), Ok(verdict));
         }
     }
 

@@ -14,6 +14,9 @@ pub(super) const MANY: usize = 50;
 /// Of more runs on a side an even selection is tested, because the test looks at every pair.
 const MOST_RUNS: usize = 1000;
 
+/// A change above this, as a logarithm, is one from 0.
+const LARGEST_CHANGE: f64 = 350.0;
+
 /// A rank test of the change from the old runs to the new ones, and the interval that belongs to it. The test counts how
 /// many changes are above "no change", and the interval holds what is not excluded at 95 %, so they agree before the
 /// p-value is corrected. Equal values count against a verdict.
@@ -60,8 +63,9 @@ impl RankTest {
         let significant = |count: &usize| self.count.at_most(*count) <= SIGNIFICANCE / 2.0;
         let outside = (0..self.changes.len()).take_while(significant).count().saturating_sub(1);
         let median = statistics::median(&self.changes).unwrap_or_default();
-        let [low, high] = [outside, self.changes.len() - 1 - outside].map(|index| self.changes[index].exp());
-        Estimate { median: median.exp(), low, high }
+        let ratio = |change: f64| if change < LARGEST_CHANGE { change.exp() } else { f64::INFINITY };
+        let [low, high] = [outside, self.changes.len() - 1 - outside].map(|index| ratio(self.changes[index]));
+        Estimate { median: ratio(median), low, high }
     }
 
     pub(super) fn p_value(&self) -> f64 {

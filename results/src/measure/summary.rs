@@ -109,7 +109,8 @@ impl Summary {
                 // A tunnel's packets come out again, and a proxy ends connections: they do not do the same work.
                 let rivals = medians.iter().filter(|(cell, role, _)| *role == row.role && is_rival(&row.cell, cell));
                 let times = rivals.map(|(.., other)| speed_of(&row.cell).times_as_good(median, *other));
-                row.figures.extend(times.reduce(f64::min).map(|least| (metric.name, least)));
+                row.figures
+                    .extend(times.reduce(f64::min).filter(|least| least.is_finite()).map(|least| (metric.name, least)));
             }
         }
         Self { cells, warnings: warnings::of_environment(samples.iter()) }

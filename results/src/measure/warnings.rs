@@ -15,7 +15,7 @@ pub(super) fn of_cell(samples: &[&Sample], estimate: Option<Estimate>, runs: usi
         warnings.push(Warning::FewRuns(runs));
     }
     let reach = estimate.map(|estimate| estimate.half_width());
-    warnings.extend(reach.filter(|reach| *reach > WIDEST_REACH).map(Warning::HighSpread));
+    warnings.extend(reach.filter(|reach| *reach > WIDEST_REACH && reach.is_finite()).map(Warning::HighSpread));
     if outliers > 0 {
         warnings.push(Warning::Outliers(outliers));
     }

@@ -9,7 +9,7 @@ use super::format::{self, percent};
 use super::model::{Column, Table};
 use crate::cell::{Cell, Subject};
 use crate::measure::metric::speed_of;
-use crate::measure::{CellChange, Change, Comparison, Difference, Differences, Method, SIGNIFICANCE, Side, Verdict};
+use crate::measure::{CellChange, Comparison, Difference, Differences, Estimate, Method, SIGNIFICANCE, Side, Verdict};
 use crate::plural;
 
 const NONE: &str = "-";
@@ -82,8 +82,8 @@ fn table(comparison: &Comparison) -> Table {
     push("runs", true, &|cell| runs(cell.old.as_ref()?));
     push(new, true, &|cell| median(cell, &cell.new));
     push("runs", true, &|cell| runs(cell.new.as_ref()?));
-    push("change", true, &|cell| Some(format!("{} %", percent(cell.change?.ratio.median))));
-    push("95 % interval", true, &|cell| cell.change.as_ref().map(interval));
+    push("change", true, &|cell| Some(cell.change?.ratio.median).filter(|ratio| ratio.is_finite()).map(change));
+    push("95 % interval", true, &|cell| interval(cell.change?.ratio));
     push("p", true, &|cell| cell.p_value.map(p_value));
     push("verdict", false, &|cell| Some(verdict(cell)));
     table
@@ -102,8 +102,16 @@ fn runs(side: &Side) -> Option<String> {
     (all > 0).then(|| if side.failures.is_empty() { good.to_string() } else { format!("{good} of {all}") })
 }
 
-fn interval(change: &Change) -> String {
-    format!("{} to {} %", percent(change.ratio.low), percent(change.ratio.high))
+fn change(ratio: f64) -> String {
+    format!("{} %", percent(ratio))
+}
+
+/// A change from 0 has no end above, and none at all if all old runs have 0.
+fn interval(ratio: Estimate) -> Option<String> {
+    match (ratio.low, ratio.high) {
+        (low, high) if high.is_finite() => Some(format!("{} to {}", percent(low), change(high))),
+        (low, _) => low.is_finite().then(|| format!("above {}", change(low))),
+    }
 }
 
 fn p_value(p: f64) -> String {

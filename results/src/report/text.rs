@@ -52,7 +52,10 @@ fn lost(sample: &Sample) -> String {
 
 fn memory(sample: &Sample, idle: &IdleFacts) -> String {
     let (unit, connections, after) = (sample.cell.workload().unit(), idle.connections, idle.release.as_secs_f64());
-    let each = known(idle.bytes_per_connection(), |bytes| format!("{:.1} KiB", bytes / 1024.0));
+    let each = known(idle.bytes_per_connection(), |bytes| match idle.is_below() {
+        Some(true) => format!("under {bytes:.1} bytes"),
+        _ => format!("{:.1} KiB", bytes / 1024.0),
+    });
     let released = known(idle.released_share(), |share| format!("{:.0} %", share * 100.0));
     format!("{unit}s: {connections}, memory: {each} each, released: {released} after {after} s")
 }
@@ -209,7 +212,7 @@ mod tests {
     use crate::sample::{CpuTime, DatagramFacts, DeviceFacts, Measurements, Packets, Status, TcpFacts};
 
     /// The output for a run of a gigabyte in a second: standard output, and standard error.
-    fn printed(words: &str, change: fn(&mut Measurements)) -> String {
+    fn printed(words: &str, change: impl FnOnce(&mut Measurements)) -> String {
         let mut sample = run(words, 8.0);
         let measured = &mut sample.measured;
         measured.bytes = 1_000_000_000;
@@ -290,16 +293,21 @@ mod tests {
 
     #[test]
     fn the_line_says_after_which_time_memory_was_released() {
-        let idle = |measured: &mut Measurements| {
+        let idle = |grown: u64| {
+            let [before, after] = [Some(1 << 20), Some((1 << 20) + grown)];
             let facts = IdleFacts { connections: 11, release: Duration::from_secs(1), ..IdleFacts::default() };
-            let rss = [Some(1 << 20), Some(2 << 20), Some(2 << 20), Some(2 << 20)];
-            let [rss_before_bytes, rss_open_bytes, rss_idle_bytes, rss_closed_bytes] = rss;
-            measured.idle =
-                Some(IdleFacts { rss_before_bytes, rss_open_bytes, rss_idle_bytes, rss_closed_bytes, ..facts });
+            let facts = IdleFacts { rss_before_bytes: before, rss_open_bytes: after, rss_idle_bytes: after, ..facts };
+            move |measured: &mut Measurements| measured.idle = Some(IdleFacts { rss_closed_bytes: after, ..facts })
         };
-        let printed = printed("-n smoltcp -m idle --parallel 11", idle);
-        let line = "client io mode: idle, connections: 11, memory: 102.4 KiB each, released: 0 % after 1 s\n";
-        assert!(printed.starts_with(line), "{printed}");
+        for (grown, expected) in [
+            (1 << 20, "memory: 102.4 KiB each, released: 0 % after 1 s"),
+            (0, "memory: under 409.6 bytes each, released: unknown after 1 s"),
+        ] {
+            let printed = printed("-n smoltcp -m idle --parallel 11", idle(grown));
+            let line = format!("client io mode: idle, connections: 11, {expected}\n");
+            assert!(printed.starts_with(&line), "{printed}");
+            assert_eq!(printed.contains("warning: the memory did not grow"), grown == 0, "{printed}");
+        }
     }
 
     #[test]

@@ -118,6 +118,9 @@ impl DatagramFacts {
     }
 }
 
+/// The size of a page where a file does not say it.
+const USUAL_PAGE: u64 = 4096;
+
 /// The memory of connections or flows: the resident set of the subject's process, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdleFacts {
@@ -134,25 +137,35 @@ pub struct IdleFacts {
     /// How long after: a flow of datagrams has no end, and lives until the time-out of the subject.
     #[serde(rename = "release_ns", with = "nanoseconds")]
     pub release: Duration,
+    /// The unit of all of these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub page_bytes: Option<u64>,
     /// How often threads of the subject's process slept in the timed window, including the client's threads.
     pub wakeups: Option<u64>,
 }
 
 impl IdleFacts {
-    /// Memory of each connection, without the first one.
+    /// Memory of each connection, without the first one. If all together took less than a page, it is below this.
     pub fn bytes_per_connection(&self) -> Option<f64> {
         let others = self.connections.checked_sub(1).filter(|others| *others > 0)?;
-        Some(self.taken()? as f64 / others as f64)
+        let taken = if self.is_below()? { self.page_bytes.unwrap_or(USUAL_PAGE) } else { self.taken()? };
+        Some(taken as f64 / others as f64)
+    }
+
+    /// Whether the resident set did not grow, so that the memory of a connection is only known to be below a figure.
+    pub fn is_below(&self) -> Option<bool> {
+        Some(self.taken()? == 0)
     }
 
     /// The share of this memory that was released after all connections were closed.
     pub fn released_share(&self) -> Option<f64> {
         let released = self.rss_idle_bytes?.saturating_sub(self.rss_closed_bytes?);
-        Some((released as f64 / self.taken()? as f64).min(1.0))
+        let taken = self.taken().filter(|taken| *taken > 0)?;
+        Some((released as f64 / taken as f64).min(1.0))
     }
 
-    /// Of all connections but the first. It is unknown if the resident set did not grow.
+    /// Of all connections but the first.
     fn taken(&self) -> Option<u64> {
-        self.rss_idle_bytes?.checked_sub(self.rss_before_bytes?).filter(|taken| *taken > 0)
+        Some(self.rss_idle_bytes?.saturating_sub(self.rss_before_bytes?))
     }
 }

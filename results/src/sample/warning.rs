@@ -3,7 +3,7 @@
 use std::mem;
 use std::time::Duration;
 
-use super::{MAX_LOST_SHARE, ProgramFacts, Sample, Status};
+use super::{MAX_LOST_SHARE, Measurements, ProgramFacts, Sample, Status};
 use crate::cell::{Cell, Forwarder, MAX_QUEUE, Protocol};
 use crate::plural;
 use crate::program::is_baseline;
@@ -30,6 +30,12 @@ pub enum Warning {
     Repeated(u64),
     #[error("the host took {:.0} % of the processors' time; run again when the host is idle", .0 * 100.0)]
     Stolen(f64),
+    #[error(
+        "a quota of the processor held the process back for {:.0} % of the timed window; raise it (docker run --cpus, limits in \
+         Kubernetes), or compare only runs with the same",
+        .0 * 100.0
+    )]
+    Throttled(f64),
     #[error("the process was stopped for {0:.1} s of the timed window; run again without interruption")]
     Stopped(f64),
     #[error("the client ran with {0} instead of cubic; compare only with runs of the same")]
@@ -58,6 +64,11 @@ pub enum Warning {
         (1.0 - .0) * 100.0
     )]
     SlowerByTheEnd(f64),
+    #[error(
+        "the memory did not grow: each connection or flow took under {0:.1} bytes, its share of a page; hold more of them, with \
+         --parallel"
+    )]
+    NotGrown(f64),
     #[error("nothing arrived after the outage; deliver for longer, with --time, to see whether it recovers")]
     NotRecovered,
     #[error(
@@ -78,6 +89,8 @@ pub enum Warning {
 }
 
 const MOST_STOLEN: f64 = 0.05;
+
+const MOST_THROTTLED: f64 = 0.05;
 
 const MOST_STOPPED: f64 = 0.05;
 
@@ -139,7 +152,9 @@ impl Warning {
             | Self::BusyAtRest(amount)
             | Self::SlowerByTheEnd(amount)
             | Self::LostMore(amount)
+            | Self::NotGrown(amount)
             | Self::Stolen(amount)
+            | Self::Throttled(amount)
             | Self::Stopped(amount) => Some(*amount),
             _ => None,
         }
@@ -163,6 +178,7 @@ impl Sample {
             warnings.push(Warning::ShortWindow(measured.elapsed));
         }
         warnings.extend(measured.stolen_share.filter(|share| *share > MOST_STOLEN).map(Warning::Stolen));
+        warnings.extend(throttled_share(measured).filter(|share| *share > MOST_THROTTLED).map(Warning::Throttled));
         let most_stopped = measured.elapsed.as_secs_f64() * MOST_STOPPED;
         warnings.extend(measured.stopped_seconds.filter(|stopped| *stopped > most_stopped).map(Warning::Stopped));
         let retransmits = measured.retransmits.filter(|count| *count > 0);
@@ -189,6 +205,8 @@ impl Sample {
         warnings.extend(no_super_packets(self).map(Warning::NoSuperPackets));
         let not_recovered = has_outage && self.is_ok() && measured.recovery_seconds.is_none();
         warnings.extend(not_recovered.then_some(Warning::NotRecovered));
+        let not_grown = measured.idle.filter(|idle| idle.is_below() == Some(true) && self.is_ok());
+        warnings.extend(not_grown.and_then(|idle| idle.bytes_per_connection()).map(Warning::NotGrown));
         warnings.extend(slower_by_the_end(self).map(Warning::SlowerByTheEnd));
         warnings.extend(measured.program.as_deref().into_iter().flat_map(of_program));
         warnings
@@ -242,6 +260,14 @@ fn of_program(facts: &ProgramFacts) -> impl Iterator<Item = Warning> {
     .flatten()
 }
 
+/// Of the timed window, or of the time that the threads wanted if several were held back at once.
+fn throttled_share(measured: &Measurements) -> Option<f64> {
+    let throttled = measured.throttled?.time_ns as f64 / 1e9;
+    let used: f64 = [measured.cpu.client_seconds, measured.cpu.subject_seconds].into_iter().flatten().sum();
+    let wanted = (throttled + used).max(measured.elapsed.as_secs_f64());
+    (wanted > 0.0).then(|| throttled / wanted)
+}
+
 fn smaller_window(sample: &Sample) -> Option<Warning> {
     let asked = usize::try_from(sample.cell.window?).ok()?;
     let effective = sample.measured.effective.as_ref()?;
@@ -268,6 +294,8 @@ fn slower_by_the_end(sample: &Sample) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use platform::Throttled;
+
     use super::*;
     use crate::measure::fixture::{cell, program, run};
     use crate::sample::DeviceFacts;
@@ -312,6 +340,25 @@ mod tests {
         ] {
             assert!(sent_again(&cell, 2).to_string().ends_with(end), "{cell}");
         }
+    }
+
+    #[test]
+    fn a_quota_is_a_warning_with_the_share_that_it_took() {
+        let warned = |seconds: f64, cpu: f64| {
+            let mut run = run("-n lwip -m writer", 1.0);
+            run.measured.throttled = Some(Throttled { periods: 7, time_ns: (seconds * 1e9) as u64 });
+            (run.measured.elapsed, run.measured.cpu.subject_seconds) = (Duration::from_secs(2), Some(cpu));
+            run.measured.cpu.client_seconds = None;
+            run.warnings()
+                .into_iter()
+                .find(|warning| matches!(warning, Warning::Throttled(_)))
+                .and_then(|found| found.amount())
+        };
+        // One thread, two threads at once, a mostly idle process, and next to nothing.
+        assert_eq!(
+            [(1.5, 0.5), (3.0, 1.0), (1.0, 0.0), (0.1, 1.9)].map(|(seconds, cpu)| warned(seconds, cpu)),
+            [Some(0.75), Some(0.75), Some(0.5), None]
+        );
     }
 
     #[test]

@@ -17,10 +17,11 @@ use super::*;
 const WORKING: &str = r#"#!/bin/sh
 folder="${0%/*}"
 [ "$1" = env ] && exec /bin/cat "$folder/version"
-echo "$GOTOOLCHAIN $GOFLAGS $GOWORK $CGO_ENABLED" >>"$folder/calls"
+echo "$GOTOOLCHAIN $GOFLAGS $GOWORK $GO111MODULE $CGO_ENABLED $GOENV $GOOS/$GOARCH $GOPROXY" >>"$folder/calls"
 for file in go.mod go.sum main.go; do [ -s "$file" ] || exit 1; done
 while [ "$1" != -o ]; do shift; done
-echo program >"$2"
+printf '#!/bin/sh\necho %s\n' program >"$2"
+/bin/chmod +x "$2"
 "#;
 
 /// A script that prints a version, but has another build.
@@ -33,8 +34,8 @@ fn build_with(folder: &Path, script: &str) -> Build {
     let tools = folder.join("tools");
     fs::create_dir(&tools).unwrap();
     write_script(&tools.join("go"), script);
-    fs::write(tools.join("version"), "go1.24\n").unwrap();
-    Build { of: &FORWARDER, cache: folder.join("cache"), search_path: Some(tools.into()), limit: BUILD_TIMEOUT }
+    fs::write(tools.join("version"), "go1.24\nlinux\namd64\nproxy\n").unwrap();
+    Build { of: &FORWARDER, cache: folder.join("cache"), replaced: vec![("PATH", tools.into())], limit: BUILD_TIMEOUT }
 }
 
 /// A child process writes the script. If this process had it open for writing, a child of another test could inherit
@@ -61,9 +62,9 @@ fn it_is_built_once() {
     let folder = tempdir().unwrap();
     let build = build_with(folder.path(), WORKING);
     let program = build.program().unwrap();
-    assert_eq!(fs::read_to_string(&program).unwrap(), "program\n");
+    assert_eq!(version_of(&program).as_deref(), Some("program"));
     assert_eq!(build.program().unwrap(), program);
-    assert_eq!(calls(folder.path()), "local -mod=readonly off 0\n");
+    assert_eq!(calls(folder.path()), "local -mod=readonly off on 0 off linux/amd64 proxy\n");
     assert_eq!(cached(&build), [program.file_name().unwrap()]);
 }
 
@@ -75,6 +76,17 @@ fn after_an_upgrade_of_go_it_is_built_again() {
     fs::write(folder.path().join("tools/version"), "go1.25\n").unwrap();
     let new = build.program().unwrap();
     assert_ne!(old, new);
+    assert_eq!(calls(folder.path()).lines().count(), 2);
+}
+
+#[test]
+fn a_program_of_the_cache_that_does_not_start_is_built_again() {
+    let folder = tempdir().unwrap();
+    let build = build_with(folder.path(), WORKING);
+    let program = build.program().unwrap();
+    fs::write(&program, "of another system").unwrap();
+    assert_eq!((build.program().unwrap(), version_of(&program).as_deref()), (program.clone(), Some("program")));
+    build.program().unwrap();
     assert_eq!(calls(folder.path()).lines().count(), 2);
 }
 
@@ -115,7 +127,7 @@ fn without_go_the_error_says_which_one_to_install() {
     let build = Build {
         of: &FORWARDER,
         cache: folder.path().join("cache"),
-        search_path: Some(empty.into()),
+        replaced: vec![("PATH", empty.into())],
         limit: BUILD_TIMEOUT,
     };
     let error = build.program().unwrap_err();
@@ -233,10 +245,15 @@ fn no_namespace() -> Option<String> {
 fn the_real_one_is_built_and_speaks() {
     skip_if!(no_go());
     let folder = tempdir().unwrap();
-    let build = Build { of: &FORWARDER, cache: folder.path().to_owned(), search_path: None, limit: BUILD_TIMEOUT };
+    // `go env -w` writes to such a file.
+    let settings = folder.path().join("settings");
+    let unfit = "GOARCH=s390x\nGOOS=windows\nGOFLAGS=-tags=other\nGO111MODULE=off\nGOEXPERIMENT=none\nCGO_ENABLED=1\n";
+    fs::write(&settings, unfit).unwrap();
+    let replaced = vec![("GOENV", settings.into()), ("GOARCH", "arm64".into()), ("GOAMD64", "v9".into())];
+    let build = Build { of: &FORWARDER, cache: folder.path().to_owned(), replaced, limit: BUILD_TIMEOUT };
     let program = build.program().unwrap();
     let version = version_of(&program).unwrap();
-    assert!(version.starts_with(&build.go_version().unwrap()) && version.contains(", wireguard v"), "{version}");
+    assert!(version.starts_with(&build.installed().unwrap().version) && version.contains(", wireguard v"), "{version}");
 
     let refused = Command::new(&program).output().unwrap();
     assert_eq!(refused.status.code(), Some(2));

@@ -1,5 +1,6 @@
 //! Linux: `/dev/net/tun` through tun-rs, rtnetlink, namespaces, and `/proc`.
 
+mod cgroup;
 mod doctor;
 mod interface;
 mod machine;
@@ -11,6 +12,7 @@ mod socket;
 mod tcp_info;
 mod tun;
 
+pub use self::cgroup::*;
 pub use self::doctor::*;
 pub use self::interface::*;
 pub use self::machine::*;

@@ -16,12 +16,24 @@ pub fn enter_netns() -> Result<(), Error> {
     match unshare(CloneFlags::CLONE_NEWNET) {
         Ok(()) => Ok(()),
         Err(Errno::EPERM) => enter_as_user(),
-        Err(errno) => Err(Error::new(Cause::NoNetns, "create", "a network namespace", errno.into())),
+        Err(errno) => {
+            let cause = if errno == Errno::ENOSPC { Cause::NamespaceLimit } else { Cause::NoNetns };
+            Err(Error::new(cause, "create", "a network namespace", errno.into()))
+        }
     }
 }
 
+/// Whether the process is root, or may at least change its own network. A container may have either, and no namespaces.
+fn is_privileged() -> bool {
+    // `include/uapi/linux/capability.h`
+    const CAP_NET_ADMIN: u32 = 12;
+    let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("CapEff:")?.trim(), 16).ok());
+    Uid::effective().is_root() || effective.is_some_and(|rights| rights >> CAP_NET_ADMIN & 1 == 1)
+}
+
 fn enter_as_user() -> Result<(), Error> {
-    let (uid, gid) = (Uid::effective(), Gid::effective());
+    let (uid, gid, is_privileged) = (Uid::effective(), Gid::effective(), is_privileged());
     unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET).map_err(|errno| match errno {
         // unshare(2): a process with several threads may not enter a user namespace.
         Errno::EINVAL => Error::new(
@@ -30,6 +42,9 @@ fn enter_as_user() -> Result<(), Error> {
             "a user namespace",
             io::Error::new(io::ErrorKind::Unsupported, "the process already has several threads"),
         ),
+        // One of the two.
+        Errno::ENOSPC => Error::new(Cause::NamespaceLimit, "create", "a user namespace", errno.into()),
+        _ if is_privileged => Error::new(Cause::NetnsForbidden, "create", "a network namespace", errno.into()),
         _ => forbidden(errno.into()),
     })?;
     // An ordinary user may write the map of groups only after giving up setgroups(2) (user_namespaces(7)).

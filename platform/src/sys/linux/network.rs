@@ -135,6 +135,8 @@ fn set(name: &str, value: &str) -> Result<(), Error> {
     let path = format!("/proc/sys/net/{name}");
     fs::write(&path, value).map_err(|source| {
         let cause = match source.kind() {
+            // Without the kernel's IPv6 there are none of its settings.
+            io::ErrorKind::NotFound if name.starts_with("ipv6/") => Cause::NoIpv6,
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::NotFound => {
                 Cause::ReadOnlySettings
             }

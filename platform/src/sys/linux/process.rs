@@ -18,7 +18,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::{Pid, SysconfVar, getpid, getppid, gettid, sysconf};
 
-use crate::sys::unix::switches;
+use crate::sys::unix::{page_bytes, switches};
 use crate::{ProcessCondition, ProcessMeter, Switches};
 
 /// The flag of a process that is about to end (`include/linux/sched.h`).
@@ -52,8 +52,7 @@ impl ProcessMeter {
     /// Its resident set now, in bytes.
     pub fn rss_bytes(self) -> Option<u64> {
         let pages: u64 = self.read("statm")?.split(' ').nth(1)?.parse().ok()?;
-        let page = sysconf(SysconfVar::PAGE_SIZE).ok()??;
-        Some(pages * u64::try_from(page).ok()?)
+        Some(pages * page_bytes()?)
     }
 
     /// Its largest resident set so far, in bytes.

@@ -24,7 +24,7 @@ pub use super::sampler::Profiler;
 pub(crate) use super::unix::process_end;
 use super::unix::{self, Readiness, register, socket_option};
 pub use super::unix::{
-    Interrupts, allow_open_files, cpu_of_process, cpu_of_thread, is_local_address, mtu_of_descriptor,
+    Interrupts, allow_open_files, cpu_of_process, cpu_of_thread, is_local_address, mtu_of_descriptor, page_bytes,
     switches_of_process,
 };
 use crate::doctor::Check;

@@ -69,7 +69,10 @@ fn table(one: &Series, paths: &[Layers<'_>], axes: &[&Property]) -> Table {
     push("device", &|layers| figure(layers.device));
     push("stack in memory", &|layers| figure(layers.stack));
     push("path", &|layers| figure(Some(layers.path)));
-    push("of stack", &|layers| Some(format!("{:.0} %", median(Some(layers.path))? / median(layers.stack)? * 100.0)));
+    push("of stack", &|layers| {
+        let stack = median(layers.stack).filter(|stack| *stack > 0.0)?;
+        Some(format!("{:.0} %", median(Some(layers.path))? / stack * 100.0))
+    });
     table
 }
 

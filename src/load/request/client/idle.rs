@@ -95,6 +95,7 @@ impl Requester {
     pub(super) fn close_idle<S: Sockets>(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<(), LoadError> {
         (self.idle_facts.connections, self.idle_facts.release) = (self.answered, self.exchange.release);
         self.idle_facts.rss_idle_bytes = rss_bytes(window);
+        self.idle_facts.page_bytes = platform::page_bytes();
         if self.exchange.is_half_closed {
             self.end_other_half(engine)?;
         }
