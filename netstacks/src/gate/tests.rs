@@ -480,8 +480,8 @@ async fn after_a_reset_by_the_proxy_the_fin_of_the_stack_is_a_rst_for_both() {
         let admission = bench.opened();
         if was_closed {
             bench.stack_sends(FIN | ACK, 7051, 1001);
-            bench.peer.try_recv(&mut bench.buffers[..1]).unwrap();
         }
+        while bench.peer.try_recv(&mut bench.buffers).is_ok() {}
         admission.reset();
         assert_eq!(bench.client_sends(&[(ACK, 1051, 7051)]), 1);
         bench.stack_sends(FIN | ACK, 7051, 1051);
