@@ -13,6 +13,7 @@
 
 mod limits;
 mod relay;
+mod reports;
 mod tcp;
 mod udp;
 mod upstream;

@@ -28,10 +28,12 @@ const LOSES: &str = "on a busy machine long transfers sometimes fail on ipstack"
 
 const KEEPS: &str = "ipstack keeps a connection after a RST until its task has ended, and drops a SYN for it";
 
+const FRAGMENTS: &str = "it neither makes nor reassembles fragments";
+
+const DEAF: &str = "it reports a RST only as the end of the bytes, which was before";
+
 /// Tests that the proxy fails on a stack, with the reason.
-const KNOWN_FAILURES: [(&str, &str, &str); 11] = [
-    ("ipstack", "a_server_that_resets", "ipstack sends no RST"),
-    ("ipstack", "a_server_that_resets_while_the_client_sends", "ipstack sends no RST"),
+const KNOWN_FAILURES: [(&str, &str, &str); 17] = [
     ("ipstack", "an_answer_comes_after_the_clients_half_is_closed", LOSES),
     ("ipstack", "iperf3_both_ways", LOSES),
     ("ipstack", "iperf3_both_ways_without_offload", LOSES),
@@ -45,6 +47,14 @@ const KNOWN_FAILURES: [(&str, &str, &str); 11] = [
     ("ipstack", "a_reset_and_a_syn_back_to_back", KEEPS),
     ("ipstack", "resets_in_each_state", KEEPS),
     ("ipstack", "half_closed_connections_rest", "ipstack does not wake a task of a half-closed connection for a RST"),
+    ("tcp_ip", "a_datagram_larger_than_a_packet", FRAGMENTS),
+    ("tcp_ip", "an_answer_larger_than_a_packet", FRAGMENTS),
+    ("tcp_ip", "half_closed_connections_rest", DEAF),
+    ("tcp_ip", "a_client_resets_while_the_server_does_not_read", "tcp_ip reports no RST while bytes wait to be read"),
+    ("netstack-smoltcp", "a_datagram_larger_than_a_packet", FRAGMENTS),
+    ("netstack-smoltcp", "an_answer_larger_than_a_packet", FRAGMENTS),
+    ("netstack-smoltcp", "half_closed_connections_rest", DEAF),
+    ("netstack-smoltcp", "a_port_of_a_client_that_vanished", "it makes a second connection of a SYN of an open one"),
 ];
 
 /// Returns the reason of a known failure.
@@ -81,6 +91,14 @@ macro_rules! real_clients {
         mod smoltcp {
             real_clients!(@tests crate::proxy::Between::Proxy("smoltcp"), $($rest)*);
         }
+        #[cfg(feature = "tcp_ip")]
+        mod tcp_ip {
+            real_clients!(@tests crate::proxy::Between::Proxy("tcp_ip"), $($rest)*);
+        }
+        #[cfg(feature = "netstack-smoltcp")]
+        mod netstack_smoltcp {
+            real_clients!(@tests crate::proxy::Between::Proxy("netstack-smoltcp"), $($rest)*);
+        }
         #[cfg(feature = "smoltcp")]
         mod smoltcp_in_two_shards {
             real_clients!(@tests crate::proxy::Between::Proxy("smoltcp --shards 2"), $($rest)*);
@@ -106,7 +124,9 @@ real_clients! {
         a_destination_that_does_not_answer()
         a_server_that_resets()
         a_server_that_resets_while_the_client_sends()
-        a_client_that_resets();
+        a_client_that_resets()
+        urgent_bytes_arrive_in_their_place()
+        a_dead_server_is_noticed();
     datagrams:
         a_name_is_looked_up(dnsmasq dig)
         an_answer_larger_than_a_packet(dnsmasq dig)

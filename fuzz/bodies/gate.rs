@@ -40,7 +40,7 @@ pub(crate) fn run(bytes: &[u8]) {
         decide(&mut gate, &answers, &mut input, &mut admitted);
         any_admitted |= !admitted.is_empty();
         if input.byte() & 1 != 0 {
-            admitted.clear();
+            admitted.drain(..).for_each(Admission::reset);
         }
         while let Ok(count) = peer.try_recv(&mut buffers) {
             for buffer in &buffers[..count] {

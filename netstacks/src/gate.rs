@@ -137,7 +137,7 @@ impl Request {
 
     /// Refuses the connection with a RST (RFC 9293, 3.10.7.1).
     pub fn refuse(self) {
-        self.reply(reply::reset);
+        self.reply(reply::refusal);
     }
 
     /// Rejects the connection with an ICMP message.
@@ -159,6 +159,7 @@ pub struct Admission {
     key: FlowKey,
     number: u64,
     opened: oneshot::Receiver<()>,
+    is_reset: Arc<AtomicBool>,
     shared: Arc<Shared>,
 }
 
@@ -177,6 +178,18 @@ impl Admission {
             return false;
         }
         matches!(tokio::time::timeout_at(until, &mut self.opened).await, Ok(Ok(())))
+    }
+
+    /// Whether the client has sent a RST. Some stacks report it as the end of the client's bytes.
+    pub fn is_reset(&self) -> bool {
+        self.is_reset.load(Ordering::Acquire)
+    }
+
+    /// Lets the client see a RST where the stack sends a FIN. Call it before [`Stream::reset`](crate::Stream::reset),
+    /// which only closes the connection on a stack that has no call for a RST.
+    pub fn reset(self) {
+        let rst = self.shared.lock().abort(self.key, self.number);
+        self.shared.answer(rst);
     }
 }
 
@@ -240,7 +253,7 @@ impl<L: Link> Gated<L> {
         }
         let count = state.deliver(buffers)?;
         self.opening = state.opening > 0;
-        if !state.admitted.is_empty() {
+        if !state.admitted.is_empty() || !state.resets.is_empty() {
             self.shared.pending.store(true, Ordering::Release);
         }
         Ok(count)
@@ -294,21 +307,29 @@ impl<L: Link> Gated<L> {
         match verdict {
             Verdict::Pass => return false,
             Verdict::Hold => {}
-            Verdict::Ask { number, opened } => {
-                let admission = Admission { key, number, opened, shared: Arc::clone(&self.shared) };
+            Verdict::Ask { number, opened, is_reset } => {
+                let admission = Admission { key, number, opened, is_reset, shared: Arc::clone(&self.shared) };
                 let _full = self.requests.try_send(Request(admission));
             }
         }
         true
     }
 
-    fn note(&mut self, packet: &[u8]) {
-        if let Some(segment) = TcpSegment::parse(packet)
-            && segment.flags() & (SYN | FIN | RST) != 0
-            && let Some((local, peer)) = segment.endpoints()
-        {
-            self.shared.lock().stack_sent(FlowKey { local, peer }, &segment);
+    /// Notes a packet of the stack. Returns whether it may be sent.
+    fn note(&mut self, slices: &[IoSlice<'_>]) -> bool {
+        // All stacks put the headers into the first slice.
+        let Some(segment) = slices.first().and_then(|headers| TcpSegment::parse(headers)) else { return true };
+        if segment.flags() & (SYN | FIN | RST) == 0 {
+            return true;
         }
+        let Some((local, peer)) = segment.endpoints() else { return true };
+        let len = slices.iter().map(|slice| slice.len()).sum::<usize>() - segment.layout.payload_at;
+        let mut state = self.shared.lock();
+        let passes = state.stack_sent(FlowKey { local, peer }, &segment, len);
+        if !passes {
+            self.shared.wake(state);
+        }
+        passes
     }
 }
 
@@ -370,11 +391,7 @@ impl<L: Link> Link for Gated<L> {
     }
 
     fn try_send(&mut self, meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
-        // All stacks put the headers into the first slice.
-        if let Some(headers) = slices.first() {
-            self.note(headers);
-        }
-        self.link.try_send(meta, slices)
+        if self.note(slices) { self.link.try_send(meta, slices) } else { Ok(()) }
     }
 
     fn flush(&mut self) -> io::Result<()> {

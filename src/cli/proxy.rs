@@ -11,6 +11,21 @@ use platform::Offload;
 use crate::cell::Runtime;
 use crate::units;
 
+/// When an idle server gets keepalive probes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keepalive(pub Option<Duration>);
+
+fn keepalive(text: &str) -> Result<Keepalive, String> {
+    match text {
+        "off" => Ok(Keepalive(None)),
+        // The most that Linux takes (`MAX_TCP_KEEPIDLE`, include/net/tcp.h).
+        _ => match units::time(text)? {
+            time if (1.0..=32_767.0).contains(&time.as_secs_f64()) => Ok(Keepalive(Some(time))),
+            _ => Err("must be from 1 to 32767 seconds, or off".to_owned()),
+        },
+    }
+}
+
 /// A transparent TUN proxy on a userspace stack.
 #[derive(Clone, Debug, Args)]
 pub struct Proxy {
@@ -75,6 +90,10 @@ pub struct Proxy {
     /// Time after which an idle connection is reset
     #[arg(long, value_name = "TIME", default_value = "7440", value_parser = units::patience)]
     pub tcp_idle: Duration,
+
+    /// Time after which an idle server gets keepalive probes, and time for it to answer one; or off
+    #[arg(long, value_name = "TIME|off", default_value = "120", value_parser = keepalive)]
+    pub keepalive: Keepalive,
 
     /// Time after which an idle UDP flow is forgotten
     #[arg(long, value_name = "TIME", default_value = "300", value_parser = units::patience)]

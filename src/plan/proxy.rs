@@ -37,6 +37,9 @@ pub struct ProxyConfig {
     pub connect_timeout: Duration,
     /// A connection that carries no byte for this time is reset.
     pub tcp_idle: Duration,
+    /// After this time without a byte of the server, it gets keepalive probes (RFC 1122, 4.2.3.6), and after as long
+    /// without an answer the connection is reset. `None`: it gets none.
+    pub keepalive: Option<Duration>,
     /// A UDP flow that carries no datagram for this time is forgotten.
     pub udp_idle: Duration,
     /// Receives the text of each error that no message can report to the client.
@@ -56,6 +59,8 @@ impl ProxyConfig {
             connect_timeout: Duration::from_mins(1),
             // RFC 5382, 5: at least two hours and four minutes.
             tcp_idle: Duration::from_mins(124),
+            // NATs forget a connection after five minutes, some after four.
+            keepalive: Some(Duration::from_mins(2)),
             // RFC 4787, 4.3 recommends five minutes.
             udp_idle: Duration::from_mins(5),
             report: |_| {},
@@ -115,6 +120,7 @@ impl TryFrom<cli::Proxy> for ProxyPlan {
                 max_memory: proxy.max_memory.map(bytes),
                 connect_timeout: proxy.connect_timeout,
                 tcp_idle: proxy.tcp_idle,
+                keepalive: proxy.keepalive.0,
                 udp_idle: proxy.udp_idle,
                 ..ProxyConfig::new(proxy.interface)
             },

@@ -8,11 +8,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use netstacks::Stream;
+use netstacks::{Admission, Stream};
 use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
+
+use super::upstream::Server;
 
 /// The size of the buffer for a stack that does not lend its memory. It fits in a processor's cache.
 pub(super) const BUFFER_BYTES: usize = 256 << 10;
@@ -26,8 +28,9 @@ const LOAN_CALLS: usize = 8;
 
 /// Carries bytes both ways until both ends have closed. A half-close at one end is passed on to the other. If one end
 /// is reset or fails, or if no byte is carried for `idle`, both ends are reset.
-pub(super) async fn relay<S: Stream>(mut client: S, mut server: TcpStream, idle: Duration) {
-    let mut both = BothWays { up: OneWay::new(), refused: false, down: OneWay::new(), carried: Instant::now() };
+pub(super) async fn relay<S: Stream>(mut client: S, admission: Admission, mut server: Server, idle: Duration) {
+    let mut both =
+        BothWays { admission, up: OneWay::new(), refused: false, down: OneWay::new(), carried: Instant::now() };
     let mut quiet = std::pin::pin!(tokio::time::sleep(idle));
     let ended = poll_fn(|cx| {
         if let Poll::Ready(ended) = both.poll(cx, &mut client, &mut server) {
@@ -38,12 +41,14 @@ pub(super) async fn relay<S: Stream>(mut client: S, mut server: TcpStream, idle:
     .await;
     if ended.is_err() {
         // With a linger time of zero, closing the socket sends a RST.
-        let _closed = SockRef::from(&server).set_linger(Some(Duration::ZERO));
+        let _closed = SockRef::from(&*server).set_linger(Some(Duration::ZERO));
+        both.admission.reset();
         client.reset();
     }
 }
 
 struct BothWays {
+    admission: Admission,
     up: OneWay,
     /// The server accepts no more bytes, but may have sent some before.
     refused: bool,
@@ -53,12 +58,7 @@ struct BothWays {
 
 impl BothWays {
     /// Ready once both directions have ended, or one has failed.
-    fn poll<S: Stream>(
-        &mut self,
-        cx: &mut Context<'_>,
-        client: &mut S,
-        server: &mut TcpStream,
-    ) -> Poll<io::Result<()>> {
+    fn poll<S: Stream>(&mut self, cx: &mut Context<'_>, client: &mut S, server: &mut Server) -> Poll<io::Result<()>> {
         let up = self.poll_up(cx, client, server)?;
         let down = self.poll_down(cx, client, server)?;
         if mem::take(&mut self.up.has_carried) | mem::take(&mut self.down.has_carried) {
@@ -82,7 +82,7 @@ impl BothWays {
         &mut self,
         cx: &mut Context<'_>,
         client: &mut S,
-        server: &mut TcpStream,
+        server: &mut Server,
     ) -> Poll<io::Result<()>> {
         let mut room = [MaybeUninit::uninit(); MESSAGE_BYTES];
         while self.up.lends && !self.refused {
@@ -115,7 +115,10 @@ impl BothWays {
                 return ended;
             }
         }
-        if self.refused { Poll::Pending } else { self.up.poll(cx, client, server) }
+        if self.refused {
+            return Poll::Pending;
+        }
+        self.up.poll(cx, client, server, || self.admission.is_reset().then_some(io::ErrorKind::ConnectionReset))
     }
 
     fn write_failed(&mut self, kind: io::ErrorKind) {
@@ -133,7 +136,7 @@ impl BothWays {
         &mut self,
         cx: &mut Context<'_>,
         client: &mut S,
-        server: &mut TcpStream,
+        server: &mut Server,
     ) -> Poll<io::Result<()>> {
         while self.down.lends {
             ready!(self.down.poll_waiting(cx, client))?;
@@ -142,7 +145,6 @@ impl BothWays {
                 continue;
             }
             ready!(server.poll_read_ready(cx))?;
-            // After a short read, tokio's `poll_read` waits for the kernel; `try_read` would have to read again.
             let mut kernel = Context::from_waker(cx.waker());
             let (mut empty, mut failed, mut loan) = (false, None, Loan::default());
             let polled = client.poll_write_with(cx, &mut |room| {
@@ -167,7 +169,8 @@ impl BothWays {
                 return ended;
             }
         }
-        self.down.poll(cx, server, client)
+        let broken = self.down.broken;
+        self.down.poll(cx, server, client, || broken)
     }
 
     /// Ready once no byte has been carried for `idle`. The timer is moved only when it fires.
@@ -281,8 +284,15 @@ impl OneWay {
         None
     }
 
-    /// Carries bytes through the buffer. Ready once the writer has been shut down after the last byte.
-    fn poll<R, W>(&mut self, cx: &mut Context<'_>, reader: &mut R, writer: &mut W) -> Poll<io::Result<()>>
+    /// Carries bytes through the buffer. Ready once the writer has been shut down after the last byte. `broken`: the error
+    /// behind the reader's end of file, if that is no real end.
+    fn poll<R, W>(
+        &mut self,
+        cx: &mut Context<'_>,
+        reader: &mut R,
+        writer: &mut W,
+        broken: impl Fn() -> Option<io::ErrorKind>,
+    ) -> Poll<io::Result<()>>
     where
         R: AsyncRead + Unpin,
         W: AsyncWrite + Unpin,
@@ -292,7 +302,7 @@ impl OneWay {
             match self.stage {
                 Stage::Carrying => ready!(self.poll_fill(cx, reader))?,
                 Stage::Closing => {
-                    if let Some(kind) = self.broken {
+                    if let Some(kind) = broken() {
                         return Poll::Ready(Err(kind.into()));
                     }
                     ready!(Pin::new(&mut *writer).poll_shutdown(cx))?;

@@ -7,12 +7,11 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use netstacks::{Admission, FlowKey, FlowMap, Gate, Listener, Request, Stream, Unreachable};
-use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 use super::limits::{Limits, Place};
 use super::relay::relay;
-use super::upstream::{Upstream, reason};
+use super::upstream::{Server, Upstream, reason};
 
 /// How long a stack may take to yield a connection after its handshake. It does so at once, if its accept queue has room.
 const ACCEPT: Duration = Duration::from_secs(5);
@@ -117,9 +116,12 @@ async fn forward<S: Stream>(request: Request, mut place: Place, waiting: Waiting
         connected = connect(request, &waiting, &upstream) => connected,
         () = place.evicted() => None,
     };
-    let Some((client, _admission, server)) = connected else { return };
-    let Some(_connected) = place.connected() else { return client.reset() };
-    relay(client, server, upstream.config.tcp_idle).await;
+    let Some((client, admission, server)) = connected else { return };
+    let Some(_connected) = place.connected() else {
+        admission.reset();
+        return client.reset();
+    };
+    relay(client, admission, server, upstream.config.tcp_idle).await;
 }
 
 /// Connects to the server, and ends the client's handshake in the same way. If the client gives up, the attempt ends.
@@ -127,7 +129,7 @@ async fn connect<S: Stream>(
     mut request: Request,
     waiting: &Waiting<S>,
     upstream: &Upstream,
-) -> Option<(S, Admission, TcpStream)> {
+) -> Option<(S, Admission, Server)> {
     let key = request.key();
     let connected = tokio::select! {
         connected = upstream.connect(key.local) => connected,

@@ -2,8 +2,11 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
 
 use super::lab::{Between, Lab, SERVER, SERVER_V6, SILENT, UNREACHABLE};
 use super::process::{PATIENCE, wait_until};
@@ -140,6 +143,55 @@ pub(crate) fn a_server_that_resets_while_the_client_sends(between: Between) {
         let heard = read == Err(ErrorKind::ConnectionReset) || written == ErrorKind::ConnectionReset;
         assert!(heard, "read: {read:?}, write: {written}");
     }
+}
+
+/// They are a part of the stream (RFC 6093, 6). The kernel ends a read before an urgent byte.
+pub(crate) fn urgent_bytes_arrive_in_their_place(between: Between) {
+    const ROUNDS: usize = 50;
+    let exchange = |mut stream: &TcpStream, is_first: bool| {
+        let socket = SockRef::from(stream);
+        socket.set_out_of_band_inline(true).unwrap();
+        let mut bytes = [0; 5];
+        for round in 0..2 * ROUNDS {
+            if is_first == round.is_multiple_of(2) {
+                stream.write_all(b"abc0").unwrap();
+                socket.send_out_of_band(b"!").unwrap();
+            } else {
+                stream.read_exact(&mut bytes).unwrap();
+                assert_eq!(&bytes, b"abc0!", "round {round}");
+            }
+        }
+    };
+    let lab = Lab::new(between, &[]);
+    let server = serve_once(&lab, PORT, move |stream| exchange(&stream, true));
+    with_stream(&lab, move |stream| exchange(&stream, false));
+    answer_of(&server);
+}
+
+/// The client waits for a server that is gone.
+pub(crate) fn a_dead_server_is_noticed(between: Between) {
+    let lab = Lab::new(between, &["--keepalive", "1"]);
+    let (keep, kept) = mpsc::channel::<()>();
+    let server = serve_once(&lab, PORT, move |mut stream| {
+        stream.write_all(b"x").unwrap();
+        let _ended = kept.recv();
+    });
+    let stream = with_stream(&lab, move |mut stream| {
+        stream.read_exact(&mut [0; 1]).unwrap();
+        if matches!(between, Between::Nothing) {
+            let second = Duration::from_secs(1);
+            let probe = TcpKeepalive::new().with_time(second).with_interval(second).with_retries(3);
+            SockRef::from(&stream).set_tcp_keepalive(&probe).unwrap();
+        }
+        stream
+    });
+    // Longer than the idle time: the probes are answered.
+    thread::sleep(Duration::from_secs(3));
+    lab.server.ip("link set eth0 down");
+    let read = (&stream).read(&mut [0; 1]).map_err(|error| error.kind());
+    assert!(matches!(read, Err(kind) if kind != ErrorKind::WouldBlock), "{read:?}");
+    drop(keep);
+    answer_of(&server);
 }
 
 pub(crate) fn a_client_that_resets(between: Between) {

@@ -8,6 +8,8 @@
 //! number tells it from an earlier one with the same addresses that is still closing.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -17,10 +19,14 @@ use platform::{PacketBuffer, PacketMeta};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::reply;
 use crate::{FlowKey, FlowMap};
 
 /// How long a client may wait to retransmit its SYN, beyond twice the time since its first one.
 const FIRST_SILENCE: Duration = Duration::from_secs(4);
+
+/// Most connections that wait for the FIN of their stack after their reset.
+const MAX_ABORTED: usize = 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct State {
@@ -30,7 +36,11 @@ pub(super) struct State {
     pub(super) admitted: VecDeque<(FlowKey, u64)>,
     /// How many connections are in the stage [`Stage::Opening`].
     pub(super) opening: usize,
+    /// Connections that were reset by the proxy, the oldest first. Some of them have ended.
+    aborted: VecDeque<(FlowKey, u64)>,
     pub(super) replies: VecDeque<Vec<u8>>,
+    /// RSTs for the stack, in the names of clients.
+    pub(super) resets: VecDeque<Vec<u8>>,
     pub(super) reader: Option<Waker>,
 }
 
@@ -43,6 +53,8 @@ struct Flow {
     stage: Stage,
     /// Reports that the handshake is complete. It is dropped if the client gives up before.
     opened: Option<oneshot::Sender<()>>,
+    /// Whether the client has sent a RST.
+    is_reset: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
@@ -51,8 +63,18 @@ enum Stage {
     Held { syn: Vec<u8>, meta: PacketMeta },
     /// The stack has the SYN. `answer`: the sequence number of its SYN-ACK.
     Opening { answer: Option<u32> },
-    /// The handshake is complete. `fins`: whether the client and the stack have sent a FIN.
-    Open { fins: [bool; 2] },
+    /// The handshake is complete.
+    Open(Ends),
+}
+
+#[derive(Debug, Default)]
+struct Ends {
+    /// Whether the client has sent a FIN.
+    client: bool,
+    /// The number behind the stack's FIN.
+    stack: Option<u32>,
+    /// Whether the proxy has reset the connection.
+    aborted: bool,
 }
 
 /// What a gate does with a SYN.
@@ -62,7 +84,7 @@ pub(super) enum Verdict {
     /// It waits.
     Hold,
     /// It waits, and makes a request: a new connection with this number.
-    Ask { number: u64, opened: oneshot::Receiver<()> },
+    Ask { number: u64, opened: oneshot::Receiver<()>, is_reset: Arc<AtomicBool> },
 }
 
 impl State {
@@ -85,14 +107,17 @@ impl State {
                 }
                 // The same after the request was admitted: that handshake fails, and there is another.
                 Stage::Opening { .. } if flow.first != sequence => self.remove(key),
-                Stage::Opening { .. } | Stage::Open { .. } => return Verdict::Pass,
+                Stage::Opening { .. } | Stage::Open(_) => return Verdict::Pass,
             }
         }
         let (number, (sender, opened)) = (self.next_number, oneshot::channel());
         self.next_number += 1;
-        let flow = Flow { number, first: sequence, asked: [now; 2], stage: held(), opened: Some(sender) };
+        let is_reset = Arc::default();
+        let (asked, opener) = ([now; 2], Some(sender));
+        let flow =
+            Flow { number, first: sequence, asked, stage: held(), opened: opener, is_reset: Arc::clone(&is_reset) };
         self.flows.insert(key, flow);
-        Verdict::Ask { number, opened }
+        Verdict::Ask { number, opened, is_reset }
     }
 
     pub(super) fn client_sent(&mut self, key: FlowKey, segment: &TcpSegment<'_>) {
@@ -106,9 +131,10 @@ impl State {
                 // RFC 5961, 3.2.
                 Stage::Opening { .. } => sequence == next,
                 // The stack decides. If it is wrong, the next SYN is a request in vain.
-                Stage::Open { .. } => true,
+                Stage::Open(_) => true,
             };
             if is_valid {
+                flow.is_reset.store(true, Ordering::Release);
                 self.remove(key);
             }
             return;
@@ -117,18 +143,18 @@ impl State {
             && flags & ACK != 0
             && segment.acknowledgement() == answer.wrapping_add(1)
         {
-            flow.stage = Stage::Open { fins: [false; 2] };
+            flow.stage = Stage::Open(Ends::default());
             let _unheard = flow.opened.take().map(|opened| opened.send(()));
             self.opening -= 1;
         }
         if flags & FIN != 0 {
-            self.finish(key, 0);
+            self.finish(key, |ends| ends.client = true);
         }
     }
 
-    /// A segment from the stack with SYN, FIN or RST.
-    pub(super) fn stack_sent(&mut self, key: FlowKey, segment: &TcpSegment<'_>) {
-        let Some(flow) = self.flows.get_mut(&key) else { return };
+    /// A segment from the stack with SYN, FIN or RST, and `len` bytes of payload. Returns whether it may be sent.
+    pub(super) fn stack_sent(&mut self, key: FlowKey, segment: &TcpSegment<'_>, len: usize) -> bool {
+        let Some(flow) = self.flows.get_mut(&key) else { return true };
         let (flags, sequence, acknowledgement) = (segment.flags(), segment.sequence(), segment.acknowledgement());
         let next = flow.first.wrapping_add(1);
         if flags & RST != 0 {
@@ -137,7 +163,7 @@ impl State {
                 // An answer to this SYN, not to a late segment of an earlier connection.
                 Stage::Opening { answer: None } => flags & ACK != 0 && acknowledgement == next,
                 Stage::Opening { answer: Some(answer) } => sequence == answer.wrapping_add(1),
-                Stage::Open { .. } => true,
+                Stage::Open(_) => true,
             };
             if is_valid {
                 self.remove(key);
@@ -148,21 +174,46 @@ impl State {
             {
                 *answer = Some(sequence);
             }
+        } else if let Stage::Open(Ends { aborted: true, .. }) = flow.stage {
+            // The stack closes. Its payload is lost, as all that was unsent at the reset.
+            self.remove(key);
+            self.replies.extend(reply::reset(key.local, key.peer, sequence));
+            self.resets.extend(reply::reset(key.peer, key.local, acknowledgement));
+            return false;
         } else {
-            self.finish(key, 1);
+            self.finish(key, |ends| ends.stack = Some(sequence.wrapping_add(len as u32 + 1)));
         }
+        true
     }
 
     /// A FIN of one side. After those of both, the addresses are free: TIME-WAIT is the matter of the stack.
-    fn finish(&mut self, key: FlowKey, side: usize) {
+    fn finish(&mut self, key: FlowKey, note: impl FnOnce(&mut Ends)) {
         if let Some(flow) = self.flows.get_mut(&key)
-            && let Stage::Open { fins } = &mut flow.stage
+            && let Stage::Open(ends) = &mut flow.stage
         {
-            fins[side] = true;
-            if *fins == [true; 2] {
+            note(ends);
+            if ends.client && ends.stack.is_some() {
                 self.remove(key);
             }
         }
+    }
+
+    /// Makes a RST of the stack's FIN. Returns the RST if the FIN was sent before: the stack sends no further one.
+    pub(super) fn abort(&mut self, key: FlowKey, number: u64) -> Option<Vec<u8>> {
+        let Stage::Open(ends) = &mut self.current(key, number)?.stage else { return None };
+        ends.aborted = true;
+        if let Some(end) = ends.stack {
+            self.remove(key);
+            return reply::reset(key.local, key.peer, end);
+        }
+        self.aborted.push_back((key, number));
+        if self.aborted.len() > MAX_ABORTED
+            && let Some((key, number)) = self.aborted.pop_front()
+            && self.current(key, number).is_some()
+        {
+            self.remove(key);
+        }
+        None
     }
 
     fn remove(&mut self, key: FlowKey) {
@@ -171,7 +222,8 @@ impl State {
     }
 
     pub(super) fn forget(&mut self, key: FlowKey, number: u64) {
-        if self.current(key, number).is_some() {
+        if self.current(key, number).is_some_and(|flow| !matches!(flow.stage, Stage::Open(Ends { aborted: true, .. })))
+        {
             self.remove(key);
         }
     }
@@ -183,9 +235,16 @@ impl State {
         }
     }
 
-    /// Fills buffers with the SYNs of admitted connections whose clients have not given up. Returns their count.
+    /// Fills buffers with RSTs, and the SYNs of admitted connections whose clients have not given up. Returns their count.
     pub(super) fn deliver(&mut self, buffers: &mut [PacketBuffer]) -> std::io::Result<usize> {
         let mut count = 0;
+        while let Some(buffer) = buffers.get_mut(count)
+            && let Some(packet) = self.resets.pop_front()
+        {
+            buffer.storage_mut()[..packet.len()].copy_from_slice(&packet);
+            buffer.filled(packet.len(), PacketMeta::default())?;
+            count += 1;
+        }
         while let Some(buffer) = buffers.get_mut(count)
             && let Some((key, number)) = self.admitted.pop_front()
         {

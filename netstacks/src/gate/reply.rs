@@ -41,8 +41,13 @@ impl Unreachable {
     }
 }
 
+/// A RST with the number that its receiver expects (RFC 5961, 3.2).
+pub(super) fn reset(from: SocketAddr, to: SocketAddr, sequence: u32) -> Option<Vec<u8>> {
+    segment(from, to, TcpFields { sequence, flags: RST, ..TcpFields::default() })
+}
+
 /// The RST that refuses a SYN with this sequence number (RFC 9293, 3.10.7.1).
-pub(super) fn reset(key: FlowKey, sequence: u32) -> Option<Vec<u8>> {
+pub(super) fn refusal(key: FlowKey, sequence: u32) -> Option<Vec<u8>> {
     let acknowledgement = sequence.wrapping_add(1);
     segment(key.local, key.peer, TcpFields { acknowledgement, flags: RST | ACK, ..TcpFields::default() })
 }

@@ -427,9 +427,11 @@ async fn only_an_exact_reset_ends_a_handshake() {
 async fn a_reset_and_a_syn_in_one_batch_make_a_request_and_keep_their_order() {
     let mut bench = Bench::new(8);
     let first = bench.opened();
+    assert!(!first.is_reset());
     bench.send(&from_client(RST, 1007, 0));
     bench.send(&from_client(SYN, 5000, 0));
     assert_eq!(bench.delivered(), [from_client(RST, 1007, 0)]);
+    assert!(first.is_reset());
     let second = bench.request().unwrap().admit();
     assert_eq!(bench.delivered(), [from_client(SYN, 5000, 0)]);
     drop(first);
@@ -463,6 +465,36 @@ async fn fins_of_both_sides_or_a_reset_of_the_stack_free_the_addresses() {
     bench.stack_sends(RST, 7001, 0);
     assert_eq!(bench.client_sends(&[(SYN, 5000, 0)]), 0);
     assert!(bench.request().is_some());
+}
+
+/// A stack without a call for a RST closes instead.
+#[tokio::test]
+async fn after_a_reset_by_the_proxy_the_fin_of_the_stack_is_a_rst_for_both() {
+    let rst = |packet: &[u8]| {
+        let segment = TcpSegment::parse(packet).unwrap();
+        assert!(is_checksum_right(packet) && segment.flags() == RST);
+        (segment.destination_port(), segment.sequence())
+    };
+    for was_closed in [false, true] {
+        let mut bench = Bench::new(8);
+        let admission = bench.opened();
+        if was_closed {
+            bench.stack_sends(FIN | ACK, 7051, 1001);
+        }
+        while bench.peer.try_recv(&mut bench.buffers).is_ok() {}
+        admission.reset();
+        assert_eq!(bench.client_sends(&[(ACK, 1051, 7051)]), 1);
+        bench.stack_sends(FIN | ACK, 7051, 1051);
+        let to_stack = bench.delivered();
+        assert_eq!(
+            to_stack.iter().map(|packet| rst(packet)).collect::<Vec<_>>(),
+            [(80, 1051)][usize::from(was_closed)..]
+        );
+        bench.peer.try_recv(&mut bench.buffers[..1]).unwrap();
+        assert_eq!(rst(bench.buffers[0].packet()), (4000, 7051 + u32::from(was_closed)));
+        assert_eq!(bench.client_sends(&[(SYN, 5000, 0)]), 0);
+        assert!(bench.request().is_some(), "the addresses are free");
+    }
 }
 
 #[tokio::test]
