@@ -12,6 +12,7 @@ mod reuse;
 mod scans;
 mod servers;
 mod transfers;
+mod upstream;
 mod wire;
 
 use crate::machine::{missing_program, no_root};
@@ -81,6 +82,14 @@ macro_rules! real_clients {
         mod smoltcp {
             real_clients!(@tests crate::proxy::Between::Proxy("smoltcp"), $($rest)*);
         }
+        #[cfg(feature = "tcp_ip")]
+        mod tcp_ip {
+            real_clients!(@tests crate::proxy::Between::Proxy("tcp_ip"), $($rest)*);
+        }
+        #[cfg(feature = "netstack-smoltcp")]
+        mod netstack_smoltcp {
+            real_clients!(@tests crate::proxy::Between::Proxy("netstack-smoltcp"), $($rest)*);
+        }
         #[cfg(feature = "smoltcp")]
         mod smoltcp_in_two_shards {
             real_clients!(@tests crate::proxy::Between::Proxy("smoltcp --shards 2"), $($rest)*);
@@ -114,6 +123,13 @@ real_clients! {
         a_hundred_flows_of_datagrams()
         a_udp_port_without_a_listener()
         ping_is_answered(ping);
+    upstream:
+        an_address_that_changes()
+        an_interface_that_is_made_again()
+        a_path_that_is_narrower_than_the_device()
+        one_port_for_all_servers()
+        a_port_for_each_server()
+        link_local_addresses_are_not_forwarded();
     scans:
         a_half_open_scan()
         a_client_gives_up_while_the_server_is_silent()

@@ -4,12 +4,21 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use netstacks::{StackCongestion, StackKind, Workarounds};
 use platform::Offload;
 
 use crate::cell::Runtime;
 use crate::units;
+
+/// How the ports of clients are mapped to ports of the interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Nat {
+    /// A port for each port of a client, whatever its servers (RFC 4787, REQ-1)
+    EndpointIndependent,
+    /// A port for each port of a client and each server
+    Symmetric,
+}
 
 /// A transparent TUN proxy on a userspace stack.
 #[derive(Clone, Debug, Args)]
@@ -75,6 +84,10 @@ pub struct Proxy {
     /// Time after which an idle connection is reset
     #[arg(long, value_name = "TIME", default_value = "7440", value_parser = units::patience)]
     pub tcp_idle: Duration,
+
+    /// The ports of datagrams on the interface, as servers see them
+    #[arg(long, value_enum, default_value_t = Nat::EndpointIndependent)]
+    pub nat: Nat,
 
     /// Time after which an idle UDP flow is forgotten
     #[arg(long, value_name = "TIME", default_value = "300", value_parser = units::patience)]

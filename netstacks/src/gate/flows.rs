@@ -7,7 +7,8 @@
 //! A forgotten connection no longer owns its addresses, so a forged RST costs at most one connection to the server. Its
 //! number tells it from an earlier one with the same addresses that is still closing.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
+use std::net::SocketAddr;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -22,6 +23,9 @@ use crate::{FlowKey, FlowMap};
 /// How long a client may wait to retransmit its SYN, beyond twice the time since its first one.
 const FIRST_SILENCE: Duration = Duration::from_secs(4);
 
+/// Beyond that all are forgotten. Each comes back with its next long datagram.
+const MAX_FRAGMENTING: usize = 4096;
+
 #[derive(Debug, Default)]
 pub(super) struct State {
     flows: FlowMap<Flow>,
@@ -30,6 +34,8 @@ pub(super) struct State {
     pub(super) admitted: VecDeque<(FlowKey, u64)>,
     /// How many connections are in the stage [`Stage::Opening`].
     pub(super) opening: usize,
+    /// Clients whose datagrams may be fragmented: at most [`MAX_FRAGMENTING`].
+    pub(super) fragmenting: HashSet<SocketAddr, ahash::RandomState>,
     pub(super) replies: VecDeque<Vec<u8>>,
     pub(super) reader: Option<Waker>,
 }
@@ -68,6 +74,19 @@ pub(super) enum Verdict {
 impl State {
     fn current(&mut self, key: FlowKey, number: u64) -> Option<&mut Flow> {
         self.flows.get_mut(&key).filter(|flow| flow.number == number)
+    }
+
+    /// Remembers whether a client lets routers fragment its datagrams. Returns how many do.
+    pub(super) fn note_fragmentation(&mut self, peer: SocketAddr, allowed: bool) -> usize {
+        if !allowed {
+            self.fragmenting.remove(&peer);
+        } else if !self.fragmenting.contains(&peer) {
+            if self.fragmenting.len() >= MAX_FRAGMENTING {
+                self.fragmenting.clear();
+            }
+            self.fragmenting.insert(peer);
+        }
+        self.fragmenting.len()
     }
 
     pub(super) fn syn(&mut self, key: FlowKey, sequence: u32, buffer: &PacketBuffer) -> Verdict {
