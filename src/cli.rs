@@ -15,7 +15,7 @@ use netstacks::{StackKind, Workarounds};
 
 pub(crate) use self::advice::advice;
 pub use self::advice::parse;
-pub use self::proxy::Proxy;
+pub use self::proxy::{Nat, Proxy};
 pub use self::settings::{Netns, Settings};
 pub use self::words::{Word, Words, compiled_in};
 use crate::cell::properties::PROPERTIES;

@@ -19,6 +19,7 @@ pub use self::matrix::about;
 pub use self::proxy::{ProxyConfig, ProxyPlan};
 use self::scenario::Scenario;
 pub use crate::cell::Wrong as PlanError;
+pub use crate::cli::Nat;
 use crate::cli::{self, Cli, Command, Compare, Programs};
 use crate::program::{self, Profile, ProgramName};
 use crate::sample::Build;

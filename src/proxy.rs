@@ -32,7 +32,7 @@ use tokio::task::JoinSet;
 use self::limits::Limits;
 use self::upstream::Upstream;
 use crate::error::RunError;
-pub use crate::plan::ProxyConfig as Config;
+pub use crate::plan::{Nat, ProxyConfig as Config};
 
 /// A proxy with a checked interface, but without a device yet.
 #[derive(Debug)]
@@ -49,10 +49,11 @@ impl Proxy {
     /// Starts the stack on the device, and the proxy on the stack. Must be called within a tokio runtime. Each link of the
     /// device gets an instance of the stack; see [`TunDevice::open_shards`]. The limits hold for all together.
     pub fn start(self, first: TunDevice, others: Vec<TunDevice>, stack: StackKind) -> Result<Running, RunError> {
-        let (devices, _) = steer(&Spread::default(), iter::once(first).chain(others).collect());
+        let spread = Spread::default();
+        let (devices, _) = steer(&spread, iter::once(first).chain(others).collect());
         let backlog = self.0.config.max_flows.div_ceil(devices.len());
         let links = devices.into_iter().map(|device| netstacks::gate(device, backlog)).collect();
-        let (effective, tasks) = stack.visit(Start { links, upstream: Arc::new(self.0) })??;
+        let (effective, tasks) = stack.visit(Start { links, spread, upstream: Arc::new(self.0) })??;
         Ok(Running { effective, tasks })
     }
 }
@@ -79,6 +80,8 @@ impl Running {
 struct Start {
     /// One for each instance.
     links: Vec<(ShardLink, Gate)>,
+    /// Where the packets of each flow go.
+    spread: Spread,
     upstream: Arc<Upstream>,
 }
 
@@ -89,7 +92,7 @@ impl Visitor<ShardLink> for Start {
     type Output = Result<(Effective, JoinSet<io::Result<()>>), StartError>;
 
     fn visit<S: Netstack<ShardLink>>(self) -> Self::Output {
-        let Self { links, upstream } = self;
+        let Self { links, spread, upstream } = self;
         // Each instance may have all places of the proxy, which admits no more than these.
         let config = StackConfig {
             window: upstream.config.window,
@@ -101,14 +104,16 @@ impl Visitor<ShardLink> for Start {
         let start = |(link, gate)| Ok((S::start(link, &config)?, gate));
         let started = links.into_iter().map(start).collect::<Result<Vec<_>, StartError>>()?;
         let effective = Effective { shards: started.len(), ..started[0].0.effective.clone() };
-        let (limits, flows) = (Arc::new(Limits::new(&upstream.config, &effective)), udp::Flows::default());
-        let mut tasks = JoinSet::new();
+        let limits = Arc::new(Limits::new(&upstream.config, &effective));
+        let (mut instances, mut tasks) = (Vec::new(), JoinSet::new());
         for (Started { listener, datagrams, driver, .. }, gate) in started {
-            let answers = gate.answers();
+            instances.push(udp::Instance { datagrams, answers: gate.answers() });
             tasks.spawn(driver);
-            let (upstream, limits) = (|| Arc::clone(&upstream), || Arc::clone(&limits));
-            tasks.spawn(tcp::serve(gate, listener, upstream(), limits()).boxed());
-            tasks.spawn(udp::serve(datagrams, answers, flows.clone(), upstream(), limits()).boxed());
+            tasks.spawn(tcp::serve(gate, listener, Arc::clone(&upstream), Arc::clone(&limits)).boxed());
+        }
+        let exchange = Arc::new(udp::Exchange { instances, spread, flows: udp::Flows::default(), upstream, limits });
+        for instance in 0..exchange.instances.len() {
+            tasks.spawn(udp::serve(Arc::clone(&exchange), instance).boxed());
         }
         Ok((effective, tasks))
     }

@@ -12,6 +12,7 @@ mod reuse;
 mod scans;
 mod servers;
 mod transfers;
+mod upstream;
 mod wire;
 
 use crate::machine::{missing_program, no_root};
@@ -134,6 +135,13 @@ real_clients! {
         a_hundred_flows_of_datagrams()
         a_udp_port_without_a_listener()
         ping_is_answered(ping);
+    upstream:
+        an_address_that_changes()
+        an_interface_that_is_made_again()
+        a_path_that_is_narrower_than_the_device()
+        one_port_for_all_servers()
+        a_port_for_each_server()
+        link_local_addresses_are_not_forwarded();
     scans:
         a_half_open_scan()
         a_client_gives_up_while_the_server_is_silent()

@@ -7,13 +7,14 @@ mod reply;
 
 use std::io::{self, IoSlice};
 use std::mem;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use platform::packet::flags::{ACK, FIN, RST, SYN};
-use platform::packet::{ICMP, ICMPV6, Ipv4Fragment, TCP, TcpSegment, Transport, UDP, is_checksum_right};
+use platform::packet::{ICMP, ICMPV6, Ipv4Fragment, TCP, TcpSegment, Transport, UDP, addresses, is_checksum_right};
 use platform::{Capabilities, Checksum, Link, PacketBuffer, PacketMeta};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -32,6 +33,12 @@ const ANSWER: Duration = Duration::from_secs(1);
 
 /// How long a client may take to complete its handshake. The stacks give up after the same time.
 const HANDSHAKE: Duration = Duration::from_secs(20);
+
+/// A packet that every host takes whole (RFC 791, 3.1), in bytes.
+const SHORT: usize = 576;
+
+/// The flag, in the byte of an IPv4 header that has the flags (RFC 791, 3.1).
+const DONT_FRAGMENT: u8 = 0x40;
 
 /// A segment opens a connection if SYN is the only one of these that is set (RFC 9293, 3.5). ECN sets other flags.
 const DECIDING: u8 = FIN | SYN | RST | ACK;
@@ -102,6 +109,16 @@ impl Answers {
     /// Tells the peer that its datagram was not delivered.
     pub fn unreachable(&self, key: FlowKey, reason: Unreachable) {
         self.0.answer(reply::unreachable(key, None, reason));
+    }
+
+    /// Tells the peer that its datagram is longer than the MTU of its path, in bytes.
+    pub fn too_big(&self, key: FlowKey, mtu: u16) {
+        self.0.answer(reply::too_big(key, mtu));
+    }
+
+    /// Whether the peer lets routers fragment its datagrams: its last long one came without "don't fragment".
+    pub fn may_fragment(&self, peer: SocketAddr) -> bool {
+        self.0.fragmenting.load(Ordering::Relaxed) && self.0.lock().fragmenting.contains(&peer)
     }
 }
 
@@ -204,6 +221,8 @@ struct Shared {
     state: Mutex<State>,
     /// Whether there is work for the owner of the link. If there is none, it need not take the lock.
     pending: AtomicBool,
+    /// Whether there is anyone in `State::fragmenting`.
+    fragmenting: AtomicBool,
 }
 
 impl Shared {
@@ -297,7 +316,23 @@ impl<L: Link> Gated<L> {
             send_or_lose(&mut self.link, buffer.packet())?;
             return Ok(true);
         }
+        self.note_fragmentation(buffer.packet());
         Ok(may_hide_a_syn(buffer.packet()))
+    }
+
+    /// Remembers whether the sender of a long datagram lets routers fragment it. No router has to fragment a short one.
+    fn note_fragmentation(&self, packet: &[u8]) {
+        if packet.len() <= SHORT || packet[0] >> 4 != 4 {
+            return;
+        }
+        let allowed = packet[6] & DONT_FRAGMENT == 0;
+        let is_noted = self.shared.fragmenting.load(Ordering::Relaxed);
+        if (allowed || is_noted)
+            && let Some(peer) = sender(packet)
+        {
+            let count = self.shared.lock().note_fragmentation(peer, allowed);
+            self.shared.fragmenting.store(count > 0, Ordering::Relaxed);
+        }
     }
 
     /// Makes a request of a SYN, unless it already made one. Returns `false` if the stack must get it.
@@ -331,6 +366,16 @@ impl<L: Link> Gated<L> {
         }
         passes
     }
+}
+
+/// The sender of a datagram over IPv4, or of its first fragment.
+fn sender(packet: &[u8]) -> Option<SocketAddr> {
+    let (protocol, at) = match Transport::parse(packet) {
+        Some(Transport { protocol, at, .. }) => (protocol, at),
+        None => Ipv4Fragment::parse(packet).filter(|it| it.is_first).map(|it| (it.protocol, it.header_len))?,
+    };
+    let port = u16::from_be_bytes(*packet.get(at..)?.first_chunk().filter(|_| protocol == UDP)?);
+    Some(SocketAddr::new(addresses(packet)?.0, port))
 }
 
 /// Whether a stack may find a SYN in a packet that the gate cannot parse: a fragment, or behind an unknown header.

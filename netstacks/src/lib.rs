@@ -194,7 +194,9 @@ pub use crate::config::{Effective, StackConfig, StackCongestion, StackFault, Sta
 pub use crate::gate::{Admission, Answers, Gate, Gated, Request, Unreachable, gate};
 pub use crate::interface::{Driver, FlowKey, FlowMap, Listener, Netstack, Sink, Source, Started, Stream};
 pub use crate::shards::{PassedOn, Sharded, ShardedDatagrams, ShardedListener, Spread, Steered, sharded, steer};
-pub use crate::udp::{Datagram, DatagramBatch, Datagrams, MAX_WAITING_BYTES, MAX_WAITING_DATAGRAMS, NoDatagrams};
+pub use crate::udp::{
+    Datagram, DatagramBatch, Datagrams, MAX_WAITING_BYTES, MAX_WAITING_DATAGRAMS, NoDatagrams, is_link_local,
+};
 pub use crate::workarounds::{Workaround, Workarounds};
 #[allow(unused_imports, reason = "not every stack uses it")]
 use crate::{

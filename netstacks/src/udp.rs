@@ -11,6 +11,14 @@ pub(crate) fn is_host(address: IpAddr) -> bool {
     !(broadcast || address.is_multicast() || address.is_unspecified() || address.is_loopback())
 }
 
+/// Whether an address is only valid on one link: no router forwards from or to it (RFC 4291, 2.5.6; RFC 3927, 2.7).
+pub fn is_link_local(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}
+
 /// Largest number of datagrams, or super-packets of them, that wait for [`Datagrams::recv`]. Further ones are dropped.
 pub const MAX_WAITING_DATAGRAMS: usize = 1024;
 

@@ -37,6 +37,17 @@ pub struct Received {
     pub from: Option<SocketAddr>,
 }
 
+/// A datagram that was not delivered, as far as a socket has heard.
+#[derive(Debug)]
+pub struct Undelivered {
+    /// Why not.
+    pub error: io::Error,
+    /// Where it was sent to. Only Linux reports it.
+    pub to: Option<SocketAddr>,
+    /// The MTU of the path, in bytes, if the datagram was too long for it.
+    pub mtu: Option<u32>,
+}
+
 /// Shuts a connection down both ways. This ends every read and write of other threads.
 pub fn end_connection(socket: &TcpStream) {
     // It fails only for a socket that is not connected, which needs no shutdown.
@@ -67,19 +78,33 @@ pub fn send_datagrams(
 
 /// Names an error of `sendto`: `WouldBlock` if there is no room, `InvalidInput` if the datagram is too long.
 pub fn unsent(error: io::Error) -> io::Error {
-    // ENOBUFS and EMSGSIZE. Some systems return the first if the queue of a device is full.
-    const NO_ROOM_OR_TOO_LONG: [i32; 2] = if cfg!(windows) {
-        [10_055, 10_040]
+    // ENOBUFS. Some systems return it if the queue of a device is full.
+    const NO_ROOM: i32 = if cfg!(windows) {
+        10_055
     } else if cfg!(target_os = "linux") {
-        [105, 90]
+        105
     } else {
-        [55, 40]
+        55
     };
-    match NO_ROOM_OR_TOO_LONG.map(|number| error.raw_os_error() == Some(number)) {
-        [true, _] => io::ErrorKind::WouldBlock.into(),
-        [_, true] => io::Error::new(io::ErrorKind::InvalidInput, error),
+    match error.raw_os_error() {
+        Some(NO_ROOM) => io::ErrorKind::WouldBlock.into(),
+        Some(TOO_LONG) => io::Error::new(io::ErrorKind::InvalidInput, error),
         _ => error,
     }
+}
+
+/// EMSGSIZE.
+const TOO_LONG: i32 = if cfg!(windows) {
+    10_040
+} else if cfg!(target_os = "linux") {
+    90
+} else {
+    40
+};
+
+/// Whether an error of `sendto` says that the datagram is too long.
+pub fn is_too_long(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(TOO_LONG)
 }
 
 #[cfg(test)]

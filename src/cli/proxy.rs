@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use netstacks::{StackCongestion, StackKind, Workarounds};
 use platform::Offload;
 
@@ -24,6 +24,15 @@ fn keepalive(text: &str) -> Result<Keepalive, String> {
             _ => Err("must be from 1 to 32767 seconds, or off".to_owned()),
         },
     }
+}
+
+/// How the ports of clients are mapped to ports of the interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Nat {
+    /// A port for each port of a client, whatever its servers (RFC 4787, REQ-1)
+    EndpointIndependent,
+    /// A port for each port of a client and each server
+    Symmetric,
 }
 
 /// A transparent TUN proxy on a userspace stack.
@@ -94,6 +103,10 @@ pub struct Proxy {
     /// Time after which an idle server gets keepalive probes, and time for it to answer one; or off
     #[arg(long, value_name = "TIME|off", default_value = "120", value_parser = keepalive)]
     pub keepalive: Keepalive,
+
+    /// The ports of datagrams on the interface, as servers see them
+    #[arg(long, value_enum, default_value_t = Nat::EndpointIndependent)]
+    pub nat: Nat,
 
     /// Time after which an idle UDP flow is forgotten
     #[arg(long, value_name = "TIME", default_value = "300", value_parser = units::patience)]

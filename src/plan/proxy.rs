@@ -9,7 +9,7 @@ use platform::{Network, TunConfig, network_of};
 use super::PlanError;
 use super::devices;
 use crate::cell::Runtime;
-use crate::cli;
+use crate::cli::{self, Nat};
 use crate::plural;
 
 /// Packets that can wait for the stack: a few full windows, in packets without offload.
@@ -30,7 +30,7 @@ pub struct ProxyConfig {
     /// unfinished one gives way, and of UDP flows the one that has been unused for longest, those without an answer first.
     pub max_flows: usize,
     /// Most memory of all connections and UDP flows, in bytes. Each is counted with the most that it can take: a connection
-    /// with its buffers at the stack and two of 256 KiB, a UDP flow with the two buffers of its socket. The kernel's
+    /// with its buffers at the stack and two of 256 KiB, a UDP flow with the two buffers of its socket and a list of addresses. The kernel's
     /// buffers of TCP sockets are not counted. New ones beyond the limit are refused, unless another can give way.
     pub max_memory: Option<usize>,
     /// How long to wait for the reply of a server.
@@ -40,6 +40,8 @@ pub struct ProxyConfig {
     /// After this time without a byte of the server, it gets keepalive probes (RFC 1122, 4.2.3.6), and after as long
     /// without an answer the connection is reset. `None`: it gets none.
     pub keepalive: Option<Duration>,
+    /// What a UDP flow is.
+    pub nat: Nat,
     /// A UDP flow that carries no datagram for this time is forgotten.
     pub udp_idle: Duration,
     /// Receives the text of each error that no message can report to the client.
@@ -61,6 +63,7 @@ impl ProxyConfig {
             tcp_idle: Duration::from_mins(124),
             // NATs forget a connection after five minutes, some after four.
             keepalive: Some(Duration::from_mins(2)),
+            nat: Nat::EndpointIndependent,
             // RFC 4787, 4.3 recommends five minutes.
             udp_idle: Duration::from_mins(5),
             report: |_| {},
@@ -121,6 +124,7 @@ impl TryFrom<cli::Proxy> for ProxyPlan {
                 connect_timeout: proxy.connect_timeout,
                 tcp_idle: proxy.tcp_idle,
                 keepalive: proxy.keepalive.0,
+                nat: proxy.nat,
                 udp_idle: proxy.udp_idle,
                 ..ProxyConfig::new(proxy.interface)
             },

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use super::limits::{Limits, Place};
 use super::relay::relay;
-use super::upstream::{Server, Upstream, reason};
+use super::upstream::{Server, Upstream, check_scope, reason};
 
 /// How long a stack may take to yield a connection after its handshake. It does so at once, if its accept queue has room.
 const ACCEPT: Duration = Duration::from_secs(5);
@@ -132,7 +132,7 @@ async fn connect<S: Stream>(
 ) -> Option<(S, Admission, Server)> {
     let key = request.key();
     let connected = tokio::select! {
-        connected = upstream.connect(key.local) => connected,
+        connected = async { check_scope(key)?; upstream.connect(key.local).await } => connected,
         () = request.abandoned() => return None,
     };
     match connected {

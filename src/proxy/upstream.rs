@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use netstacks::Unreachable;
+use netstacks::{FlowKey, Unreachable, is_link_local};
 use platform::{Cause, Feature, bind_to_interface};
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -63,11 +63,16 @@ impl Upstream {
         Ok(Server(stream))
     }
 
-    /// A socket for the datagrams to and from a server.
-    pub(super) fn datagrams(&self, server: SocketAddr) -> io::Result<UdpSocket> {
-        let socket = self.socket(Domain::for_address(server), Type::DGRAM, Protocol::UDP)?;
-        socket.connect(&server.into())?;
+    /// A socket for a client's datagrams, with "don't fragment".
+    pub(super) fn datagrams(&self, key: FlowKey) -> io::Result<UdpSocket> {
+        check_scope(key)?;
+        let ipv6 = key.local.is_ipv6();
+        let socket = self.socket(Domain::for_address(key.local), Type::DGRAM, Protocol::UDP)?;
         platform::coalesce_datagrams(&socket);
+        for option in [platform::queue_errors(&socket, ipv6), platform::set_dont_fragment(&socket, ipv6, true)] {
+            // Other systems do without.
+            option.or_else(|error| if error.kind() == io::ErrorKind::Unsupported { Ok(()) } else { Err(error) })?;
+        }
         UdpSocket::from_std(socket.into())
     }
 
@@ -115,13 +120,55 @@ impl AsyncWrite for Server {
     }
 }
 
+/// Addresses of one link are not forwarded from or to others.
+pub(super) fn check_scope(key: FlowKey) -> io::Result<()> {
+    let is_on_one_link = is_link_local(key.local.ip()) || is_link_local(key.peer.ip());
+    if is_on_one_link { Err(io::ErrorKind::PermissionDenied.into()) } else { Ok(()) }
+}
+
+/// Whether the interface, its address or its route is the reason of a failure.
+pub(super) fn is_local_failure(error: &io::Error) -> bool {
+    // ENXIO and ENODEV on every Unix.
+    const NO_DEVICE: [i32; 2] = [6, 19];
+    let kinds = [
+        io::ErrorKind::NetworkUnreachable,
+        io::ErrorKind::NetworkDown,
+        io::ErrorKind::AddrNotAvailable,
+        io::ErrorKind::InvalidInput,
+    ];
+    kinds.contains(&error.kind()) || error.raw_os_error().is_some_and(|number| NO_DEVICE.contains(&number))
+}
+
 /// The cause of a failure, if a RST or an ICMP message can report it to the client.
 pub(super) fn reason(error: &io::Error) -> Option<Unreachable> {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => Some(Unreachable::Port),
-        io::ErrorKind::NetworkUnreachable => Some(Unreachable::Network),
         io::ErrorKind::HostUnreachable => Some(Unreachable::Host),
         io::ErrorKind::PermissionDenied => Some(Unreachable::Prohibited),
-        _ => None,
+        _ => is_local_failure(error).then_some(Unreachable::Network),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use super::*;
+
+    #[test]
+    fn addresses_of_one_link_are_not_forwarded() {
+        for (local, peer, is_forwarded) in [
+            ("192.0.2.1:53", "10.0.0.1:4000", true),
+            ("169.254.169.254:80", "10.0.0.1:4000", false),
+            ("192.0.2.1:53", "169.254.0.1:4000", false),
+            ("[2001:db8::1]:53", "[fd00::1]:4000", true),
+            ("[fe80::1]:53", "[fd00::1]:4000", false),
+            ("[2001:db8::1]:53", "[febf::1]:4000", false),
+            // The kernel sends to such an address over IPv4.
+            ("[::ffff:169.254.169.254]:80", "[fd00::1]:4000", false),
+        ] {
+            let key = FlowKey { local: local.parse().unwrap(), peer: peer.parse().unwrap() };
+            assert_eq!(check_scope(key).is_ok(), is_forwarded, "{local} {peer}");
+        }
     }
 }

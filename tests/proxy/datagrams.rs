@@ -14,7 +14,7 @@ const PORT: u16 = 7000;
 const FLOWS: u8 = 100;
 
 /// A socket in the client's network that talks to one port of the server.
-fn socket(lab: &Lab, server: &'static str, port: u16) -> UdpSocket {
+pub(crate) fn socket(lab: &Lab, server: &'static str, port: u16) -> UdpSocket {
     lab.client.run(move || {
         let any = if server.contains(':') { "[::]:0" } else { "0.0.0.0:0" };
         let socket = UdpSocket::bind(any).unwrap();

@@ -129,7 +129,7 @@ pub(crate) struct Lab {
     /// The file descriptors of the proxy at first.
     pub(crate) idle: usize,
     pub(crate) client: Host,
-    middle: Host,
+    pub(crate) middle: Host,
     pub(crate) server: Host,
 }
 
@@ -147,18 +147,26 @@ impl Lab {
         lab
     }
 
-    fn join(&self) {
-        for (host, middle_end, network) in [(&self.client, "to-client", "1"), (&self.server, "to-server", "2")] {
-            let path = self.middle.namespace.path();
-            host.ip(&format!("link add eth0 type veth peer name {middle_end} netns {}", path.display()));
-            for (host, interface, last) in [(host, "eth0", "2"), (&self.middle, middle_end, "1")] {
-                host.ip(&format!("address add 10.{network}.0.{last}/24 dev {interface}"));
-                host.ip(&format!("address add fd0{network}::{last}/64 dev {interface} nodad"));
-                host.ip(&format!("link set {interface} up"));
-            }
-            host.ip(&format!("route add default via 10.{network}.0.1"));
-            host.ip(&format!("-6 route add default via fd0{network}::1"));
+    fn join_one(&self, host: &Host, middle_end: &str, network: &str) {
+        let path = self.middle.namespace.path();
+        host.ip(&format!("link add eth0 type veth peer name {middle_end} netns {}", path.display()));
+        for (host, interface, last) in [(host, "eth0", "2"), (&self.middle, middle_end, "1")] {
+            host.ip(&format!("address add 10.{network}.0.{last}/24 dev {interface}"));
+            host.ip(&format!("address add fd0{network}::{last}/64 dev {interface} nodad"));
+            host.ip(&format!("link set {interface} up"));
         }
+        host.ip(&format!("route add default via 10.{network}.0.1"));
+        host.ip(&format!("-6 route add default via fd0{network}::1"));
+    }
+
+    /// Makes the link to the server.
+    pub(crate) fn join_server(&self) {
+        self.join_one(&self.server, "to-server", "2");
+    }
+
+    fn join(&self) {
+        self.join_one(&self.client, "to-client", "1");
+        self.join_server();
         self.middle.ip(&format!("route add 10.3.0.0/16 via {SERVER}"));
         // The network behind the client, for `Wire`.
         self.middle.ip("route add 10.4.0.0/24 via 10.1.0.2");

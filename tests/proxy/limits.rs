@@ -110,7 +110,7 @@ pub(crate) fn three_thousand_flows_one_after_another(between: Between) {
 
 /// A scan of datagrams without answers does not displace a flow that got one.
 pub(crate) fn a_scan_of_datagrams_displaces_no_flow_with_an_answer(between: Between) {
-    let lab = Lab::new(between, &["--max-flows", "100"]);
+    let lab = Lab::new(between, &["--max-flows", "100", "--nat", "symmetric"]);
     let (seen, ports) = mpsc::channel();
     note_datagrams(&lab, PORT, seen);
     lab.client.run(|| {

@@ -7,7 +7,8 @@
 //! A forgotten connection no longer owns its addresses, so a forged RST costs at most one connection to the server. Its
 //! number tells it from an earlier one with the same addresses that is still closing.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
@@ -28,6 +29,9 @@ const FIRST_SILENCE: Duration = Duration::from_secs(4);
 /// Most connections that wait for the FIN of their stack after their reset.
 const MAX_ABORTED: usize = 1024;
 
+/// Beyond that all are forgotten. Each comes back with its next long datagram.
+const MAX_FRAGMENTING: usize = 4096;
+
 #[derive(Debug, Default)]
 pub(super) struct State {
     flows: FlowMap<Flow>,
@@ -38,6 +42,8 @@ pub(super) struct State {
     pub(super) opening: usize,
     /// Connections that were reset by the proxy, the oldest first. Some of them have ended.
     aborted: VecDeque<(FlowKey, u64)>,
+    /// Clients whose datagrams may be fragmented: at most [`MAX_FRAGMENTING`].
+    pub(super) fragmenting: HashSet<SocketAddr, ahash::RandomState>,
     pub(super) replies: VecDeque<Vec<u8>>,
     /// RSTs for the stack, in the names of clients.
     pub(super) resets: VecDeque<Vec<u8>>,
@@ -90,6 +96,19 @@ pub(super) enum Verdict {
 impl State {
     fn current(&mut self, key: FlowKey, number: u64) -> Option<&mut Flow> {
         self.flows.get_mut(&key).filter(|flow| flow.number == number)
+    }
+
+    /// Remembers whether a client lets routers fragment its datagrams. Returns how many do.
+    pub(super) fn note_fragmentation(&mut self, peer: SocketAddr, allowed: bool) -> usize {
+        if !allowed {
+            self.fragmenting.remove(&peer);
+        } else if !self.fragmenting.contains(&peer) {
+            if self.fragmenting.len() >= MAX_FRAGMENTING {
+                self.fragmenting.clear();
+            }
+            self.fragmenting.insert(peer);
+        }
+        self.fragmenting.len()
     }
 
     pub(super) fn syn(&mut self, key: FlowKey, sequence: u32, buffer: &PacketBuffer) -> Verdict {

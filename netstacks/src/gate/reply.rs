@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 
 use platform::packet::flags::{ACK, RST, SYN};
 use platform::packet::{
-    ICMP, ICMPV6, MAX_HEADERS_LEN, TcpFields, TcpHeaders, Transport, addresses, checksum, icmp_error,
+    ICMP, ICMPV6, MAX_HEADERS_LEN, TcpFields, TcpHeaders, Transport, addresses, checksum, icmp_error, packet_too_big,
 };
 use platform::{Checksum, vnet};
 
-use crate::{FlowKey, datagrams, is_host};
+use crate::{FlowKey, datagrams, is_host, is_link_local};
 
 /// Types of an echo request and its reply (RFC 792; RFC 4443, 4.1 and 4.2). Their code is 0.
 const ECHO_REQUEST: u8 = 8;
@@ -60,6 +60,12 @@ pub(super) fn unreachable(key: FlowKey, syn: Option<u32>, reason: Unreachable) -
     icmp_error(kind, code, 0, &quoted, quoted.len())
 }
 
+/// The ICMP message (RFC 1191, 4; RFC 4443, 3.2) about a datagram that is longer than the MTU. Its payload is not known.
+pub(super) fn too_big(FlowKey { local, peer }: FlowKey, mtu: u16) -> Option<Vec<u8>> {
+    let payload = vec![0; usize::from(mtu).min(datagrams::MAX_PAYLOAD_V4)];
+    packet_too_big(mtu, &datagrams::packet(peer, local, &payload)?)
+}
+
 /// The headers of the peer's packet. The peer finds its socket by them, and checks the number (RFC 5927, 4.1).
 fn quote(FlowKey { local, peer }: FlowKey, syn: Option<u32>) -> Option<Vec<u8>> {
     let Some(sequence) = syn else {
@@ -88,7 +94,8 @@ pub(super) fn echo(packet: &mut [u8]) -> bool {
     };
     let Some(message) = packet.get(at..).filter(|message| message.len() >= ECHO_LEN) else { return false };
     // No reply to a multicast or broadcast message (RFC 1122, 3.2.2.6).
-    let unicast = addresses(packet).is_some_and(|(source, destination)| is_host(source) && is_host(destination));
+    let is_far = |address| is_host(address) && !is_link_local(address);
+    let unicast = addresses(packet).is_some_and(|(source, destination)| is_far(source) && is_far(destination));
     if message[..2] != [request, 0] || !unicast {
         return false;
     }

@@ -193,7 +193,7 @@ fn an_icmp_message_quotes_the_headers_of_the_packet() {
                 let quoted = &answer[icmp + 8..];
                 assert_eq!(quoted[if ipv6 { 6 } else { 9 }], protocol);
                 assert_eq!(
-                    platform::packet::addresses(quoted),
+                    addresses(quoted),
                     Some((key(ipv6, 0).peer.ip(), key(ipv6, 0).local.ip()))
                 );
                 assert_eq!(quoted[icmp..icmp + 4], [4000_u16.to_be_bytes(), 80_u16.to_be_bytes()].concat());
@@ -202,6 +202,43 @@ fn an_icmp_message_quotes_the_headers_of_the_packet() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn a_datagram_that_is_too_long_gets_the_mtu() {
+    for ipv6 in [false, true] {
+        let mut bench = Bench::new(8);
+        bench.gate.answers().too_big(key(ipv6, 4000), 1400);
+        let answer = bench.answered();
+        assert_sums_are_right(&answer);
+        let icmp = if ipv6 { 40 } else { 20 };
+        assert_eq!(answer[icmp..icmp + 2], if ipv6 { [2, 0] } else { [3, 4] });
+        assert_eq!(answer[icmp + 4..icmp + 8], 1400_u32.to_be_bytes());
+        assert_eq!(answer[icmp + 8..][icmp..icmp + 4], [4000_u16.to_be_bytes(), 80_u16.to_be_bytes()].concat());
+    }
+}
+
+#[test]
+fn the_last_long_datagram_of_a_client_says_whether_it_may_be_fragmented() {
+    let mut bench = Bench::new(8);
+    let peer = key(false, 4000).peer;
+    let mut fragment = Vec::new();
+    PacketBuilder::ipv4(V4.0, V4.1, 64).udp(4000, 80).write_to_vec(&mut fragment, &[0; 1000]).unwrap();
+    // 0x40 is "don't fragment", and 0x20 "more fragments" (RFC 791, 3.1).
+    for (flags, len, expected) in [
+        (0x40, 1028, false),
+        (0, 500, false),
+        (0, 1028, true),
+        (0x40, 500, true),
+        (0x40, 1028, false),
+        (0x20, 1028, true),
+        (0x40, 1028, false),
+    ] {
+        fragment[6] = flags;
+        bench.send(&fragment[..len]);
+        assert_eq!(bench.delivered().len(), 1);
+        assert_eq!(bench.gate.answers().may_fragment(peer), expected, "flags {flags:#x}, {len} bytes");
     }
 }
 
@@ -221,8 +258,8 @@ fn an_echo_request_is_answered_and_a_reply_is_not() {
             let answer = bench.answered();
             assert_sums_are_right(&answer);
             assert_eq!(
-                platform::packet::addresses(&answer),
-                platform::packet::addresses(&request).map(|(from, to)| (to, from))
+                addresses(&answer),
+                addresses(&request).map(|(from, to)| (to, from))
             );
             let sliced = SlicedPacket::from_ip(&answer).unwrap();
             match sliced.transport.unwrap() {
@@ -307,11 +344,13 @@ fn an_echo_request_behind_extension_headers_is_answered() {
 }
 
 #[test]
-fn a_multicast_echo_request_is_not_answered() {
-    let mut request = Vec::new();
-    let ip = PacketBuilder::ipv4(V4.0, [224, 0, 0, 1], 64);
-    ip.icmpv4_echo_request(5, 6).write_to_vec(&mut request, b"").unwrap();
-    assert!(!reply::echo(&mut request));
+fn a_multicast_or_link_local_echo_request_is_not_answered() {
+    for destination in [[224, 0, 0, 1], [169, 254, 0, 1]] {
+        let mut request = Vec::new();
+        let ip = PacketBuilder::ipv4(V4.0, destination, 64);
+        ip.icmpv4_echo_request(5, 6).write_to_vec(&mut request, b"").unwrap();
+        assert!(!reply::echo(&mut request));
+    }
 }
 
 #[test]

@@ -21,7 +21,7 @@ use crate::doctor::Check;
 use crate::{
     Adopted, Capabilities, DropCounter, Error, Feature, Interface, InterfaceCounts, Link, Loopback, Namespace,
     PacketBuffer, PacketMeta, ProcessCondition, ProcessEnd, ProcessMeter, Received, Switches, TcpStatistics, Throttled,
-    TunConfig,
+    TunConfig, Undelivered,
 };
 
 /// Functions that all return the same.
@@ -126,6 +126,7 @@ return_all! { Default::default();
     pub fn tcp_statistics(_socket: &TcpStream) -> TcpStatistics;
     pub fn default_congestion_control() -> Option<String>;
     pub fn coalesce_datagrams(_socket: &Socket) -> bool;
+    pub fn is_bound_to(_socket: &Socket, _interface: &str) -> bool;
     pub fn allow_open_files(_wanted: u64);
     pub fn sharpen_timers();
     pub fn return_large_buffers();
@@ -164,6 +165,8 @@ impl ProcessMeter {
 return_all! { Err(io::ErrorKind::Unsupported.into());
     pub fn set_congestion_control(_socket: &Socket, _name: &str) -> io::Result<()>;
     pub fn bind_to_interface(_socket: &Socket, _interface: &str, _ipv6: bool) -> io::Result<()>;
+    pub fn queue_errors(_socket: &Socket, _ipv6: bool) -> io::Result<()>;
+    pub fn set_dont_fragment(_socket: &Socket, _ipv6: bool, _is_on: bool) -> io::Result<()>;
     pub fn set_user_timeout(_socket: &Socket, _timeout: Duration) -> io::Result<()>;
     pub(crate) fn set_processor(_processor: u16) -> io::Result<()>;
     pub fn with_mounts(_command: &mut Command, _mounts: &[(PathBuf, PathBuf)]) -> io::Result<()>;
@@ -190,6 +193,11 @@ pub fn recv_datagrams(socket: &Socket, buffer: &mut [u8]) -> io::Result<Received
     let buffer = unsafe { &mut *(std::ptr::from_mut(buffer) as *mut [MaybeUninit<u8>]) };
     let (len, from) = socket.recv_from(buffer)?;
     Ok(Received { len, segment_len: len, from: from.as_socket() })
+}
+
+pub fn undelivered(socket: &Socket) -> io::Result<Undelivered> {
+    let error = socket.take_error()?.ok_or(io::ErrorKind::WouldBlock)?;
+    Ok(Undelivered { error, to: None, mtu: None })
 }
 
 // Processes.

@@ -176,6 +176,13 @@ pub(super) fn socket_option(fd: RawFd, level: c_int, option: c_int, value: &mut 
     if result == 0 { Ok(len as usize) } else { Err(io::Error::last_os_error()) }
 }
 
+#[cfg(target_os = "linux")]
+pub(super) fn set_socket_option(fd: RawFd, level: c_int, option: c_int, value: c_int) -> io::Result<()> {
+    // SAFETY: the kernel reads the bytes of `value`.
+    let result = unsafe { libc::setsockopt(fd, level, option, (&raw const value).cast(), size_of::<c_int>() as _) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// CPU time of all threads of this process so far. Linux counts other processors up to their last tick.
 pub fn cpu_of_process() -> Option<Duration> {
     clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).ok().map(Into::into)

@@ -61,10 +61,10 @@ impl Flows {
         self.lock().raise(key, Rank::Answered);
     }
 
-    /// Removes the flow that is worth least, if there are `most` flows.
-    pub(super) fn make_place(&self, most: usize) {
+    /// Removes the flow that is worth least, if there are `most` flows without this one.
+    pub(super) fn make_place(&self, key: FlowKey, most: usize) {
         let mut table = self.lock();
-        if table.by_key.len() >= most {
+        if table.by_key.len() >= most && !table.by_key.contains_key(&key) {
             table.evict(Rank::Conversation);
         }
     }

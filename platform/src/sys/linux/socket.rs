@@ -15,9 +15,9 @@ use nix::sys::socket::{
 use socket2::Socket;
 
 use super::machine::line;
-use super::{socket_addr, socket_option, tcp_info};
+use super::{set_socket_option, socket_addr, socket_option, tcp_info};
 use crate::socket::{MAX_BYTES_TOGETHER, MAX_DATAGRAMS_TOGETHER};
-use crate::{Received, TcpStatistics};
+use crate::{Received, TcpStatistics, Undelivered};
 
 /// Waits for events until `end`, to the microsecond on Unix: [`Poll::poll`] counts in whole milliseconds.
 pub fn poll_until(poll: &mut Poll, events: &mut Events, end: Instant) -> io::Result<()> {
@@ -53,6 +53,11 @@ pub fn bind_to_interface(socket: &Socket, interface: &str, _ipv6: bool) -> io::R
     socket.bind_device(Some(interface.as_bytes()))
 }
 
+/// Whether a socket is still bound to the interface of this name: that may be another one by now. Only on Linux.
+pub fn is_bound_to(socket: &Socket, interface: &str) -> bool {
+    socket.device().is_ok_and(|name| name.as_deref() == Some(interface.as_bytes()))
+}
+
 /// Makes a connection time out if sent data stays unacknowledged for this long (`TCP_USER_TIMEOUT`, RFC 5482).
 pub fn set_user_timeout(socket: &Socket, timeout: Duration) -> io::Result<()> {
     socket.set_tcp_user_timeout(Some(timeout))
@@ -68,6 +73,46 @@ pub fn set_socket_buffers(socket: &Socket, bytes: usize) -> io::Result<()> {
 /// Lets [`recv_datagrams`] return several datagrams at once (`UDP_GRO`). Then no other call may receive from it.
 pub fn coalesce_datagrams(socket: &Socket) -> bool {
     setsockopt(socket, sockopt::UdpGroSegment, &true).is_ok()
+}
+
+/// Lets [`undelivered`] tell of each datagram by itself (`IP_RECVERR`). Only on Linux.
+pub fn queue_errors(socket: &Socket, ipv6: bool) -> io::Result<()> {
+    Ok(if ipv6 {
+        setsockopt(socket, sockopt::Ipv6RecvErr, &true)
+    } else {
+        setsockopt(socket, sockopt::Ipv4RecvErr, &true)
+    }?)
+}
+
+/// Sends datagrams with "don't fragment" (RFC 791, 3.1), and fails if one is longer than the MTU of its path, or leaves
+/// it to the path to fragment them (`IP_MTU_DISCOVER`). Over IPv6 it is this host that fragments. Only on Linux.
+pub fn set_dont_fragment(socket: &Socket, ipv6: bool, is_on: bool) -> io::Result<()> {
+    let (level, option, value) = match (ipv6, is_on) {
+        (false, true) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
+        (false, false) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DONT),
+        (true, true) => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO),
+        (true, false) => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DONT),
+    };
+    set_socket_option(socket.as_raw_fd(), level, option, value)
+}
+
+/// The next datagram that the kernel has heard of that it was not delivered: by itself after [`queue_errors`].
+/// [`io::ErrorKind::WouldBlock`] if there is none.
+pub fn undelivered(socket: &Socket) -> io::Result<Undelivered> {
+    // The error, and the address of the host that reports it.
+    let mut control = cmsg_space!(libc::sock_extended_err, libc::sockaddr_in6);
+    let (mut quoted, flags) = ([0; 1], MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT);
+    let mut slices = [IoSliceMut::new(&mut quoted)];
+    let message = recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut slices, Some(&mut control), flags)?;
+    let error = message.cmsgs()?.find_map(|control| match control {
+        ControlMessageOwned::Ipv4RecvErr(error, _) | ControlMessageOwned::Ipv6RecvErr(error, _) => Some(error),
+        _ => None,
+    });
+    let error = error.ok_or(io::ErrorKind::WouldBlock)?;
+    let number = error.ee_errno.cast_signed();
+    let mtu = (number == libc::EMSGSIZE).then_some(error.ee_info);
+    let to = message.address.as_ref().and_then(socket_addr);
+    Ok(Undelivered { error: io::Error::from_raw_os_error(number), to, mtu })
 }
 
 /// Sends the first datagrams of `payloads`; see [`send_datagrams`](crate::send_datagrams).
