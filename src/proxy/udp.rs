@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::FutureExt;
 use netstacks::{Answers, Datagrams, FlowKey};
 use platform::Received;
-use socket2::SockRef;
+use socket2::{SockRef, Type};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::time::Instant;
@@ -118,8 +118,11 @@ impl Flow {
 }
 
 impl<D: Datagrams> Back<D> {
-    /// Makes a flow. Returns `None` if there is no memory for it.
+    /// Makes a flow. Returns `None` if there is no memory for it, and for the proxy's own datagrams.
     fn open(&self, key: FlowKey) -> io::Result<Option<Arc<Flow>>> {
+        if self.limits.own.sent(Type::DGRAM, key.peer) {
+            return Ok(None);
+        }
         self.flows.make_place(self.upstream.config.max_flows);
         let socket = self.upstream.datagrams(key.local)?;
         let of = SockRef::from(&socket);

@@ -129,7 +129,7 @@ pub(crate) struct Lab {
     /// The file descriptors of the proxy at first.
     pub(crate) idle: usize,
     pub(crate) client: Host,
-    middle: Host,
+    pub(crate) middle: Host,
     pub(crate) server: Host,
 }
 
@@ -216,6 +216,11 @@ impl Lab {
         // This fails if the proxy is dead, which has no descriptors either.
         assert!(self.peak_bytes() > 0);
         fs::read_dir(format!("/proc/{}/fd", proxy.id())).unwrap().count()
+    }
+
+    /// Returns the errors and warnings of the proxy so far.
+    pub(crate) fn complaints(&self) -> String {
+        self.proxy.as_ref().map_or_else(String::new, Program::complaints)
     }
 
     /// Returns the peak of the proxy's resident memory.
