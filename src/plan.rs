@@ -16,6 +16,7 @@ use clap_complete::Shell;
 pub use self::conform::ConformPlan;
 pub use self::matrix::MatrixPlan;
 pub use self::matrix::about;
+pub(crate) use self::proxy::OWN_DEVICE;
 pub use self::proxy::{ProxyConfig, ProxyPlan};
 use self::scenario::Scenario;
 pub use crate::cell::Wrong as PlanError;

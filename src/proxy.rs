@@ -12,6 +12,7 @@
 //! The command `proxy` serves with it. `--program STACK` measures it.
 
 mod limits;
+mod own;
 mod relay;
 mod reports;
 mod tcp;
@@ -26,12 +27,13 @@ use futures_util::FutureExt;
 use netstacks::{
     Effective, Gate, Gated, Netstack, Spread, StackConfig, StackKind, StartError, Started, Steered, Visitor, steer,
 };
-use platform::TunDevice;
+use platform::{Class, Error, TunDevice};
 use tokio::task::JoinSet;
 
 use self::limits::Limits;
 use self::upstream::Upstream;
 use crate::error::RunError;
+use crate::plan::OWN_DEVICE;
 pub use crate::plan::{Nat, ProxyConfig as Config};
 
 /// A proxy with a checked interface, but without a device yet.
@@ -40,7 +42,7 @@ pub struct Proxy(Upstream);
 
 impl Proxy {
     /// Checks that the interface exists and may be used.
-    pub fn new(config: Config) -> Result<Self, platform::Error> {
+    pub fn new(config: Config) -> Result<Self, Error> {
         // Each connection has buffers of hundreds of kilobytes, which most connections use little of.
         platform::return_large_buffers();
         Upstream::new(config).map(Self)
@@ -49,6 +51,10 @@ impl Proxy {
     /// Starts the stack on the device, and the proxy on the stack. Must be called within a tokio runtime. Each link of the
     /// device gets an instance of the stack; see [`TunDevice::open_shards`]. The limits hold for all together.
     pub fn start(self, first: TunDevice, others: Vec<TunDevice>, stack: StackKind) -> Result<Running, RunError> {
+        if first.name() == self.0.config.interface {
+            let source = io::Error::new(io::ErrorKind::InvalidInput, OWN_DEVICE);
+            return Err(Error::new(Class::Invalid, "send packets to", first.name(), source).into());
+        }
         let spread = Spread::default();
         let (devices, _) = steer(&spread, iter::once(first).chain(others).collect());
         let backlog = self.0.config.max_flows.div_ceil(devices.len());

@@ -346,20 +346,44 @@ fn offload_passes_super_packets_through() {
     }
 }
 
+/// Runs a program that takes over a device of this one, which has these flags of `TUNSETIFF`, `IFF_TUN` and `IFF_NO_PI` by
+/// default, and this offload of `TUNSETOFFLOAD`.
+pub(crate) const OWNER: &str = "python3 -c \"import fcntl, os, struct, sys
+fd = os.open('/dev/net/tun', os.O_RDWR)
+value = lambda name, default: int(os.environ.get(name, default), 0)
+fcntl.ioctl(fd, 0x400454CA, struct.pack('16sH22x', b'owned', value('FLAGS', '0x1001')))
+fcntl.ioctl(fd, 0x400454D0, value('OFFLOAD', '0'))
+os.system('ip link set owned mtu 9000 up; ip address add 10.10.10.9/24 dev owned')
+os.set_inheritable(fd, True)
+os.execvp(sys.argv[1], [*sys.argv[1:], '--tun-fd', str(fd)])\"";
+
+/// The offload that the owner has asked for would give the stack super-packets. Other framing is refused at once.
+#[test]
+fn a_device_that_is_taken_over_is_checked_and_has_no_offload() {
+    skip_if!(no_root().or_else(|| missing_program(&["python3", "ip"])));
+    let arguments = "-m writer -n smoltcp --bytes 6MB --warmup 1MB --verify full --timeout 20";
+    let take_over =
+        |set: &str, arguments: &str| shell(&["-n"], &format!("{set} exec {OWNER} \"$PROGRAM\" {arguments}"));
+    // TUN_F_CSUM, TUN_F_TSO4 and TUN_F_TSO6.
+    let sample = printed(&take_over("OFFLOAD=7", &format!("{arguments} --json")));
+    assert!(sample["status"] == "ok" && sample["retransmits"].as_u64() < Some(20), "{sample}");
+    for (flags, reason) in
+        [("0x1002", "it is a TAP device"), ("0x0001", "packet information"), ("0x5001", "IFF_VNET_HDR")]
+    {
+        for arguments in [arguments, "proxy --interface lo"] {
+            let output = take_over(&format!("FLAGS={flags}"), arguments);
+            assert_said(&output, 2, &["take over file descriptor", reason, "--tun-fd needs"]);
+        }
+    }
+}
+
 /// The default datagram fills the MTU of the device, and a larger one is refused by its size.
 #[test]
 fn datagrams_fit_the_mtu_of_a_device_that_is_taken_over() {
     skip_if!(no_root().or_else(|| missing_program(&["python3", "ip"])));
-    // TUNSETIFF with IFF_TUN and IFF_NO_PI.
-    let owner = "import fcntl, os, struct, sys
-fd = os.open('/dev/net/tun', os.O_RDWR)
-fcntl.ioctl(fd, 0x400454CA, struct.pack('16sH22x', b'owned', 0x1001))
-os.system('ip link set owned mtu 9000 up; ip address add 10.10.10.9/24 dev owned')
-os.set_inheritable(fd, True)
-os.execvp(sys.argv[1], [*sys.argv[1:], '--tun-fd', str(fd)])";
     let udp = |options: &str| {
         let options = format!("-m writer -n smoltcp --protocol udp --bitrate 50M --time 0.2 --json {options}");
-        shell(&["-n"], &format!("exec python3 -c \"{owner}\" \"$PROGRAM\" {options}"))
+        shell(&["-n"], &format!("exec {OWNER} \"$PROGRAM\" {options}"))
     };
     let sample = printed(&udp(""));
     assert_eq!((&sample["mtu"], &sample["datagram_bytes"]), (&9000.into(), &8972.into()), "{sample}");

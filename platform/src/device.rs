@@ -35,7 +35,7 @@ pub struct TunConfig {
     pub tx_queue_len: u32,
     /// Whether the device offloads.
     pub offload: Offload,
-    /// An open TUN device to take over, which its owner has set up. Nothing is offloaded.
+    /// An open TUN device to take over, which its owner has set up. Nothing is offloaded: what its owner asked for ends.
     pub fd: Option<i32>,
 }
 

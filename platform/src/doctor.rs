@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-pub use crate::sys::{examine, memory_bytes};
+pub use crate::sys::{examine, memory_bytes, strict_reverse_paths};
 
 use crate::{Cause, Error};
 

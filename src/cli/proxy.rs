@@ -76,6 +76,10 @@ pub struct Proxy {
     #[arg(long, value_name = "BITS", value_parser = clap::value_parser!(u8).range(1..=128))]
     pub tun_prefix: Option<u8>,
 
+    /// Take over an open TUN device, set up by its owner, by the number of its file descriptor
+    #[arg(long, value_name = "FD", conflicts_with_all = ["tun_name", "tun_addr", "tun_dest", "tun_prefix", "mtu"])]
+    pub tun_fd: Option<i32>,
+
     /// MTU of the device, 1280 or more, as IPv6 needs
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(1280..))]
     pub mtu: u16,

@@ -49,10 +49,16 @@ pub(super) fn name(option: &'static str, name: &str) -> Result<String, PlanError
     }
 }
 
+/// The standard streams are never a device.
+pub(super) fn descriptor(fd: Option<i32>) -> Result<Option<i32>, PlanError> {
+    match fd {
+        Some(..=2) => Err(PlanError::new("--tun-fd", "must be the number of an open descriptor above 2")),
+        _ => Ok(fd),
+    }
+}
+
 pub(super) fn tun_fd(fd: Option<i32>, cell: &Cell) -> Result<Option<i32>, PlanError> {
-    match (fd, cell.subject()) {
-        // The standard streams are never a device.
-        (Some(..=2), _) => Err(PlanError::new("--tun-fd", "must be the number of an open descriptor above 2")),
+    match (descriptor(fd)?, cell.subject()) {
         (Some(_), Subject::Path(stack)) if stack.is_process() => {
             Err(PlanError::new("--tun-fd", format!("{stack} is a process of its own; it opens its device itself")))
         }

@@ -15,6 +15,9 @@ use crate::plural;
 /// Packets that can wait for the stack: a few full windows, in packets without offload.
 const TX_QUEUE_LEN: u32 = 16 << 10;
 
+/// Each packet that the proxy sends to its own device would come back to it.
+pub(crate) const OWN_DEVICE: &str = "it is the proxy's own device; name the interface that leads to the servers";
+
 /// The settings of a proxy.
 #[derive(Clone, Debug)]
 pub struct ProxyConfig {
@@ -104,6 +107,9 @@ impl TryFrom<cli::Proxy> for ProxyPlan {
             let reason = format!("{queues} queues for {}; there is one for each, or 1", plural(proxy.shards, "shard"));
             return Err(PlanError::new("--queues", reason));
         }
+        if proxy.tun_fd.is_none() && proxy.interface == proxy.tun_name {
+            return Err(PlanError::new("--interface", OWN_DEVICE));
+        }
         let bytes = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
         let is_one = proxy.current_thread || proxy.runtime == Runtime::CurrentThread;
         Ok(Self {
@@ -113,7 +119,7 @@ impl TryFrom<cli::Proxy> for ProxyPlan {
                 mtu: proxy.mtu,
                 tx_queue_len: TX_QUEUE_LEN,
                 offload: proxy.offload,
-                fd: None,
+                fd: devices::descriptor(proxy.tun_fd)?,
             },
             config: ProxyConfig {
                 window: bytes(proxy.window).clamp(StackConfig::MIN_WINDOW, StackConfig::MAX_WINDOW),

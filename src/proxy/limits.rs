@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use netstacks::Effective;
 use tokio::sync::oneshot;
 
+use super::own::Own;
 use super::{Config, relay};
 
 #[derive(Debug)]
@@ -20,6 +21,8 @@ pub(super) struct Limits {
     /// What a connection may take, in bytes: its windows at the stack, and the buffers of its relay.
     connection_bytes: usize,
     used: Mutex<Used>,
+    /// Sockets of the proxy get no place.
+    pub(super) own: Own,
 }
 
 #[derive(Debug, Default)]
@@ -40,6 +43,7 @@ impl Limits {
             max_memory: config.max_memory.unwrap_or(usize::MAX),
             connection_bytes: windows + 2 * relay::BUFFER_BYTES,
             used: Mutex::default(),
+            own: Own::new(config),
         }
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use netstacks::{Admission, FlowKey, FlowMap, Gate, Listener, Request, Stream, Unreachable};
+use socket2::Type;
 use tokio::sync::oneshot;
 
 use super::limits::{Limits, Place};
@@ -101,6 +102,9 @@ pub(super) async fn serve<L: Listener>(
         tokio::select! {
             request = gate.request() => {
                 let Some(request) = request else { return Ok(()) };
+                if limits.own.sent(Type::STREAM, request.key().peer) {
+                    continue;
+                }
                 // A SYN beyond the limit is dropped, and its client retransmits it.
                 if let Some(place) = limits.place() {
                     tokio::spawn(forward(request, place, waiting.clone(), Arc::clone(&upstream)).boxed());

@@ -17,7 +17,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use netstacks::{Answers, Datagrams, FlowKey, Spread};
 use platform::{Received, Undelivered};
-use socket2::SockRef;
+use socket2::{SockRef, Type};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::time::Instant;
@@ -199,8 +199,12 @@ impl<D: Datagrams> Exchange<D> {
         may_renew
     }
 
-    /// Makes a flow of this name, or gives it a new socket. Returns `None` if there is no memory for it.
+    /// Makes a flow of this name, or gives it a new socket. Returns `None` if there is no memory for it, and for
+    /// the proxy's own datagrams.
     fn open(self: &Arc<Self>, name: FlowKey, key: FlowKey) -> io::Result<Option<Arc<Flow>>> {
+        if self.limits.own.sent(Type::DGRAM, key.peer) {
+            return Ok(None);
+        }
         self.flows.make_place(name, self.upstream.config.max_flows);
         let server = (name == key).then_some(key.local);
         let socket = self.upstream.datagrams(key)?;

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use platform::{Class, Error, Interrupts, Link, TunDevice};
+use platform::{Capabilities, Class, Error, Interrupts, Link, TunDevice};
 
 use super::runtime::runtime;
 use crate::error::RunError;
@@ -30,9 +30,13 @@ pub fn serve(plan: &ProxyPlan, out: &mut impl Write) -> Result<(), RunError> {
         };
         let device = devices.remove(0);
         let mut interrupts = Interrupts::catch().map_err(failed("watch", "interrupts"))?;
-        let (name, offload) = (device.name().to_owned(), device.capabilities().segmentation.any());
+        let (name, capabilities) = (device.name().to_owned(), device.capabilities());
         let mut running = proxy.start(device, devices, plan.stack)?;
-        announce((&name, offload, &shards), plan, &running, out).map_err(failed("write to", "standard output"))?;
+        if let Some(check) = platform::doctor::strict_reverse_paths(&[&plan.config.interface, &name]) {
+            let remedy = check.remedy.unwrap_or_default();
+            report(&format!("warning: {}: {}; {remedy}", check.name, check.finding));
+        }
+        announce((&name, capabilities, &shards), plan, &running, out).map_err(failed("write to", "standard output"))?;
         tokio::select! {
             () = interrupts.next() => Ok(()),
             ended = running.ended() => ended.map_err(failed("serve", &name)),
@@ -41,14 +45,14 @@ pub fn serve(plan: &ProxyPlan, out: &mut impl Write) -> Result<(), RunError> {
 }
 
 fn announce(
-    (name, offload, shards): (&str, bool, &str),
+    (name, capabilities, shards): (&str, Capabilities, &str),
     plan: &ProxyPlan,
     running: &Running,
     out: &mut impl Write,
 ) -> io::Result<()> {
     let (stack, version) = (plan.stack, &running.effective().stack_version);
-    let (mtu, interface) = (plan.device.mtu, &plan.config.interface);
-    let offload = if offload { "on" } else { "off" };
+    let (mtu, interface) = (capabilities.mtu, &plan.config.interface);
+    let offload = if capabilities.segmentation.any() { "on" } else { "off" };
     writeln!(out, "{name}: {stack} {version}, MTU {mtu}, offload {offload}{shards}, on to {interface}")?;
     out.flush()
 }

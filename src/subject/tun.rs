@@ -1,7 +1,6 @@
 //! The run's TUN device.
 
 use std::io;
-use std::net::IpAddr;
 
 use platform::{Class, Link, TunConfig, TunDevice};
 
@@ -24,7 +23,7 @@ pub(crate) fn open(scenario: &Scenario, tun: &Tun) -> Result<(TunDevice, DeviceF
 /// Opens the device of a scenario, as a link for each shard.
 pub(crate) fn open_shards(scenario: &Scenario, tun: &Tun) -> Result<(Vec<TunDevice>, DeviceFacts), SystemError> {
     if tun.fd.is_none() {
-        refuse_used_address(tun.network.address)?;
+        refuse_used_address(tun)?;
     }
     let config = TunConfig {
         name: tun.name.clone(),
@@ -43,8 +42,9 @@ pub(crate) fn open_shards(scenario: &Scenario, tun: &Tun) -> Result<(Vec<TunDevi
         offload: device.capabilities().segmentation.any(),
         tx_queue_len: device.tx_queue_len(),
     };
-    if scenario.cell.queue.is_some() && facts.tx_queue_len.is_none() {
-        let source = io::Error::new(io::ErrorKind::Unsupported, "this system has no such queue");
+    if scenario.cell.queue.is_some() && facts.tx_queue_len != scenario.cell.queue {
+        let reason = facts.tx_queue_len.map_or("this system has no such queue", |_| "only root may change it");
+        let source = io::Error::new(io::ErrorKind::Unsupported, reason);
         return Err(platform::Error::new(Class::Unavailable, "set the queue of", &facts.name, source)
             .remedy("leave out --queue"));
     }
@@ -58,8 +58,9 @@ pub(crate) fn facts(scenario: &Scenario, tun: &Tun, offload: bool) -> DeviceFact
 }
 
 /// Refuses an address that another interface has: that interface would take the packets of the run.
-fn refuse_used_address(address: IpAddr) -> Result<(), SystemError> {
-    if !platform::is_local_address(address) {
+fn refuse_used_address(tun: &Tun) -> Result<(), SystemError> {
+    let address = tun.network.address;
+    if !platform::is_local_address(address, &tun.name) {
         return Ok(());
     }
     let source = io::Error::new(io::ErrorKind::AddrInUse, "another interface has it already");

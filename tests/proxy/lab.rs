@@ -226,6 +226,11 @@ impl Lab {
         fs::read_dir(format!("/proc/{}/fd", proxy.id())).unwrap().count()
     }
 
+    /// Returns the errors and warnings of the proxy so far.
+    pub(crate) fn complaints(&self) -> String {
+        self.proxy.as_ref().map_or_else(String::new, Program::complaints)
+    }
+
     /// Returns the peak of the proxy's resident memory.
     pub(crate) fn peak_bytes(&self) -> u64 {
         let Some(proxy) = &self.proxy else { return 0 };

@@ -70,6 +70,11 @@ impl Program {
         text(&self.stdout)
     }
 
+    /// Returns its standard error so far.
+    pub(crate) fn complaints(&self) -> String {
+        text(&self.stderr)
+    }
+
     /// Returns whether it still runs.
     pub(crate) fn runs(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()

@@ -15,7 +15,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use mio::Events;
-use socket2::Socket;
+use socket2::{Socket, Type};
 
 use crate::doctor::Check;
 use crate::{
@@ -117,7 +117,9 @@ pub fn set_loopback_up() -> Result<Option<Loopback>, Error> {
 // Nothing is done, or reported.
 
 return_all! { Default::default();
-    pub fn is_local_address(_address: IpAddr) -> bool;
+    pub fn is_local_address(_address: IpAddr, _but_of: &str) -> bool;
+    pub fn strict_reverse_paths(_interfaces: &[&str]) -> Option<Check>;
+    pub fn has_socket(_kind: Type, _address: SocketAddr) -> bool;
     pub fn mtu_of_descriptor(_fd: i32) -> Option<u16>;
     pub fn folder_of_thread() -> PathBuf;
     pub fn interface_counts(_thread: &Path, _interface: &str) -> Option<InterfaceCounts>;
@@ -163,6 +165,7 @@ impl ProcessMeter {
 }
 
 return_all! { Err(io::ErrorKind::Unsupported.into());
+    pub fn addresses_of(_interface: &str) -> io::Result<Vec<IpAddr>>;
     pub fn set_congestion_control(_socket: &Socket, _name: &str) -> io::Result<()>;
     pub fn bind_to_interface(_socket: &Socket, _interface: &str, _ipv6: bool) -> io::Result<()>;
     pub fn queue_errors(_socket: &Socket, _ipv6: bool) -> io::Result<()>;

@@ -212,10 +212,11 @@ pub fn mtu_of_descriptor(fd: i32) -> Option<u16> {
     unsafe { BorrowedSyncDevice::borrow_raw(copy.as_raw_fd()) }.ok()?.mtu().ok()
 }
 
-/// Whether an interface has this address.
-pub fn is_local_address(address: IpAddr) -> bool {
-    let Ok(mut interfaces) = getifaddrs() else { return false };
-    interfaces.any(|interface| interface.address.as_ref().and_then(socket_addr).map(|own| own.ip()) == Some(address))
+/// Whether an interface has this address, other than that of this name.
+pub fn is_local_address(address: IpAddr, but_of: &str) -> bool {
+    let Ok(interfaces) = getifaddrs() else { return false };
+    let mut others = interfaces.filter(|interface| interface.interface_name != but_of);
+    others.any(|interface| interface.address.as_ref().and_then(socket_addr).map(|own| own.ip()) == Some(address))
 }
 
 pub(super) fn socket_addr(address: &SockaddrStorage) -> Option<SocketAddr> {

@@ -1,6 +1,8 @@
 //! Checks Linux for everything that a run needs.
 
 use super::machine::line;
+use super::network::{interface_names, rp_filter};
+use super::process::folder_of_thread;
 use super::tun::check_device_node;
 use crate::doctor::{Check, Verdict};
 
@@ -17,7 +19,32 @@ pub fn examine(window_bytes: usize) -> Vec<Check> {
     let cubic = setting("tcp_available_congestion_control").and_then(|available| without_cubic(&available));
     let limits = BUFFERS.map(|(name, _)| setting(name).unwrap_or_default());
     let buffers = small_buffers(limits.each_ref().map(String::as_str), window_bytes as u64);
-    [node, cubic, buffers].into_iter().flatten().collect()
+    let interfaces = interface_names(&folder_of_thread());
+    let interfaces = interfaces.iter().map(String::as_str).filter(|name| *name != "lo");
+    let paths = strict_reverse_paths(&interfaces.collect::<Vec<_>>());
+    [node, cubic, buffers, paths].into_iter().flatten().collect()
+}
+
+/// The interfaces among these where the kernel drops an IPv4 packet whose sender it would reach another way.
+pub fn strict_reverse_paths(interfaces: &[&str]) -> Option<Check> {
+    strict(interfaces, rp_filter)
+}
+
+/// The kernel uses the larger of the setting for all interfaces and that of one (`IN_DEV_RPFILTER`).
+fn strict(interfaces: &[&str], rp_filter: impl Fn(&str) -> Option<u8>) -> Option<Check> {
+    let is_strict = |of: &&&str| rp_filter("all").max(rp_filter(of)) == Some(1);
+    let strict: Vec<_> = interfaces.iter().filter(is_strict).copied().collect();
+    // In the name of a setting, a dot within a part is written as a slash.
+    let settings = strict.iter().map(|of| format!(" net.ipv4.conf.{}.rp_filter=2", of.replace('.', "/")));
+    let finding = format!(
+        "strict on {}, so connections through the command proxy time out where the route to a server leads elsewhere",
+        strict.join(", ")
+    );
+    let check = || {
+        Check::new("reverse paths", Verdict::Note, finding)
+            .remedy(format!("make them loose as root with sysctl{}", settings.collect::<String>()))
+    };
+    (!strict.is_empty()).then(check)
 }
 
 fn without_cubic(available: &str) -> Option<Check> {
@@ -69,6 +96,20 @@ mod tests {
         assert_eq!((check.verdict, check.finding.as_str()), (Verdict::Note, finding));
         assert_eq!(check.remedy.unwrap(), "sysctl net.ipv4.tcp_wmem=\"4096 16384 5242880\"");
         assert_eq!(small_buffers(["1 2", "1 2 3"], 1), None);
+    }
+
+    #[test]
+    fn strict_reverse_paths_are_noted_with_the_settings_that_are_needed() {
+        let set =
+            |all, eth0| move |of: &str| [("all", all), ("eth0.7", eth0)].into_iter().find(|(name, _)| *name == of)?.1;
+        for (all, eth0) in [(Some(1), Some(0)), (Some(0), Some(1)), (None, Some(1))] {
+            let check = strict(&["eth0.7"], set(all, eth0)).unwrap();
+            assert!(check.finding.starts_with("strict on eth0.7, "), "{check:?}");
+            assert!(check.remedy.unwrap().ends_with("sysctl net.ipv4.conf.eth0/7.rp_filter=2"));
+        }
+        for (all, eth0) in [(Some(0), Some(0)), (Some(2), Some(1)), (Some(1), Some(2)), (None, None)] {
+            assert_eq!(strict(&["eth0.7"], set(all, eth0)), None);
+        }
     }
 
     #[test]

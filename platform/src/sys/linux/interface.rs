@@ -15,10 +15,12 @@ use netlink_packet_route::route::{
 };
 use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use nix::ifaddrs::getifaddrs;
 use nix::net::if_::if_nametoindex;
 
 use super::netlink::{ask, create, request, unexpected, wait_until};
 use super::process::folder_of_thread;
+use super::socket_addr;
 use crate::{Cause, Class, Error};
 
 pub(super) struct State {
@@ -30,13 +32,29 @@ pub(super) struct State {
     /// Whether it asks neighbours for their addresses.
     pub(super) has_neighbours: bool,
     pub(super) tx_queue_len: u32,
-    /// `IFF_VNET_HDR`, and the program's open files of the device. `None` if it is no TUN or TAP device.
-    pub(super) vnet_header: Option<bool>,
-    pub(super) queues: Option<u32>,
+    /// `None` if it is no TUN or TAP device, and before Linux 4.20.
+    pub(super) tun: Option<TunState>,
 }
 
-/// `IFLA_TUN_VNET_HDR`, `IFLA_TUN_MULTI_QUEUE` and `IFLA_TUN_NUM_QUEUES` of `linux/if_link.h`.
+/// What the kernel tells of a TUN or TAP device (`IFLA_TUN_*` of `linux/if_link.h`).
+#[derive(Clone, Copy)]
+#[allow(clippy::struct_excessive_bools, reason = "they are flags of the kernel")]
+pub(super) struct TunState {
+    pub(super) is_tap: bool,
+    pub(super) packet_information: bool,
+    pub(super) vnet_header: bool,
+    /// Whether it stays when no program has it open.
+    pub(super) stays: bool,
+    /// `IFF_MULTI_QUEUE`.
+    pub(super) may_have_queues: bool,
+    /// How many queues programs have opened. Of a device that may have only one, the kernel does not tell: 1.
+    pub(super) queues: u32,
+}
+
+const TUN_TYPE: u16 = 3;
+const TUN_PI: u16 = 4;
 const TUN_VNET_HDR: u16 = 5;
+const TUN_PERSIST: u16 = 6;
 const TUN_MULTI_QUEUE: u16 = 7;
 const TUN_NUM_QUEUES: u16 = 8;
 
@@ -64,8 +82,7 @@ impl State {
             running: has(LinkFlags::Running),
             has_neighbours: !has(LinkFlags::Loopback) && !has(LinkFlags::Noarp),
             tx_queue_len: 0,
-            vnet_header: None,
-            queues: None,
+            tun: None,
         };
         for attribute in link.attributes {
             match attribute {
@@ -79,13 +96,19 @@ impl State {
         Ok(state)
     }
 
-    /// The kernel tells the number of queues only of a device that may have several (`drivers/net/tun.c`, `tun_fill_info`).
     fn read_tun(&mut self, info: &LinkInfo) {
         let LinkInfo::Data(InfoData::Tun(attributes)) = info else { return };
-        let flag = |kind| tun_attribute(attributes, kind)?.first().map(|byte| *byte != 0);
+        let first = |kind| tun_attribute(attributes, kind)?.first().copied();
+        let flag = |kind| first(kind).is_some_and(|byte| byte != 0);
         let queues = tun_attribute(attributes, TUN_NUM_QUEUES).and_then(|bytes| bytes.first_chunk().copied());
-        self.vnet_header = flag(TUN_VNET_HDR);
-        self.queues = if flag(TUN_MULTI_QUEUE) == Some(false) { Some(1) } else { queues.map(u32::from_ne_bytes) };
+        self.tun = Some(TunState {
+            is_tap: first(TUN_TYPE).map(i32::from) == Some(libc::IFF_TAP),
+            packet_information: flag(TUN_PI),
+            vnet_header: flag(TUN_VNET_HDR),
+            stays: flag(TUN_PERSIST),
+            may_have_queues: flag(TUN_MULTI_QUEUE),
+            queues: queues.map_or(1, u32::from_ne_bytes),
+        });
     }
 }
 
@@ -98,7 +121,11 @@ pub(super) fn state_of(interface: &str) -> io::Result<State> {
 }
 
 fn failed(operation: &'static str, interface: &str) -> impl FnOnce(io::Error) -> Error {
-    move |source| Error::new(Class::Failed, operation, interface, source)
+    move |source| Error::new(cause(&source), operation, interface, source)
+}
+
+fn cause(error: &io::Error) -> Cause {
+    if error.raw_os_error() == Some(libc::EPERM) { Cause::NeedsNetAdmin } else { Class::Failed.into() }
 }
 
 fn link(index: u32) -> LinkMessage {
@@ -107,29 +134,42 @@ fn link(index: u32) -> LinkMessage {
     link
 }
 
+/// Sets what is not as it should be: an ordinary user may use a device that root has prepared, but set nothing.
 /// `RTM_SETLINK` needs `CAP_NET_ADMIN` only in the interface's user namespace; older ioctls in the initial one.
-fn set(operation: &'static str, interface: &str, attribute: LinkAttribute) -> Result<(), Error> {
+fn set(
+    operation: &'static str,
+    interface: &str,
+    is_set: impl Fn(&State) -> bool,
+    change: impl Fn(&mut LinkMessage),
+) -> Result<(), Error> {
     let set = index_of(interface).and_then(|index| {
+        if is_set(&State::of(index)?) {
+            return Ok(());
+        }
         let mut link = link(index);
-        link.attributes.push(attribute);
+        change(&mut link);
         request(RouteNetlinkMessage::SetLink(link))
     });
     set.map_err(failed(operation, interface))
 }
 
 pub(super) fn set_mtu(interface: &str, mtu: u16) -> Result<(), Error> {
-    set("set the MTU of", interface, LinkAttribute::Mtu(mtu.into()))
+    let mtu = mtu.into();
+    let change = |link: &mut LinkMessage| link.attributes.push(LinkAttribute::Mtu(mtu));
+    set("set the MTU of", interface, |state| state.mtu == mtu, change)
 }
 
 pub(super) fn set_tx_queue_len(interface: &str, packets: u32) -> Result<(), Error> {
-    set("set the queue length of", interface, LinkAttribute::TxQueueLen(packets))
+    let change = |link: &mut LinkMessage| link.attributes.push(LinkAttribute::TxQueueLen(packets));
+    set("set the queue length of", interface, |state| state.tx_queue_len == packets, change)
 }
 
-pub(super) fn set_link_up(index: u32) -> io::Result<()> {
-    let mut link = link(index);
-    link.header.flags = LinkFlags::Up;
-    link.header.change_mask = LinkFlags::Up;
-    request(RouteNetlinkMessage::SetLink(link))
+pub(super) fn set_link_up(interface: &str) -> Result<(), Error> {
+    let change = |link: &mut LinkMessage| {
+        link.header.flags = LinkFlags::Up;
+        link.header.change_mask = LinkFlags::Up;
+    };
+    set("set up", interface, |state| state.up, change)
 }
 
 /// Whether the link of an interface in the calling thread's network is up.
@@ -192,14 +232,23 @@ pub fn add_route(interface: &str, network: IpAddr, prefix_len: u8, gateway: Opti
     added.map_err(failed("set a route through", interface))
 }
 
+/// The addresses of an interface in the calling thread's network.
+pub fn addresses_of(interface: &str) -> io::Result<Vec<IpAddr>> {
+    let all = getifaddrs()?.filter(|of| of.interface_name == interface);
+    Ok(all.filter_map(|of| Some(socket_addr(of.address.as_ref()?)?.ip())).collect())
+}
+
 fn family(address: IpAddr) -> AddressFamily {
     if address.is_ipv6() { AddressFamily::Inet6 } else { AddressFamily::Inet }
 }
 
-/// The prefix makes the kernel add the route to the network. With `IFA_F_NODAD` an IPv6 address is usable at once, and
+/// An address that the interface has is left alone. The prefix makes the kernel add the route to the network. With `IFA_F_NODAD` an IPv6 address is usable at once, and
 /// does not wait for a kernel worker (`net/ipv6/addrconf.c`, `addrconf_dad_work`).
 pub(super) fn set_address(interface: &str, address: IpAddr, prefix_len: u8) -> Result<(), Error> {
     const OPERATION: &str = "set the address of";
+    if addresses_of(interface).map_err(failed(OPERATION, interface))?.contains(&address) {
+        return Ok(());
+    }
     let mut message = AddressMessage::default();
     message.header.index = index_of(interface).map_err(failed(OPERATION, interface))?;
     message.header.prefix_len = prefix_len;
@@ -217,7 +266,7 @@ pub(super) fn set_address(interface: &str, address: IpAddr, prefix_len: u8) -> R
             {
                 Cause::NoIpv6
             }
-            _ => Class::Failed.into(),
+            _ => cause(&source),
         };
         Error::new(cause, OPERATION, interface, source)
     })

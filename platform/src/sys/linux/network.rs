@@ -5,11 +5,11 @@ use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 
-use nix::ifaddrs::getifaddrs;
-
-use super::interface::{State, add_route, create_veth, index_of, set_address, set_link_up, set_mtu, set_tx_queue_len};
-use super::interface::{state_of, wait_until_ready};
-use super::socket_addr;
+use super::interface::{
+    State, add_route, addresses_of, create_veth, set_address, set_link_up, set_mtu, set_tx_queue_len, state_of,
+    wait_until_ready,
+};
+use super::machine::line;
 use crate::{
     Adopted, Cause, Class, Error, Interface, InterfaceCounts, Loopback, Namespace, PacketCounts, host_prefix_len,
     network_of,
@@ -25,7 +25,7 @@ impl Interface {
         set_mtu(name, *mtu)?;
         tx_queue_len.map_or(Ok(()), |packets| set_tx_queue_len(name, packets))?;
         set_address(name, *address, *prefix_len)?;
-        self.set_link_up()?;
+        set_link_up(name)?;
         let route = |beyond| add_route(name, network_of(beyond, *prefix_len), *prefix_len, None);
         route_to.map_or(Ok(()), route)
     }
@@ -38,16 +38,12 @@ impl Interface {
         let addresses = addresses_of(name).map_err(failed("ask for the addresses of"))?;
         let address_of_program =
             addresses.into_iter().find(|own| own.is_ipv6() == address.is_ipv6() && !is_link_local(*own));
-        if found.mtu != u32::from(*mtu) {
-            set_mtu(name, *mtu)?;
-        }
+        set_mtu(name, *mtu)?;
         tx_queue_len.map_or(Ok(()), |packets| set_tx_queue_len(name, packets))?;
         if address_of_program.is_none() {
             set_address(name, *address, *prefix_len)?;
         }
-        if !found.up {
-            self.set_link_up()?;
-        }
+        set_link_up(name)?;
         match route_to.map_or(Ok(()), |host| add_route(name, host, host_prefix_len(host), None)) {
             // The program may have the same route.
             Err(error) if error.errno() != Some(libc::EEXIST) => return Err(error),
@@ -58,14 +54,9 @@ impl Interface {
             is_up: found.up,
             address: address_of_program,
             tx_queue_len: found.tx_queue_len,
-            vnet_header: found.vnet_header,
-            queues: found.queues,
+            vnet_header: found.tun.map(|tun| tun.vnet_header),
+            queues: found.tun.map(|tun| tun.queues),
         })
-    }
-
-    fn set_link_up(&self) -> Result<(), Error> {
-        let set = index_of(&self.name).and_then(set_link_up);
-        set.map_err(|source| Error::new(Class::Failed, "set up", &self.name, source))
     }
 }
 
@@ -83,11 +74,6 @@ impl Namespace {
     }
 }
 
-fn addresses_of(interface: &str) -> io::Result<Vec<IpAddr>> {
-    let all = getifaddrs()?.filter(|of| of.interface_name == interface);
-    Ok(all.filter_map(|of| Some(socket_addr(of.address.as_ref()?)?.ip())).collect())
-}
-
 /// The kernel gives every interface such an address by itself (RFC 4862, 5.3).
 fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
@@ -95,11 +81,9 @@ fn is_link_local(address: IpAddr) -> bool {
 
 /// Sets the loopback interface of the calling thread's network up. `None` on systems other than Linux.
 pub fn set_loopback_up() -> Result<Option<Loopback>, Error> {
-    let failed = |operation| move |source| Error::new(Cause::NoLoopback, operation, "the loopback interface", source);
-    let State { name, mtu, up, .. } = State::of(LOOPBACK_IFINDEX).map_err(failed("ask for"))?;
-    if !up {
-        set_link_up(LOOPBACK_IFINDEX).map_err(failed("set up"))?;
-    }
+    let failed = |source| Error::new(Cause::NoLoopback, "ask for", "the loopback interface", source);
+    let State { name, mtu, .. } = State::of(LOOPBACK_IFINDEX).map_err(failed)?;
+    set_link_up(&name)?;
     // It always offloads TCP (`drivers/net/loopback.c`, `gen_lo_setup`).
     Ok(Some(Loopback { name, mtu: mtu as usize, offload: true }))
 }
@@ -118,13 +102,17 @@ pub fn enable_forwarding(interface: &str, ipv6: bool) -> Result<(), Error> {
     set(&format!("ipv4/conf/{interface}/forwarding"), "1")
 }
 
+/// An interface's reverse path filter (RFC 3704): 1 is strict (2.2), 2 loose (2.4).
+pub(super) fn rp_filter(interface: &str) -> Option<u8> {
+    line(&format!("/proc/sys/net/ipv4/conf/{interface}/rp_filter"))?.parse().ok()
+}
+
 /// Disables the reverse path filter (RFC 3704, 2.2). The kernel uses the larger setting (`IN_DEV_RPFILTER`).
 fn disable_rp_filter(interface: &str) -> Result<(), Error> {
     for of in ["all", interface] {
-        let name = format!("ipv4/conf/{of}/rp_filter");
         // If it is already off, a read-only /proc/sys does no harm.
-        if !fs::read_to_string(format!("/proc/sys/net/{name}")).is_ok_and(|value| value.trim() == "0") {
-            set(&name, "0")?;
+        if rp_filter(of) != Some(0) {
+            set(&format!("ipv4/conf/{of}/rp_filter"), "0")?;
         }
     }
     Ok(())

@@ -1,5 +1,6 @@
 //! Sockets of the kernel: their options, and several datagrams in a system call (`UDP_SEGMENT`, `UDP_GRO`).
 
+use std::fs;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -12,7 +13,7 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt, sockopt,
 };
-use socket2::Socket;
+use socket2::{SockRef, Socket, Type};
 
 use super::machine::line;
 use super::{set_socket_option, socket_addr, socket_option, tcp_info};
@@ -29,6 +30,22 @@ pub fn poll_until(poll: &mut Poll, events: &mut Events, end: Instant) -> io::Res
         ppoll(&mut [PollFd::new(epoll, PollFlags::POLLIN)], Some(left.into()), None)?;
     }
     poll.poll(events, Some(Duration::ZERO))
+}
+
+/// Whether a socket of this kind of this process sends from this address.
+pub fn has_socket(kind: Type, address: SocketAddr) -> bool {
+    let files = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let mut descriptors = files.filter_map(|file| file.file_name().to_str()?.parse().ok());
+    descriptors.any(|descriptor| {
+        // SAFETY: the kernel is only asked, and refuses to answer for what is no socket or closed in the meantime.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
+        let socket = SockRef::from(&descriptor);
+        let own = || socket.local_addr().ok()?.as_socket();
+        socket.r#type().is_ok_and(|of| of == kind)
+            && own().is_some_and(|own| {
+                own.port() == address.port() && (own.ip() == address.ip() || own.ip().is_unspecified())
+            })
+    })
 }
 
 /// The kernel's statistics of a connection at this moment (`TCP_INFO` of `tcp(7)`).

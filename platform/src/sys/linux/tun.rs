@@ -12,14 +12,20 @@ use std::task::{Context, Poll};
 use portable_atomic::AtomicU64;
 use tun_rs::{DeviceBuilder, SyncDevice};
 
-use super::interface::{index_of, set_address, set_link_up, set_tx_queue_len};
+use super::interface::{set_tx_queue_len, state_of};
 use super::network::interface_counts;
 use crate::link::{packet_len, with_header};
 use crate::sys::unix::{Readiness, register};
 use crate::vnet::{self, HEADER_LEN};
-use crate::{Capabilities, Cause, Class, DropCounter, Error, Link, Offload, PacketBuffer, PacketMeta, TunConfig};
+use crate::{
+    Capabilities, Cause, Class, DropCounter, Error, Interface, Link, Offload, PacketBuffer, PacketMeta, TunConfig,
+};
 
 const NODE: &str = "/dev/net/tun";
+
+/// [`HEADER_LEN`] for the kernel.
+const HEADER_SIZE: libc::c_int = 10;
+const _: () = assert!(HEADER_SIZE as usize == HEADER_LEN);
 
 /// Malformed packets that are skipped in a row before others have their turn.
 const MAX_SKIPPED: usize = 64;
@@ -29,6 +35,14 @@ nix::ioctl_write_int!(
     tun_set_offload,
     b'T',
     208
+);
+
+nix::ioctl_write_ptr!(
+    /// `TUNSETVNETHDRSZ`.
+    tun_set_header_len,
+    b'T',
+    216,
+    libc::c_int
 );
 
 /// A TUN device. Dropping it deletes the interface, unless another descriptor of it is open.
@@ -121,11 +135,15 @@ fn create(config: &TunConfig, has_queues: bool) -> Result<(SyncDevice, bool), Er
     // To tell a missing node from a missing right. tun-rs would make the node, and a run leaves nothing behind.
     check_device_node()?;
     let (device, offload) = build(config, has_queues)?;
-    set_tx_queue_len(&config.name, config.tx_queue_len)?;
-    set_address(&config.name, config.network.address, config.network.prefix_len)?;
-    // Last: whoever waits for the device may set what it does not have once it is up.
-    let up = index_of(&config.name).and_then(set_link_up);
-    up.map_err(|source| Error::new(Class::Failed, "set up", &config.name, source))?;
+    match set_tx_queue_len(&config.name, config.tx_queue_len) {
+        // An ordinary user's device, which root has prepared, keeps its queue.
+        Err(error) if error.cause() == Cause::NeedsNetAdmin => {}
+        set => set?,
+    }
+    // The link last: whoever waits for the device may set what it does not have once it is up.
+    let TunConfig { name, network, mtu, .. } = config;
+    let (address, prefix_len) = (network.address, network.prefix_len);
+    Interface { name: name.clone(), address, prefix_len, route_to: None, mtu: *mtu, tx_queue_len: None }.set_up()?;
     Ok((device, offload))
 }
 
@@ -141,17 +159,16 @@ pub fn check_device_node() -> Result<(), Error> {
     })
 }
 
-/// Creates a TUN interface that is down and has no address. With `offload`, packets have a `virtio_net_hdr`.
+/// Creates a TUN interface that is down and has no address, or takes over one that was made to stay. With `offload`,
+/// packets have a `virtio_net_hdr`.
 pub fn create_tun(name: &str, offload: bool) -> Result<SyncDevice, Error> {
     check_device_node()?;
-    let builder = DeviceBuilder::new().name(name).offload(offload).enable(false);
-    builder.build_sync().map_err(|source| not_created(name, source))
+    open_interface(name, offload, false).map_err(|source| not_created(name, source))
 }
 
 fn build(config: &TunConfig, has_queues: bool) -> Result<(SyncDevice, bool), Error> {
     let attempt = |offload| {
-        let builder = DeviceBuilder::new().name(&config.name).mtu(config.mtu).multi_queue(has_queues);
-        let device = builder.offload(offload).enable(false).build_sync()?;
+        let device = open_interface(&config.name, offload, has_queues)?;
         if offload {
             set_offloads(&device, 0)?;
         }
@@ -169,6 +186,35 @@ fn build(config: &TunConfig, has_queues: bool) -> Result<(SyncDevice, bool), Err
     let plain = attempt(false).map_err(not_created)?;
     config.do_without_offload("this kernel's TUN has none (IFF_VNET_HDR, TUN_F_TSO4, TUN_F_TSO6)")?;
     Ok(plain)
+}
+
+/// Makes an interface, or takes over one that was made to stay (`ip tuntap add`) and that no program has open.
+///
+/// `TUNSETIFF` with a name and `IFF_MULTI_QUEUE` joins the device of another program. So a new one is made with a name
+/// that the kernel chooses, and renamed, which fails if the name is taken.
+fn open_interface(name: &str, offload: bool, has_queues: bool) -> io::Result<SyncDevice> {
+    let builder = DeviceBuilder::new().offload(offload);
+    let Ok(found) = state_of(name) else {
+        let device = builder.multi_queue(has_queues).enable(false).build_sync()?;
+        device.set_name(name)?;
+        return Ok(device);
+    };
+    let taken = || io::Error::from_raw_os_error(libc::EBUSY);
+    // The kernel refuses an interface of another kind, and the only queue of a device if a program has it.
+    let may_have_queues = found.tun.is_some_and(|tun| tun.may_have_queues);
+    if found.tun.is_some_and(|tun| !tun.stays || tun.may_have_queues && tun.queues > 0) {
+        return Err(taken());
+    }
+    let device = builder.name(name).multi_queue(has_queues || may_have_queues).inherit_enable_state().build_sync()?;
+    // Another program may have opened it in the meantime.
+    if state_of(name)?.tun.is_some_and(|tun| tun.queues > 1) {
+        return Err(taken());
+    }
+    if offload {
+        // SAFETY: the descriptor is an open TUN device's, and the request reads the number.
+        unsafe { tun_set_header_len(device.as_raw_fd(), &HEADER_SIZE) }?;
+    }
+    Ok(device)
 }
 
 /// Super-packets of TCP, and `more`. tun-rs asks for those of UDP too, which most stacks do not take.
@@ -217,6 +263,7 @@ fn recv_batch(
     Ok(buffers.len())
 }
 
+/// Takes over an open device, whose owner may have asked for offload. tun-rs refuses one with a `virtio_net_hdr`.
 fn adopt(fd: i32) -> Result<SyncDevice, Error> {
     let error = |source| Error::new(Cause::NotATun, "take over", format!("file descriptor {fd}"), source);
     // SAFETY: F_GETFD reads a flag of the descriptor and touches no memory.
@@ -225,7 +272,19 @@ fn adopt(fd: i32) -> Result<SyncDevice, Error> {
     }
     // SAFETY: the descriptor is open, and by the contract of `TunConfig::fd` handed over to us.
     // tun-rs asks TUNGETIFF of it, and does not close it where that fails.
-    unsafe { SyncDevice::from_fd(fd) }.map_err(error)
+    let device = unsafe { SyncDevice::from_fd(fd) }.map_err(error)?;
+    // TUNGETIFF does not tell of packet information: its IFF_NO_PI is also IFF_NOFILTER.
+    let tun = device.name().and_then(|name| state_of(&name)).map_err(error)?.tun;
+    let refuse = |reason| Err(error(io::Error::new(io::ErrorKind::InvalidInput, reason)));
+    match tun {
+        Some(tun) if tun.is_tap => refuse("it is a TAP device"),
+        Some(tun) if tun.packet_information => refuse("its packets have packet information"),
+        _ => {
+            // SAFETY: the descriptor is an open TUN device's, and the request takes a number.
+            unsafe { tun_set_offload(fd, 0) }.map_err(|errno| error(errno.into()))?;
+            Ok(device)
+        }
+    }
 }
 
 impl Link for TunDevice {

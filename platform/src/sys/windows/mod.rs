@@ -57,7 +57,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
 }
 
 /// A socket can be bound only to an address of this host. Under Wine this is true only for TCP.
-pub fn is_local_address(address: IpAddr) -> bool {
+pub fn is_local_address(address: IpAddr, _but_of: &str) -> bool {
     let address = SocketAddr::from((address, 0));
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None);
     socket.and_then(|socket| socket.bind(&address.into())).is_ok()
