@@ -192,10 +192,7 @@ fn an_icmp_message_quotes_the_headers_of_the_packet() {
                 assert_eq!(answer[icmp..icmp + 2], if ipv6 { [1, v6] } else { [3, v4] });
                 let quoted = &answer[icmp + 8..];
                 assert_eq!(quoted[if ipv6 { 6 } else { 9 }], protocol);
-                assert_eq!(
-                    platform::packet::addresses(quoted),
-                    Some((key(ipv6, 0).peer.ip(), key(ipv6, 0).local.ip()))
-                );
+                assert_eq!(addresses(quoted), Some((key(ipv6, 0).peer.ip(), key(ipv6, 0).local.ip())));
                 assert_eq!(quoted[icmp..icmp + 4], [4000_u16.to_be_bytes(), 80_u16.to_be_bytes()].concat());
                 if protocol == 6 {
                     assert_eq!(quoted[icmp + 4..icmp + 8], 1000_u32.to_be_bytes());
@@ -257,10 +254,7 @@ fn an_echo_request_is_answered_and_a_reply_is_not() {
             bench.send(&request);
             let answer = bench.answered();
             assert_sums_are_right(&answer);
-            assert_eq!(
-                platform::packet::addresses(&answer),
-                platform::packet::addresses(&request).map(|(from, to)| (to, from))
-            );
+            assert_eq!(addresses(&answer), addresses(&request).map(|(from, to)| (to, from)));
             let sliced = SlicedPacket::from_ip(&answer).unwrap();
             match sliced.transport.unwrap() {
                 TransportSlice::Icmpv4(icmp) => {
