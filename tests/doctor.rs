@@ -141,7 +141,7 @@ fn forbidden_user_namespaces_are_reported_once_with_the_remedy() {
     assert_eq!(text.matches("user.max_user_namespaces").count(), 1, "{text}");
 }
 
-/// In a chroot nobody may create a user namespace, and without CAP_SYS_ADMIN no other one: as in a container.
+/// In a chroot nobody may create a user namespace, and without the right of an administrator no other one: as in a container.
 #[test]
 fn a_container_without_namespaces_is_told_of_the_hosts_network() {
     skip_if!(no_root());

@@ -191,7 +191,7 @@ fn what_is_missing_or_taken_is_reported_with_the_remedy() {
                              exec setpriv --bounding-set=-all --inh-caps=-all";
     // In a chroot nobody may create a user namespace, and without CAP_SYS_ADMIN no other one.
     let container = "chroot /mnt setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin";
-    let contained = |command: &str| format!("mount --rbind / /mnt; exec {container} {command}");
+    let in_it = |command: &str| format!("mount --rbind / /mnt; exec {container} {command}");
     let in_the_hosts = format!("mount --rbind / /mnt; {container} {run} --netns host --time 0.1 || exit 99; exit 3");
     let of_container = ["create a network namespace: ", "--cap-add SYS_ADMIN), or use --netns host"];
     let no_namespace = "echo 0 > /proc/sys/user/max_net_namespaces;";
@@ -206,13 +206,8 @@ fn what_is_missing_or_taken_is_reported_with_the_remedy() {
         ),
         ("-Ur", format!("{no_user_namespace} {run}"), 3, ["create a user namespace: ", "user.max_user_namespaces"]),
         ("-Ur", format!("{no_namespace} {run}"), 3, ["user.max_net_namespaces=", "or use --netns host"]),
-        ("-m", contained(run), 3, of_container),
-        (
-            "-m",
-            contained("\"$PROGRAM\" --program kernel -m reader"),
-            3,
-            ["create a network ", "--cap-add SYS_ADMIN)\n"],
-        ),
+        ("-m", in_it(run), 3, of_container),
+        ("-m", in_it("\"$PROGRAM\" --program kernel -m reader"), 3, ["create a network ", "--cap-add SYS_ADMIN)\n"]),
         ("-mn", in_the_hosts, 3, ["", ""]),
         ("-n", beside("--tun-addr 10.9.9.9 --tun-dest 10.9.9.1"), 2, ["utun8", "--tun-name"]),
         ("-n", beside("--tun-name utun9"), 2, ["10.10.10.9", "--tun-addr"]),
