@@ -131,10 +131,15 @@ impl State {
         }
         let (number, (sender, opened)) = (self.next_number, oneshot::channel());
         self.next_number += 1;
-        let is_reset = Arc::default();
-        let (asked, opener) = ([now; 2], Some(sender));
-        let flow =
-            Flow { number, first: sequence, asked, stage: held(), opened: opener, is_reset: Arc::clone(&is_reset) };
+        let is_reset = Arc::new(AtomicBool::new(false));
+        let flow = Flow {
+            number,
+            first: sequence,
+            asked: [now; 2],
+            stage: held(),
+            opened: Some(sender),
+            is_reset: Arc::clone(&is_reset),
+        };
         self.flows.insert(key, flow);
         Verdict::Ask { number, opened, is_reset }
     }
