@@ -74,6 +74,8 @@ mod process;
 mod program;
 #[cfg(all(target_os = "linux", any(feature = "lwip", feature = "ipstack", feature = "smoltcp")))]
 mod proxy;
+#[cfg(all(target_os = "linux", feature = "lwip", feature = "smoltcp"))]
+mod readme;
 #[cfg(feature = "smoltcp")]
 mod report;
 #[cfg(all(target_os = "linux", feature = "lwip", feature = "ipstack", feature = "smoltcp"))]

@@ -29,7 +29,7 @@ pub use self::{
     play::{Fault, Forged, Move, Opening},
     script::{CLIENTS, Script, perform as perform_script},
 };
-use crate::known::without_numbers;
+use crate::known::{PLAYS_BREAK_IT, without_numbers};
 use crate::{Case, Harm, Lab, Layer, Outcome, Ran, Run, Step, Stop, lab, pattern};
 
 /// The most bytes of each direction of a play.
@@ -220,7 +220,7 @@ pub fn explore(exploration: Exploration, run: &Run) -> Vec<(Case, Ran)> {
             Some((play, Broken { seen, .. })) => format!("{seen};\nshrunk from seed {first}:\n{play}"),
             None => format!("{}; seed {first} did not do so once more", kind.1),
         };
-        lock(&texts).insert(kind.clone(), format!("{} of {plays} plays break it: {text}", seeds.len()));
+        lock(&texts).insert(kind.clone(), format!("{} of {plays} {PLAYS_BREAK_IT}{text}", seeds.len()));
     };
     let kinds = lock(&broken);
     thread::scope(|scope| kinds.iter().for_each(|(kind, seeds)| drop(scope.spawn(|| describe(kind, seeds)))));

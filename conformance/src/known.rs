@@ -12,6 +12,9 @@ pub use self::expected::{Expected, PAUSE};
 /// The committed list.
 const LIST: &str = include_str!("../known.json");
 
+/// What the text of each way says in which plays break an invariant.
+pub(crate) const PLAYS_BREAK_IT: &str = "plays break it: ";
+
 /// The known results of a stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Known {
@@ -29,6 +32,9 @@ pub struct Known {
     /// The same with offload alone.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub when_busy_with_offload: BTreeMap<String, String>,
+    /// Invariants of random play that some plays break, each with the reason.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub in_plays: BTreeMap<String, String>,
     /// The cases above that fail by a fault of the adapter, and not of the stack: each with the workarounds that are its cause,
     /// or "none" if another part of the adapter is.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -64,7 +70,7 @@ pub enum When {
     Always,
     /// In some, and not in at least one of four.
     AtTimes,
-    /// As the machine is fast or busy, or as the workarounds are on that were named.
+    /// As the machine is fast or busy, as the workarounds are on that were named, or as plays were drawn.
     Depends,
 }
 
@@ -94,6 +100,13 @@ impl Known {
         Some(failure(format!("It passes with workarounds. {}", effects.join(" ")), when, Some(workaround), false))
     }
 
+    /// Whether a failure is none but known ones. Plays break an invariant in several ways, and each has a line.
+    pub fn covers(&self, id: &str, seen: &str) -> bool {
+        let Some(texts) = self.seen.get(id).filter(|_| self.in_plays.contains_key(id)) else { return true };
+        let mut ways = seen.lines().filter(|line| line.contains(PLAYS_BREAK_IT)).map(without_numbers);
+        ways.all(|way| texts.split(" | ").any(|text| way.contains(text)))
+    }
+
     /// Returns the reason why a case fails with all workarounds.
     fn listed(&self, id: &str, offload: bool) -> Option<(&String, When)> {
         let lists = [
@@ -102,6 +115,7 @@ impl Known {
             (&self.when_busy, When::Depends, true),
             (&self.when_busy_with_offload, When::Depends, offload),
             (&self.at_times, When::AtTimes, true),
+            (&self.in_plays, When::Depends, true),
         ];
         let mut counted = lists.into_iter().filter(|(_, _, is_counted)| *is_counted);
         counted.find_map(|(list, when, _)| Some((list.get(id)?, when)))
@@ -165,5 +179,28 @@ mod tests {
         assert!(!failure.of_adapter && failure.reason.contains("partial-ack: Several losses"), "{failure:?}");
         assert_eq!(failure.workaround, "partial-ack".parse().ok());
         assert!(known.failure("fragments", false, Workarounds::NONE).unwrap().of_adapter);
+    }
+
+    #[test]
+    fn each_way_to_break_an_invariant_has_to_be_known() {
+        let known: Known = serde_json::from_str(
+            r#"{
+                "failures": { "half-close": "It fails." }, "in_plays": { "play-end": "It fails.", "play-acks": "It fails." },
+                "seen": { "half-close": "no ACK", "play-end": "in # s | no RST" }
+            }"#,
+        )
+        .unwrap();
+        let [late, silent, other] = ["the end came in 8 s", "no RST came", "a panic"]
+            .map(|seen| format!("3 of 9 {PLAYS_BREAK_IT}{seen};\nIPv4"));
+        for (id, seen, expected) in [
+            ("play-end", late, true),
+            ("play-end", format!("{silent};\n{other}"), false),
+            ("play-end", silent, true),
+            ("play-acks", other.clone(), true),
+            ("half-close", other, true),
+        ] {
+            assert_eq!(known.covers(id, &seen), expected, "{id} {seen}");
+        }
+        assert_eq!(known.failure("play-end", false, Workarounds::ALL).unwrap().when, When::Depends);
     }
 }

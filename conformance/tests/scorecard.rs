@@ -149,12 +149,13 @@ fn update(stack: StackKind, known: Known) {
 /// The list is JSON, and names only cases that exist.
 #[test]
 fn the_list_names_cases() {
-    let ids: Vec<_> = Case::all().map(|case| case.id).collect();
+    let ids: Vec<_> = Case::all().chain(conformance::invariants()).map(|case| case.id).collect();
     for (stack, known) in known::all() {
         let is_its_name = |kind: StackKind| kind.name() == stack;
         assert!(StackKind::ALL.into_iter().chain([StackKind::Gvisor, StackKind::Kernel]).any(is_its_name), "{stack}");
         let failures = [&known.failures, &known.failures_with_offload, &known.at_times];
-        let failures: Vec<_> = failures.into_iter().chain([&known.when_busy, &known.when_busy_with_offload]).collect();
+        let failures: Vec<_> =
+            failures.into_iter().chain([&known.when_busy, &known.when_busy_with_offload, &known.in_plays]).collect();
         let mended = known.worked_around.keys().chain(known.worked_around_at_times.keys());
         for id in failures.iter().copied().chain([&known.seen]).flat_map(BTreeMap::keys).chain(mended) {
             assert!(ids.contains(&id.as_str()), "{stack}: there is no case {id}");

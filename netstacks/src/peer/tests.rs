@@ -1,4 +1,4 @@
-//! Tests the peer packet by packet against the other end of its link, and against every stack.
+//! Tests the peer packet by packet against the other end of its link. The contract of the stacks uses it with every stack.
 
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
@@ -261,74 +261,4 @@ fn a_blocked_client_times_out() {
     let (near, _far) = plain();
     let client = Client::connect(near, [10, 0, 0, 1].into(), REMOTE.parse().unwrap(), Duration::from_millis(20));
     assert_eq!(client.unwrap_err().kind(), io::ErrorKind::TimedOut);
-}
-
-#[cfg(any(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
-mod with_stacks {
-    use std::io::{Read, Write};
-    use std::thread;
-
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
-    use super::*;
-    use crate::{Listener, Netstack, StackConfig, StackKind, Visitor};
-
-    /// A stack that echoes all bytes, and the ends of a client that compares them.
-    struct Echo {
-        link: MemoryLink,
-        other_end: MemoryLink,
-        ends: [SocketAddr; 2],
-    }
-
-    /// More than the buffers on the way hold together.
-    const LEN: usize = 6_000_000;
-
-    impl Visitor<MemoryLink> for Echo {
-        type Output = ();
-
-        fn visit<S: Netstack<MemoryLink>>(self) {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            let client = thread::spawn(move || converse(self.other_end, self.ends));
-            let client = runtime.block_on(async {
-                let mut stack = S::start(self.link, &StackConfig::default()).unwrap();
-                let driver = tokio::spawn(stack.driver);
-                let mut stream = stack.listener.accept().await.unwrap();
-                let mut bytes = vec![0; LEN];
-                stream.read_exact(&mut bytes).await.unwrap();
-                assert_eq!(stream.read(&mut [0]).await.unwrap(), 0, "the client has closed its half");
-                stream.write_all(&bytes).await.unwrap();
-                stream.shutdown().await.unwrap();
-                let client = tokio::task::spawn_blocking(|| client.join().unwrap()).await.unwrap();
-                driver.abort();
-                client
-            });
-            drop(client);
-        }
-    }
-
-    /// Runs the client. Returns it, so that the link stays open.
-    fn converse(link: MemoryLink, [local, remote]: [SocketAddr; 2]) -> Client<MemoryLink> {
-        let mut client = Client::connect(link, local.ip(), remote, PATIENCE).unwrap();
-        let bytes: Vec<u8> = (0..=250).cycle().take(LEN).collect();
-        client.write_all(&bytes).unwrap();
-        client.shutdown_write().unwrap();
-        let mut back = Vec::new();
-        client.read_to_end(&mut back).unwrap();
-        assert!(back == bytes, "what came back differs");
-        client
-    }
-
-    #[test]
-    fn every_stack_has_a_peer_over_either_version_and_link() {
-        #[cfg(feature = "lwip")]
-        let _turn = crate::lwip::tests::turn();
-        for stack in StackKind::ALL.into_iter().filter(|stack| stack.compiled_in()) {
-            for ends in [[LOCAL, REMOTE], ["[fd00::1]:7", "[fd00::2]:80"]] {
-                let ends = ends.map(|end| end.parse().unwrap());
-                for (link, other_end) in [plain(), MemoryLink::offloading_pair(1500, 64), MemoryLink::pair(9000, 64)] {
-                    stack.visit(Echo { link, other_end, ends }).unwrap();
-                }
-            }
-        }
-    }
 }

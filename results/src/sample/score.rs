@@ -50,9 +50,10 @@ impl Score {
     /// The score of a case that was run.
     pub fn new(case: &Case, run: &Run, ran: &Ran, known: &Known) -> Self {
         let Run { stack: netstack, layer, shards, offload, mtu, workarounds, .. } = *run;
-        let has_failed = ran.outcome.harm().is_some();
-        let failure = known.failure(case.id, offload, workarounds);
-        let failure = failure.filter(|failure| has_failed || failure.when == When::Always);
+        let failure = known.failure(case.id, offload, workarounds).filter(|failure| match &ran.outcome {
+            Outcome::Fail { seen, .. } => known.covers(case.id, seen),
+            _ => failure.when == When::Always,
+        });
         Self {
             netstack,
             layer,

@@ -203,13 +203,3 @@ impl Table {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    #[cfg(any(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
-    impl super::Table {
-        pub(in crate::peer) fn is_empty(&self) -> bool {
-            self.entries.iter().all(Option::is_none)
-        }
-    }
-}

@@ -1,69 +1,35 @@
-//! Links that lose packets, deny room or fail, and links with a trace.
+//! Links that deny room, fail or close.
 
-use std::io;
-use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::io::{self, Write};
 
+use netstacks::peer::Client;
 use netstacks::{Listener, Netstack, Started};
-use platform::{FaultCounter, Faults, Faulty, Impairments, MemoryLink, Traced};
+use platform::{Faults, Faulty, Impairments, MemoryLink};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::peer::Peer;
 use super::{
-    DEADLINE, Flavour, assert_same, config, expect, link, pattern, run_over, runtime, server_addr, take_turns,
+    DEADLINE, Flavour, PATIENCE, addresses, config, connect, expect, finish, link, pattern, run, runtime, take_turns,
 };
 
-/// Returns the bytes in each direction. With offload a packet holds up to 45 segments, so there are more.
-fn len(flavour: Flavour) -> usize {
-    if flavour.offloading { 2 << 20 } else { 512 << 10 }
-}
-
-/// Sends bytes over a link with faults, in one direction and then in the other. Returns the counts of the link.
-fn transfer<S: Netstack<Faulty<MemoryLink>>>(
-    flavour: Flavour,
-    impairments: Impairments,
-    faults: Faults,
-) -> Arc<FaultCounter> {
-    let (link, other_end) = link(flavour);
-    let link = Faulty::with_faults(link, impairments, 1, faults);
-    let faults = link.faults();
-    let (begin, len) = (Instant::now(), len(flavour));
-    run_over::<_, S>(
-        flavour,
-        link,
-        other_end,
-        &config(),
-        async |mut listener| {
-            let mut stream = listener.accept().await.unwrap();
-            expect(&mut stream, 20, len).await;
-            stream.write_all(&pattern(21, len)).await.unwrap();
-            // The peer has all bytes before either side closes.
-            stream.read_exact(&mut [0; 1]).await.unwrap();
-        },
-        move |peer| {
-            let stream = peer.connect(server_addr(flavour));
-            stream.write_all(&pattern(20, len));
-            stream.expect(&pattern(21, len));
-            stream.write_all(b".");
-        },
-    );
-    println!("{:?} after {:?}", faults.counts(), begin.elapsed());
-    faults
-}
-
-/// The link itself adds no faults.
-pub(crate) fn nothing_goes_wrong<S: Netstack<Faulty<MemoryLink>>>(flavour: Flavour) {
-    let faults = transfer::<S>(flavour, Impairments::default(), Faults::default());
-    assert_eq!(faults.counts(), platform::FaultCounts::default());
-}
-
-pub(crate) fn packets_are_lost<S: Netstack<Faulty<MemoryLink>>>(flavour: Flavour) {
-    let faults = transfer::<S>(flavour, Impairments { loss_ppm: 20_000, ..Impairments::default() }, Faults::default());
-    assert!(faults.counts().lost > 0);
-}
-
+/// A stack tries again once there is room, in both directions.
 pub(crate) fn room_is_denied<S: Netstack<Faulty<MemoryLink>>>(flavour: Flavour) {
-    transfer::<S>(flavour, Impairments::default(), Faults { block_every: Some(3), ..Faults::default() });
+    const LEN: usize = 2 << 20;
+    let (link, other_end) = link(flavour);
+    let faults = Faults { block_every: Some(3), ..Faults::default() };
+    let link = Faulty::with_faults(link, Impairments::default(), 1, faults);
+    let server = async |mut listener: S::Listener, _| {
+        let mut stream = listener.accept().await.unwrap();
+        let mut bytes = vec![0; LEN];
+        stream.read_exact(&mut bytes).await.unwrap();
+        stream.write_all(&bytes).await.unwrap();
+        stream.shutdown().await.unwrap();
+    };
+    run::<_, S, _>(flavour, link, &config(), server, move || {
+        let mut client = connect(flavour, other_end);
+        client.write_all(&pattern(20, LEN)).unwrap();
+        expect(&mut client, &pattern(20, LEN));
+        finish(client)
+    });
 }
 
 /// After a device has failed, every waiting task gets an error.
@@ -76,11 +42,9 @@ pub(crate) fn a_device_that_fails<S: Netstack<Faulty<MemoryLink>>>(flavour: Flav
     runtime(flavour).block_on(async {
         let Started { mut listener, driver, .. } = S::start(link, &config()).unwrap();
         let driver = tokio::spawn(driver);
-        let peer = Peer::new(other_end);
-        let client = std::thread::spawn(move || {
-            let stream = peer.connect(server_addr(flavour));
-            (peer, stream)
-        });
+        let [local, server] = addresses(flavour);
+        // The link may be gone before it knows that it is connected.
+        let client = std::thread::spawn(move || Client::connect(other_end, local.ip(), server, PATIENCE));
         let ends = async {
             let mut stream = listener.accept().await.unwrap();
             let bytes = pattern(22, 64 << 10);
@@ -94,48 +58,36 @@ pub(crate) fn a_device_that_fails<S: Netstack<Faulty<MemoryLink>>>(flavour: Flav
     });
 }
 
-/// The bytes that have been written, for the test to read.
-#[derive(Clone, Default)]
-pub(crate) struct Shared(Arc<Mutex<Vec<u8>>>);
-
-impl io::Write for Shared {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// A trace changes nothing, and contains every byte that crossed the link.
-pub(crate) fn a_trace_is_written<S: Netstack<Traced<MemoryLink, Shared>>>(flavour: Flavour) {
+/// When the link closes, every waiting task gets an error at once.
+pub(crate) fn a_link_that_closes<S: Netstack<MemoryLink>>(flavour: Flavour) {
+    let _turn = take_turns::<S>();
     let (link, other_end) = link(flavour);
-    let file = Shared::default();
-    let link = Traced::new(link, file.clone());
-    let trace = link.trace();
-    run_over::<_, S>(
-        flavour,
-        link,
-        other_end,
-        &config(),
-        async |mut listener| {
+    runtime(flavour).block_on(async {
+        let Started { mut listener, driver, .. } = S::start(link, &config()).unwrap();
+        let driver = tokio::spawn(driver);
+        let client = std::thread::spawn(move || expect(&mut connect(flavour, other_end), b"x"));
+        let ends = async {
             let mut stream = listener.accept().await.unwrap();
-            let mut bytes = vec![0; 100_000];
-            stream.read_exact(&mut bytes).await.unwrap();
-            stream.write_all(&bytes).await.unwrap();
-            stream.shutdown().await.unwrap();
-        },
-        move |peer| {
-            let stream = peer.connect(server_addr(flavour));
-            stream.write_all(&pattern(23, 100_000));
-            assert_same(&stream.read_to_end(), &pattern(23, 100_000));
-        },
-    );
-    assert!(trace.take_error().is_none());
-    let file = file.0.lock().unwrap();
-    assert!(file.len() > 2 * 100_000, "{} bytes of trace", file.len());
-    let last = pattern(23, 100_000).split_off(99_990);
-    assert!(file.windows(last.len()).filter(|window| **window == last).count() >= 2, "the last bytes, both ways");
+            stream.write_all(b"x").await.unwrap();
+            let mut buffer = [0; 10];
+            let (read, accept) = tokio::join!(
+                async {
+                    // The peer's FIN may come before the link closes.
+                    while stream.read(&mut buffer).await? > 0 {}
+                    loop {
+                        stream.write_all(b"y").await?;
+                        tokio::task::yield_now().await;
+                    }
+                    #[expect(unreachable_code, reason = "gives the block its type")]
+                    io::Result::Ok(())
+                },
+                async { listener.accept().await.map(drop) }
+            );
+            read.unwrap_err();
+            assert_eq!(accept.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+            assert_eq!(driver.await.unwrap().unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        };
+        tokio::time::timeout(DEADLINE, ends).await.expect("a task waits for ever");
+        client.join().unwrap();
+    });
 }
