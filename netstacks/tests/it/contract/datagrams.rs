@@ -65,7 +65,7 @@ pub(crate) fn a_flood_that_nobody_wants<S: Netstack<Counted<MemoryLink>>>(flavou
         drop(datagrams);
         let mut stream = listener.accept().await.unwrap();
         stream.write_all(&pattern(31, 100_000)).await.unwrap();
-        stream.read_exact(&mut [0; 100_000]).await.unwrap();
+        stream.read_exact(&mut vec![0; 100_000]).await.unwrap();
     };
     run::<_, S, _>(flavour, link, &config(), server, move || {
         let mut peers = Peers::new(other_end, local.ip());
@@ -78,7 +78,7 @@ pub(crate) fn a_flood_that_nobody_wants<S: Netstack<Counted<MemoryLink>>>(flavou
         while !peers.is_connected(0) {
             peers.wait(PATIENCE, &mut Vec::new()).unwrap();
         }
-        exchange(&mut peers, &[7; 100_000], &pattern(31, 100_000));
+        exchange(&mut peers, &vec![7; 100_000], &pattern(31, 100_000));
         // Each packet of the stream is sent by itself over a plain link, and is acknowledged.
         assert!(traffic.counts().tx_packets < 300, "{:?}", traffic.counts());
         peers
