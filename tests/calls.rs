@@ -49,13 +49,14 @@ fn a_request_costs_the_stack_four_system_calls() {
 }
 
 /// The proxy waits for a packet, reads it, sends to the server, reads once more, and acknowledges the request, because there is
-/// no response yet. It waits for the response, looks for packets, receives the response and writes it.
+/// no response yet. It waits for the response, looks for packets, receives the response, writes it, and receives once more:
+/// a read ends before an urgent byte, and not only at the end of what has come.
 #[test]
-fn a_request_costs_the_proxy_nine_system_calls() {
+fn a_request_costs_the_proxy_ten_system_calls() {
     skip_if!(no_root().or_else(|| missing_program(&["strace"])).or_else(cannot_trace));
     for stack in ["lwip", "smoltcp"] {
         let arguments = format!("--program {stack} --current-thread");
         let calls = calls_of_a_request(&arguments, 2.0, "calls-of-a-proxy");
-        assert!(calls < 9.7, "{arguments}: {calls:.2} system calls for each request");
+        assert!(calls < 10.7, "{arguments}: {calls:.2} system calls for each request");
     }
 }

@@ -205,8 +205,9 @@ impl Admission {
     /// Lets the client see a RST where the stack sends a FIN. Call it before [`Stream::reset`](crate::Stream::reset),
     /// which only closes the connection on a stack that has no call for a RST.
     pub fn reset(self) {
-        let rst = self.shared.lock().abort(self.key, self.number);
-        self.shared.answer(rst);
+        let mut state = self.shared.lock();
+        state.abort(self.key, self.number);
+        self.shared.wake(state);
     }
 }
 

@@ -88,8 +88,8 @@ pub(super) async fn serve<D: Datagrams>(exchange: Arc<Exchange<D>>, instance: us
     loop {
         let batch = exchange.instances[instance].datagrams.recv_batch(&mut buffer).await?;
         let key = FlowKey { local: batch.local, peer: batch.peer };
-        // A group has no one host that answers.
-        if key.local.ip().is_multicast() {
+        // A group has no one host that answers, and nothing listens on port 0.
+        if key.local.ip().is_multicast() || key.local.port() == 0 {
             continue;
         }
         if let Err(error) = exchange.forward(key, &buffer[..batch.len], batch.segment_len) {
@@ -173,16 +173,18 @@ impl<D: Datagrams> Exchange<D> {
 
     fn forward(self: &Arc<Self>, key: FlowKey, payloads: &[u8], segment_len: usize) -> io::Result<()> {
         let name = self.flow_of(key);
-        let Some(flow) = self.flows.get(name).map_or_else(|| self.open(name, key), |flow| Ok(Some(flow)))? else {
+        let Some(flow) = self.flows.get(name).map_or_else(|| self.open(name, key, None), |flow| Ok(Some(flow)))? else {
             return Ok(());
         };
         let may_fragment = self.instance(key).answers.may_fragment(key.peer);
         let sent = flow.send(key.local, payloads, segment_len, may_fragment);
         match sent {
-            Err(error) if is_local_failure(&error) && self.may_renew(&flow) => match self.open(name, key)? {
-                Some(flow) => flow.send(key.local, payloads, segment_len, may_fragment),
-                None => Err(error),
-            },
+            Err(error) if is_local_failure(&error) && self.may_renew(&flow) => {
+                match self.open(name, key, Some(&flow))? {
+                    Some(flow) => flow.send(key.local, payloads, segment_len, may_fragment),
+                    None => Err(error),
+                }
+            }
             sent => sent,
         }
     }
@@ -199,9 +201,9 @@ impl<D: Datagrams> Exchange<D> {
         may_renew
     }
 
-    /// Makes a flow of this name, or gives it a new socket. Returns `None` if there is no memory for it, and for
-    /// the proxy's own datagrams.
-    fn open(self: &Arc<Self>, name: FlowKey, key: FlowKey) -> io::Result<Option<Arc<Flow>>> {
+    /// Makes a flow of this name in the place of `stale`. Returns `None` if there is no memory for it, and for the proxy's
+    /// own datagrams.
+    fn open(self: &Arc<Self>, name: FlowKey, key: FlowKey, stale: Option<&Arc<Flow>>) -> io::Result<Option<Arc<Flow>>> {
         if self.limits.own.sent(Type::DGRAM, key.peer) {
             return Ok(None);
         }
@@ -219,8 +221,7 @@ impl<D: Datagrams> Exchange<D> {
         let (state, is_answered, may_fragment) = (Mutex::new(state), AtomicBool::new(false), AtomicBool::new(false));
         let flow = Arc::new(Flow { socket, server, state, is_answered, may_fragment });
         let task = tokio::spawn(Arc::clone(self).carry(name, Arc::clone(&flow)).boxed()).abort_handle();
-        self.flows.insert(name, Running { flow: Arc::clone(&flow), task, _memory: memory });
-        Ok(Some(flow))
+        Ok(Some(self.flows.insert(name, Running { flow, task, _memory: memory }, stale)))
     }
 
     /// Tells the client that its datagram has not arrived, where there is more to say than that.

@@ -4,8 +4,9 @@
 //! Held ── admitted ──► Opening ── SYN-ACK, ACK ──► Open ── RST, or FINs of both sides ──► forgotten
 //! ```
 //!
-//! A forgotten connection no longer owns its addresses, so a forged RST costs at most one connection to the server. Its
-//! number tells it from an earlier one with the same addresses that is still closing.
+//! A forgotten connection no longer owns its addresses. Its number tells it from an earlier one with the same addresses that
+//! is still closing. The gate does not know which RST the stack accepts: after one, the next SYN makes a new connection, and a
+//! FIN of the client shows that the RST was forged.
 
 use std::collections::{HashSet, VecDeque};
 use std::net::SocketAddr;
@@ -26,8 +27,8 @@ use crate::{FlowKey, FlowMap};
 /// How long a client may wait to retransmit its SYN, beyond twice the time since its first one.
 const FIRST_SILENCE: Duration = Duration::from_secs(4);
 
-/// Most connections that wait for the FIN of their stack after their reset.
-const MAX_ABORTED: usize = 1024;
+/// Most connections that wait for the FIN of their stack after their reset, if it never sends one.
+const MAX_ABORTED: usize = 1 << 16;
 
 /// Beyond that all are forgotten. Each comes back with its next long datagram.
 const MAX_FRAGMENTING: usize = 4096;
@@ -126,6 +127,7 @@ impl State {
                 }
                 // The same after the request was admitted: that handshake fails, and there is another.
                 Stage::Opening { .. } if flow.first != sequence => self.remove(key),
+                Stage::Open(_) if flow.is_reset.load(Ordering::Relaxed) => self.remove(key),
                 Stage::Opening { .. } | Stage::Open(_) => return Verdict::Pass,
             }
         }
@@ -154,11 +156,13 @@ impl State {
                 Stage::Held { .. } => sequence == next || sequence == flow.first,
                 // RFC 5961, 3.2.
                 Stage::Opening { .. } => sequence == next,
-                // The stack decides. If it is wrong, the next SYN is a request in vain.
-                Stage::Open(_) => true,
+                // The stack decides, and the gate follows the connection on.
+                Stage::Open(_) => {
+                    flow.is_reset.store(true, Ordering::Release);
+                    return;
+                }
             };
             if is_valid {
-                flow.is_reset.store(true, Ordering::Release);
                 self.remove(key);
             }
             return;
@@ -172,6 +176,7 @@ impl State {
             self.opening -= 1;
         }
         if flags & FIN != 0 {
+            flow.is_reset.store(false, Ordering::Release);
             self.finish(key, |ends| ends.client = true);
         }
     }
@@ -222,13 +227,20 @@ impl State {
         }
     }
 
-    /// Makes a RST of the stack's FIN. Returns the RST if the FIN was sent before: the stack sends no further one.
-    pub(super) fn abort(&mut self, key: FlowKey, number: u64) -> Option<Vec<u8>> {
-        let Stage::Open(ends) = &mut self.current(key, number)?.stage else { return None };
+    /// Makes a RST of the stack's FIN. If the FIN was sent before, the RST follows it: the stack sends no further one.
+    pub(super) fn abort(&mut self, key: FlowKey, number: u64) {
+        let Some(flow) = self.current(key, number) else { return };
+        let is_reset = flow.is_reset.load(Ordering::Relaxed);
+        let Stage::Open(ends) = &mut flow.stage else { return };
         ends.aborted = true;
         if let Some(end) = ends.stack {
             self.remove(key);
-            return reply::reset(key.local, key.peer, end);
+            self.replies.extend(reply::reset(key.local, key.peer, end));
+            return;
+        }
+        // A stack that has accepted the client's RST sends no FIN.
+        if is_reset {
+            return self.remove(key);
         }
         self.aborted.push_back((key, number));
         if self.aborted.len() > MAX_ABORTED
@@ -237,7 +249,6 @@ impl State {
         {
             self.remove(key);
         }
-        None
     }
 
     fn remove(&mut self, key: FlowKey) {

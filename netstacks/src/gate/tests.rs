@@ -502,6 +502,16 @@ async fn fins_of_both_sides_or_a_reset_of_the_stack_free_the_addresses() {
 
 /// A stack without a call for a RST closes instead.
 #[tokio::test]
+async fn a_client_that_ends_after_a_rst_has_not_sent_it() {
+    let mut bench = Bench::new(8);
+    let admission = bench.opened();
+    for (flags, is_reset) in [(RST, true), (ACK, true), (FIN | ACK, false)] {
+        assert_eq!(bench.client_sends(&[(flags, 9999, 7051)]), 1, "the stack decides");
+        assert_eq!(admission.is_reset(), is_reset);
+    }
+}
+
+#[tokio::test]
 async fn after_a_reset_by_the_proxy_the_fin_of_the_stack_is_a_rst_for_both() {
     let rst = |packet: &[u8]| {
         let segment = TcpSegment::parse(packet).unwrap();

@@ -116,10 +116,14 @@ pub fn set_loopback_up() -> Result<Option<Loopback>, Error> {
 
 // Nothing is done, or reported.
 
+return_all! { true;
+    pub fn is_bound_to(_socket: &Socket, _interface: &str) -> bool;
+}
+
 return_all! { Default::default();
     pub fn is_local_address(_address: IpAddr, _but_of: &str) -> bool;
     pub fn strict_reverse_paths(_interfaces: &[&str]) -> Option<Check>;
-    pub fn has_socket(_kind: Type, _address: SocketAddr) -> bool;
+    pub fn sockets() -> Vec<(Type, SocketAddr)>;
     pub fn mtu_of_descriptor(_fd: i32) -> Option<u16>;
     pub fn folder_of_thread() -> PathBuf;
     pub fn interface_counts(_thread: &Path, _interface: &str) -> Option<InterfaceCounts>;
@@ -128,7 +132,6 @@ return_all! { Default::default();
     pub fn tcp_statistics(_socket: &TcpStream) -> TcpStatistics;
     pub fn default_congestion_control() -> Option<String>;
     pub fn coalesce_datagrams(_socket: &Socket) -> bool;
-    pub fn is_bound_to(_socket: &Socket, _interface: &str) -> bool;
     pub fn allow_open_files(_wanted: u64);
     pub fn sharpen_timers();
     pub fn return_large_buffers();

@@ -215,8 +215,13 @@ pub fn mtu_of_descriptor(fd: i32) -> Option<u16> {
 /// Whether an interface has this address, other than that of this name.
 pub fn is_local_address(address: IpAddr, but_of: &str) -> bool {
     let Ok(interfaces) = getifaddrs() else { return false };
-    let mut others = interfaces.filter(|interface| interface.interface_name != but_of);
+    let mut others = interfaces.filter(|interface| !is_name(&interface.interface_name, but_of));
     others.any(|interface| interface.address.as_ref().and_then(socket_addr).map(|own| own.ip()) == Some(address))
+}
+
+/// Whether an address is of this interface: its label may follow the name, as in `eth0:1`.
+pub(super) fn is_name(label: &str, interface: &str) -> bool {
+    label.split(':').next() == Some(interface)
 }
 
 pub(super) fn socket_addr(address: &SockaddrStorage) -> Option<SocketAddr> {

@@ -74,8 +74,16 @@ impl Flows {
         self.lock().evict(Rank::Unanswered)
     }
 
-    pub(super) fn insert(&self, key: FlowKey, running: Running) {
+    /// Adds a flow in the place of `stale`. Returns the flow that counts: two instances may make one at once.
+    pub(super) fn insert(&self, key: FlowKey, running: Running, stale: Option<&Arc<Flow>>) -> Arc<Flow> {
         let mut table = self.lock();
+        if let Some((current, _)) = table.by_key.get(&key)
+            && stale.is_none_or(|stale| !Arc::ptr_eq(stale, &current.flow))
+        {
+            running.task.abort();
+            return Arc::clone(&current.flow);
+        }
+        let flow = Arc::clone(&running.flow);
         let place = (Rank::Unanswered, running.flow.used(), table.next);
         table.next += 1;
         table.queue.insert(place, key);
@@ -83,6 +91,7 @@ impl Flows {
             old.task.abort();
             table.queue.remove(&place);
         }
+        flow
     }
 
     /// Forgets a flow, unless another has taken its place.

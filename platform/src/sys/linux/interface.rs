@@ -234,7 +234,7 @@ pub fn add_route(interface: &str, network: IpAddr, prefix_len: u8, gateway: Opti
 
 /// The addresses of an interface in the calling thread's network.
 pub fn addresses_of(interface: &str) -> io::Result<Vec<IpAddr>> {
-    let all = getifaddrs()?.filter(|of| of.interface_name == interface);
+    let all = getifaddrs()?.filter(|of| is_name(&of.interface_name, interface));
     Ok(all.filter_map(|of| Some(socket_addr(of.address.as_ref()?)?.ip())).collect())
 }
 
@@ -242,8 +242,8 @@ fn family(address: IpAddr) -> AddressFamily {
     if address.is_ipv6() { AddressFamily::Inet6 } else { AddressFamily::Inet }
 }
 
-/// An address that the interface has is left alone. The prefix makes the kernel add the route to the network. With `IFA_F_NODAD` an IPv6 address is usable at once, and
-/// does not wait for a kernel worker (`net/ipv6/addrconf.c`, `addrconf_dad_work`).
+/// The prefix makes the kernel add the route to the network. With `IFA_F_NODAD` an IPv6 address is usable at once, and does
+/// not wait for a kernel worker (`net/ipv6/addrconf.c`, `addrconf_dad_work`). An address that the interface has is left alone.
 pub(super) fn set_address(interface: &str, address: IpAddr, prefix_len: u8) -> Result<(), Error> {
     const OPERATION: &str = "set the address of";
     if addresses_of(interface).map_err(failed(OPERATION, interface))?.contains(&address) {

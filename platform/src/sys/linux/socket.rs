@@ -32,20 +32,19 @@ pub fn poll_until(poll: &mut Poll, events: &mut Events, end: Instant) -> io::Res
     poll.poll(events, Some(Duration::ZERO))
 }
 
-/// Whether a socket of this kind of this process sends from this address.
-pub fn has_socket(kind: Type, address: SocketAddr) -> bool {
+/// The sockets of this process that wait for a connection or have none, with their kinds and addresses.
+pub fn sockets() -> Vec<(Type, SocketAddr)> {
     let files = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
-    let mut descriptors = files.filter_map(|file| file.file_name().to_str()?.parse().ok());
-    descriptors.any(|descriptor| {
+    let descriptors = files.filter_map(|file| file.file_name().to_str()?.parse().ok());
+    let unconnected = descriptors.filter_map(|descriptor| {
         // SAFETY: the kernel is only asked, and refuses to answer for what is no socket or closed in the meantime.
         let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
         let socket = SockRef::from(&descriptor);
-        let own = || socket.local_addr().ok()?.as_socket();
-        socket.r#type().is_ok_and(|of| of == kind)
-            && own().is_some_and(|own| {
-                own.port() == address.port() && (own.ip() == address.ip() || own.ip().is_unspecified())
-            })
-    })
+        let address = socket.local_addr().ok()?.as_socket()?;
+        // A socket that connects has no peer yet (`net/ipv4/af_inet.c`, `inet_getname`).
+        socket.peer_addr().is_err().then_some((socket.r#type().ok()?, address))
+    });
+    unconnected.collect()
 }
 
 /// The kernel's statistics of a connection at this moment (`TCP_INFO` of `tcp(7)`).
