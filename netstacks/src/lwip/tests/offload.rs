@@ -142,37 +142,6 @@ fn lost_super_packets_are_retransmitted_without_duplicates() {
     assert_eq!(inbox.bytes.len(), 2 * 64_240);
 }
 
-#[test]
-fn a_lost_super_packet_is_sent_again_after_three_duplicates() {
-    let mut bench = Bench::offloading();
-    let (accepted, mut next, mut inbox) = wide(&mut bench);
-    // Grow the congestion window beyond two segments.
-    for _ in 0..4 {
-        bench.engine.send(accepted.flow, &bytes(inbox.bytes.len(), 2 * 64_240)).unwrap();
-        inbox.take(&bench.turn_packets());
-        inbox.ack(&mut next);
-        bench.put(&next);
-        bench.turn();
-    }
-    let sent = bench.engine.send(accepted.flow, &bytes(inbox.bytes.len(), 6 * 64_240)).unwrap();
-    let end = inbox.bytes.len() + sent;
-    let mut packets = bench.turn_packets();
-    assert_eq!(packets.len(), 6);
-    let lost = packets.remove(0);
-    for _ in 0..3 {
-        bench.put(&next);
-    }
-    let again = bench.turn_packets();
-    assert_eq!(again[0].0, lost.0);
-    assert_eq!(again[0].1[20..], lost.1[20..]);
-    inbox.take(&again);
-    inbox.take(&packets);
-    inbox.ack(&mut next);
-    assert_eq!(inbox.bytes.len(), end);
-    bench.put(&next);
-    assert!(bench.turn().is_empty());
-}
-
 /// lwIP alone would put both into the segment that waits for retransmission.
 #[test]
 fn new_bytes_and_a_fin_come_behind_all_that_was_sent() {
@@ -381,28 +350,5 @@ fn a_window_of_64_kib_opens_as_the_probe_is_due() {
         bench.now += Duration::from_millis(50);
         let sent: usize = bench.turn().iter().map(|segment| segment.len).sum();
         assert!(sent >= 1000, "{sent} bytes after {steps} steps");
-    }
-}
-
-#[test]
-fn an_acknowledged_probe_ends_the_probing() {
-    for len in [1, 2, 1000] {
-        let (mut bench, mut next) = closed(len);
-        let probe = |bench: &mut Bench| {
-            bench.now += Duration::from_millis(50);
-            bench.turn().iter().any(|segment| segment.len > 0)
-        };
-        assert!((0..60).any(|_| probe(&mut bench)), "no probe in three seconds");
-        let end = next.ack.wrapping_add(len as u32);
-        next.window = 600;
-        next.ack = next.ack.wrapping_add(1);
-        bench.put(&Segment { len: 1, ..next.clone() });
-        next.seq += 1;
-        let rest: usize = bench.turn().iter().map(|segment| segment.len).sum();
-        // lwIP sends the byte of the probe again, with the bytes after it.
-        assert!(rest == len || (len == 1 && rest == 0), "{rest} of {len} bytes");
-        next.ack = end;
-        bench.put(&next);
-        bench.pass(Duration::from_secs(3));
     }
 }
