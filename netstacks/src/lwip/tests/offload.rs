@@ -352,3 +352,26 @@ fn a_window_of_64_kib_opens_as_the_probe_is_due() {
         assert!(sent >= 1000, "{sent} bytes after {steps} steps");
     }
 }
+
+#[test]
+fn an_acknowledged_probe_ends_the_probing() {
+    for len in [1, 2, 1000] {
+        let (mut bench, mut next) = closed(len);
+        let probe = |bench: &mut Bench| {
+            bench.now += Duration::from_millis(50);
+            bench.turn().iter().any(|segment| segment.len > 0)
+        };
+        assert!((0..60).any(|_| probe(&mut bench)), "no probe in three seconds");
+        let end = next.ack.wrapping_add(len as u32);
+        next.window = 600;
+        next.ack = next.ack.wrapping_add(1);
+        bench.put(&Segment { len: 1, ..next.clone() });
+        next.seq += 1;
+        let rest: usize = bench.turn().iter().map(|segment| segment.len).sum();
+        // lwIP sends the byte of the probe again, with the bytes after it.
+        assert!(rest == len || (len == 1 && rest == 0), "{rest} of {len} bytes");
+        next.ack = end;
+        bench.put(&next);
+        bench.pass(Duration::from_secs(3));
+    }
+}

@@ -25,6 +25,23 @@ impl Bench {
     }
 }
 
+#[test]
+fn a_fin_out_of_order_does_not_lengthen_the_window() {
+    let mut bench = Bench::new();
+    let (accepted, next) = bench.open(&MSS_1460);
+    for offset in (0..64_100).step_by(1282) {
+        bench.put_at(&next, offset, 1282, ACK);
+        bench.turn();
+    }
+    // The window is 1,435 bytes.
+    bench.put_at(&next, 65_100, 0, FIN | ACK);
+    bench.turn();
+    bench.put_at(&next, 64_100, 1460, ACK);
+    let ack = bench.turn().pop().unwrap();
+    assert_eq!(ack.ack, next.seq + 65_101);
+    assert_eq!(bench.read(accepted, 0), (65_100, true));
+}
+
 /// A generator of random numbers: the one of Numerical Recipes.
 pub(super) struct Random(pub(super) u32);
 
