@@ -196,44 +196,6 @@ async fn a_rst_ends_reads_and_writes_and_the_port_is_free_again() {
     }
 }
 
-/// While the accept queue is full, the ACK that completes a handshake is dropped; the connection stays half-open.
-#[tokio::test(start_paused = true)]
-async fn a_full_accept_queue_holds_handshakes_back() {
-    let mut net = Net::new(1);
-    let mut late = client(4001, 2_000);
-    net.send(late, SYN, &[]);
-    net.syn_ack(&mut late).await;
-    net.connect(4000, 1_000).await;
-    net.send(late, ACK, &[]);
-    assert_eq!(net.seen(late).await, []);
-    net.send(client(4002, 3_000), SYN, &[]);
-    assert_eq!(net.seen(client(4002, 0)).await, []);
-    assert_eq!(net.accept().await.peer_addr().port(), 4000);
-    assert!(net.accepts_nothing().await);
-    net.send(late, ACK, b"x");
-    assert_eq!(net.accept().await.read_u8().await.unwrap(), b'x');
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_flood_of_syns_keeps_nobody_out() {
-    let mut net = Net::new(4);
-    let mut early = client(4000, 1_000);
-    net.send(early, SYN, &[]);
-    net.syn_ack(&mut early).await;
-    for index in 0..6_000_u16 {
-        net.send(client(10_000 + index, u32::from(index) << 8), SYN, &[]);
-        if index % 100 == 0 {
-            net.seen(early).await;
-        }
-    }
-    net.seen(early).await;
-    net.send(early, ACK, b"x");
-    let seen = net.seen(early).await;
-    assert!(matches!(seen[..], [(flags, ..)] if flags & RST != 0), "the oldest was forgotten: {seen:?}");
-    net.connect(4000, 77_000).await;
-    assert_eq!(net.accept().await.peer_addr().port(), 4000);
-}
-
 /// ipstack keeps segments beyond a gap without a limit, walks all for each packet, and stops for ever at bytes that it has
 /// twice.
 #[tokio::test(start_paused = true)]

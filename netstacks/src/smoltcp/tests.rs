@@ -6,7 +6,7 @@ use std::io::IoSlice;
 use std::net::SocketAddr;
 
 use platform::packet::checksum::sum;
-use platform::packet::flags::{FIN, RST, SYN};
+use platform::packet::flags::{FIN, SYN};
 use platform::packet::{TcpSegment, write_ip};
 use platform::{MemoryLink, PacketBuffer, PacketMeta};
 
@@ -105,17 +105,6 @@ fn a_half_open_connection_has_no_socket() {
 }
 
 #[test]
-fn an_acknowledgement_of_unsent_bytes_is_not_taken() {
-    let mut bench = bench();
-    let accepted = bench.open();
-    bench.engine.send(accepted.flow, &[0; 100]).unwrap();
-    bench.acknowledgement = bench.acknowledgement.wrapping_add(50);
-    bench.put(ACK, &[], &[]);
-    bench.engine.ingress(bench.now).unwrap();
-    assert_eq!(bench.engine.table[accepted.flow].open().unwrap().socket.send_queue(), 100);
-}
-
-#[test]
 fn a_fin_after_the_peers_waits_for_the_bytes_before() {
     let mut bench = bench();
     let accepted = bench.open();
@@ -126,16 +115,6 @@ fn a_fin_after_the_peers_waits_for_the_bytes_before() {
     assert!(bench.turn().iter().all(|(flags, _)| flags & FIN == 0));
     bench.put(ACK, &[], &[]);
     assert_eq!(bench.turn(), [(FIN | ACK, 0)]);
-}
-
-#[test]
-fn a_close_with_unread_bytes_sends_a_rst() {
-    let mut bench = bench();
-    let accepted = bench.open();
-    bench.put(ACK, &[], &[0; 100]);
-    bench.turn();
-    bench.engine.release(accepted.flow);
-    assert_eq!(bench.turn().last().unwrap().0 & (RST | FIN), RST);
 }
 
 #[test]

@@ -11,7 +11,6 @@
 
 mod contract;
 mod fuzz;
-mod kernel;
 #[cfg(any(feature = "ipstack", feature = "smoltcp", feature = "tcp_ip", feature = "netstack-smoltcp"))]
 mod shards;
 #[cfg(any(feature = "lwip", feature = "smoltcp"))]

@@ -1,5 +1,7 @@
 //! Packets that could make an assertion of lwIP fail; see `lwip-sys/ASSERTIONS.md`.
 
+use platform::packet::checksum::sum;
+
 use super::reorder::Random;
 use super::*;
 
@@ -45,7 +47,7 @@ fn fragment(message: &[u8], at: usize, len: usize, last: bool) -> Vec<u8> {
     let mut packet = vec![0x45, 0, 0, 0, 0, 7, 0, 0, 64, 1, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
     packet[2..4].copy_from_slice(&(20 + len as u16).to_be_bytes());
     packet[6..8].copy_from_slice(&((at as u16 / 8) | if last { 0 } else { 0x2000 }).to_be_bytes());
-    let checksum = !ones(&packet);
+    let checksum = !sum(&packet);
     packet[10..12].copy_from_slice(&checksum.to_be_bytes());
     packet.extend_from_slice(&message[at..at + len]);
     packet
@@ -57,7 +59,7 @@ fn fragments_behind_the_last_one_do_not_lengthen_a_datagram() {
         let mut bench = Bench::over(MemoryLink::pair(9000, 64), false, 256 << 10);
         let mut echo = bytes(0, len);
         echo[..8].copy_from_slice(&[8, 0, 0, 0, 0, 1, 0, 1]);
-        let checksum = !ones(&echo);
+        let checksum = !sum(&echo);
         echo[2..4].copy_from_slice(&checksum.to_be_bytes());
         // The last fragment is in the middle, and the first one completes the datagram.
         bench.put_packet(&fragment(&echo, 8192, 8, true));
