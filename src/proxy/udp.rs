@@ -201,9 +201,9 @@ impl<D: Datagrams> Exchange<D> {
         may_renew
     }
 
-    /// Makes a flow of this name in the place of `stale`. Returns `None` if there is no memory for it, and for the proxy's
+    /// Makes a flow of this name in the place of `dead`. Returns `None` if there is no memory for it, and for the proxy's
     /// own datagrams.
-    fn open(self: &Arc<Self>, name: FlowKey, key: FlowKey, stale: Option<&Arc<Flow>>) -> io::Result<Option<Arc<Flow>>> {
+    fn open(self: &Arc<Self>, name: FlowKey, key: FlowKey, dead: Option<&Arc<Flow>>) -> io::Result<Option<Arc<Flow>>> {
         if self.limits.own.sent(Type::DGRAM, key.peer) {
             return Ok(None);
         }
@@ -221,7 +221,7 @@ impl<D: Datagrams> Exchange<D> {
         let (state, is_answered, may_fragment) = (Mutex::new(state), AtomicBool::new(false), AtomicBool::new(false));
         let flow = Arc::new(Flow { socket, server, state, is_answered, may_fragment });
         let task = tokio::spawn(Arc::clone(self).carry(name, Arc::clone(&flow)).boxed()).abort_handle();
-        Ok(Some(self.flows.insert(name, Running { flow, task, _memory: memory }, stale)))
+        Ok(Some(self.flows.insert(name, Running { flow, task, _memory: memory }, dead)))
     }
 
     /// Tells the client that its datagram has not arrived, where there is more to say than that.

@@ -74,11 +74,11 @@ impl Flows {
         self.lock().evict(Rank::Unanswered)
     }
 
-    /// Adds a flow in the place of `stale`. Returns the flow that counts: two instances may make one at once.
-    pub(super) fn insert(&self, key: FlowKey, running: Running, stale: Option<&Arc<Flow>>) -> Arc<Flow> {
+    /// Adds a flow in the place of `dead`. Returns the flow that counts: two instances may make one at once.
+    pub(super) fn insert(&self, key: FlowKey, running: Running, dead: Option<&Arc<Flow>>) -> Arc<Flow> {
         let mut table = self.lock();
         if let Some((current, _)) = table.by_key.get(&key)
-            && stale.is_none_or(|stale| !Arc::ptr_eq(stale, &current.flow))
+            && dead.is_none_or(|dead| !Arc::ptr_eq(dead, &current.flow))
         {
             running.task.abort();
             return Arc::clone(&current.flow);

@@ -20,7 +20,7 @@ use nix::net::if_::if_nametoindex;
 
 use super::netlink::{ask, create, request, unexpected, wait_until};
 use super::process::folder_of_thread;
-use super::socket_addr;
+use super::{is_name, socket_addr};
 use crate::{Cause, Class, Error};
 
 pub(super) struct State {
