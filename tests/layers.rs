@@ -6,7 +6,7 @@ use std::process::Output;
 use serde_json::Value;
 
 use crate::pairs::pairwise;
-use crate::processes::{assert_said, printed, run};
+use crate::processes::{printed, run};
 
 const MODES: [&str; 2] = ["reader", "writer"];
 
@@ -153,7 +153,7 @@ mod on_linux {
 
     #[test]
     fn the_device_alone_refuses_the_network_of_the_host() {
-        assert_said(&run("--layer device --netns host"), 3, &["the host's network", "--netns"]);
+        crate::processes::assert_said(&run("--layer device --netns host"), 3, &["the host's network", "--netns"]);
     }
 
     /// Runs as a user without any privileges, and without user namespaces.

@@ -335,6 +335,7 @@ fn the_preset_of_programs_has_the_installed_ones_and_takes_minutes() {
 }
 
 /// The settings of the stacks, of the cells of a preset with this mode.
+#[cfg(target_os = "linux")]
 fn settings(preset: &str, mode: Mode) -> Vec<String> {
     let plan = plan(&format!("--preset {preset}"));
     assert!(plan.skipped.is_empty(), "{:?}", plan.skipped);
