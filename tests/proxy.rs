@@ -4,7 +4,7 @@
 //! reason. Every test runs on each stack, and once without a proxy: a failure there is not the fault of the proxy.
 
 mod datagrams;
-mod device;
+pub(crate) mod device;
 mod endings;
 mod lab;
 mod limits;

@@ -8,6 +8,7 @@ use std::process::{Command, Output};
 use crate::machine::{missing_program, no_device, no_root};
 use crate::pairs::pairwise;
 use crate::processes::{PROGRAM, STACKS, assert_said, printed, run, sample, shell, stderr, success};
+use crate::proxy::device::OWNER;
 
 /// Checks that standard output is one line with the word that scripts look for, and that standard error does not have
 /// it.
@@ -340,17 +341,6 @@ fn offload_passes_super_packets_through() {
         }
     }
 }
-
-/// Runs a program that takes over a device of this one, which has these flags of `TUNSETIFF`, `IFF_TUN` and `IFF_NO_PI` by
-/// default, and this offload of `TUNSETOFFLOAD`.
-pub(crate) const OWNER: &str = "python3 -c \"import fcntl, os, struct, sys
-fd = os.open('/dev/net/tun', os.O_RDWR)
-value = lambda name, default: int(os.environ.get(name, default), 0)
-fcntl.ioctl(fd, 0x400454CA, struct.pack('16sH22x', b'owned', value('FLAGS', '0x1001')))
-fcntl.ioctl(fd, 0x400454D0, value('OFFLOAD', '0'))
-os.system('ip link set owned mtu 9000 up; ip address add 10.10.10.9/24 dev owned')
-os.set_inheritable(fd, True)
-os.execvp(sys.argv[1], [*sys.argv[1:], '--tun-fd', str(fd)])\"";
 
 /// The offload that the owner has asked for would give the stack super-packets. Other framing is refused at once.
 #[test]

@@ -8,7 +8,17 @@ use super::lab::{Between, Lab};
 use super::lacks;
 use super::process::wait_until;
 use crate::processes::{assert_said, shell, stderr, stdout};
-use crate::tun::OWNER;
+
+/// Runs a program that takes over a device of this one, which has these flags of `TUNSETIFF`, `IFF_TUN` and `IFF_NO_PI` by
+/// default, and this offload of `TUNSETOFFLOAD`.
+pub(crate) const OWNER: &str = "python3 -c \"import fcntl, os, struct, sys
+fd = os.open('/dev/net/tun', os.O_RDWR)
+value = lambda name, default: int(os.environ.get(name, default), 0)
+fcntl.ioctl(fd, 0x400454CA, struct.pack('16sH22x', b'owned', value('FLAGS', '0x1001')))
+fcntl.ioctl(fd, 0x400454D0, value('OFFLOAD', '0'))
+os.system('ip link set owned mtu 9000 up; ip address add 10.10.10.9/24 dev owned')
+os.set_inheritable(fd, True)
+os.execvp(sys.argv[1], [*sys.argv[1:], '--tun-fd', str(fd)])\"";
 
 /// `serve` starts a proxy and waits until it replies to a ping, `stop` ends it.
 const PRELUDE: &str = "

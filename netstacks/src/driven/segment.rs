@@ -48,6 +48,7 @@ pub(crate) fn are_checksums_right(packet: &[u8], verify: bool) -> bool {
 }
 
 #[cfg(test)]
+#[cfg(feature = "smoltcp")]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
