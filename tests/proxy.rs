@@ -37,13 +37,18 @@ const FRAGMENTS: &str = "it neither makes nor reassembles fragments";
 const DEAF: &str = "it reports a RST only as the end of the bytes, which was before";
 
 /// Tests that the proxy fails on a stack, with the reason.
-const KNOWN_FAILURES: [(&str, &str, &str); 19] = [
+const KNOWN_FAILURES: [(&str, &str, &str); 20] = [
     ("ipstack", "an_answer_comes_after_the_clients_half_is_closed", LOSES),
     ("ipstack", "iperf3_both_ways", LOSES),
     ("ipstack", "iperf3_both_ways_without_offload", LOSES),
     ("ipstack", "a_port_is_used_again_after_the_clients_fin", WAITS),
     ("ipstack", "a_port_is_used_again_after_the_servers_fin", WAITS),
     ("netstack-smoltcp", "a_port_is_used_again_after_the_servers_fin", WAITS),
+    (
+        "netstack-smoltcp",
+        "short_connections_leave_nothing",
+        "it polls thousands in TIME-WAIT for each packet, and is slow",
+    ),
     ("ipstack", "a_device_that_is_down_for_a_moment", LOSES),
     ("ipstack", "a_port_of_a_client_that_vanished", "ipstack ignores a SYN of an open connection"),
     ("ipstack", "a_reset_and_a_syn_back_to_back", KEEPS),
