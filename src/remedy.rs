@@ -81,6 +81,37 @@ pub fn remedy(cause: Cause) -> Option<&'static str> {
             "set the sysctls net.ipv6.conf.all.disable_ipv6, net.ipv6.conf.default.disable_ipv6 and \
              net.ipv6.conf.lo.disable_ipv6 to 0 (a kernel with ipv6.disable=1 has none of them), or leave out --ipv6"
         }
+        Cause::ReadOnlySettings
+        | Cause::NoVeth
+        | Cause::NoNetns
+        | Cause::NetnsForbidden
+        | Cause::NamespaceLimit
+        | Cause::UserNamespaceForbidden
+        | Cause::SeveralThreads
+        | Cause::NetnsPermission
+        | Cause::NotANetns => return of_networks(cause),
+        Cause::NoInterface => "name one that exists with --interface",
+        Cause::NameTaken => "the name is taken; choose another one (--tun-name; forward: --near-name, --far-name)",
+        Cause::NameOfOtherKind => {
+            "an interface of another kind may have the name; choose another one (--tun-name; forward: --near-name, \
+             --far-name)"
+        }
+        Cause::NotATun => "--tun-fd needs an open TUN device without packet information (IFF_TUN | IFF_NO_PI)",
+        Cause::NotAUtun => "--tun-fd needs the open control socket of a utun interface",
+        Cause::NoDescriptors => "--tun-fd is for Unix; use --tun-name",
+        Cause::InterfaceDeleted => "the interface was deleted",
+        Cause::NoLoopback => "check that ip link lists it",
+        Cause::ProcessLimit => "raise the limit on processes (ulimit -u), or lower --workers",
+        Cause::SamplerBusy => "check that no other profile is being taken",
+        Cause::EmptyProfile => {
+            "check that the profiled time was long enough for a sample, and that the file can be written"
+        }
+    })
+}
+
+/// The same, for the networks of a run.
+fn of_networks(cause: Cause) -> Option<&'static str> {
+    Some(match cause {
         Cause::ReadOnlySettings => {
             "a container may have /proc/sys read-only: make it writable (docker run --privileged); only --layer device, \
              --program, forward and conform --layer path need that"
@@ -101,22 +132,7 @@ pub fn remedy(cause: Cause) -> Option<&'static str> {
         Cause::SeveralThreads => "enter the namespace before other threads start, or run as root",
         Cause::NetnsPermission => "run as root, or as the user who owns the namespace",
         Cause::NotANetns => "name a file such as /proc/PID/ns/net",
-        Cause::NoInterface => "name one that exists with --interface",
-        Cause::NameTaken => "the name is taken; choose another one (--tun-name; forward: --near-name, --far-name)",
-        Cause::NameOfOtherKind => {
-            "an interface of another kind may have the name; choose another one (--tun-name; forward: --near-name, \
-             --far-name)"
-        }
-        Cause::NotATun => "--tun-fd needs an open TUN device without packet information (IFF_TUN | IFF_NO_PI)",
-        Cause::NotAUtun => "--tun-fd needs the open control socket of a utun interface",
-        Cause::NoDescriptors => "--tun-fd is for Unix; use --tun-name",
-        Cause::InterfaceDeleted => "the interface was deleted",
-        Cause::NoLoopback => "check that ip link lists it",
-        Cause::ProcessLimit => "raise the limit on processes (ulimit -u), or lower --workers",
-        Cause::SamplerBusy => "check that no other profile is being taken",
-        Cause::EmptyProfile => {
-            "check that the profiled time was long enough for a sample, and that the file can be written"
-        }
+        _ => return None,
     })
 }
 

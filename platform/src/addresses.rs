@@ -27,6 +27,11 @@ fn from_bits(bits: u128, width: u32) -> IpAddr {
     if width == 32 { Ipv4Addr::from_bits((bits >> 96) as u32).into() } else { Ipv6Addr::from_bits(bits).into() }
 }
 
+/// The address that stands for any of its IP version (RFC 1122, 3.2.1.3; RFC 4291, 2.5.2).
+pub const fn unspecified(ipv6: bool) -> IpAddr {
+    if ipv6 { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { IpAddr::V4(Ipv4Addr::UNSPECIFIED) }
+}
+
 /// The length of the prefix that is a whole address, in bits: the network of one host.
 pub const fn host_prefix_len(host: IpAddr) -> u8 {
     if host.is_ipv6() { 128 } else { 32 }

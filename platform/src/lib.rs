@@ -28,7 +28,7 @@ mod usage;
 mod utun;
 pub mod vnet;
 
-pub use addresses::{Network, host_prefix_len, network_of, validate_host};
+pub use addresses::{Network, host_prefix_len, network_of, unspecified, validate_host};
 pub use counted::{Counted, PacketCounts, Traffic};
 pub use device::{DropCounter, Offload, TunConfig, validate_name};
 pub use environment::Environment;

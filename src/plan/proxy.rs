@@ -33,8 +33,9 @@ pub struct ProxyConfig {
     /// unfinished one gives way, and of UDP flows the one that has been unused for longest, those without an answer first.
     pub max_flows: usize,
     /// Most memory of all connections and UDP flows, in bytes. Each is counted with the most that it can take: a connection
-    /// with its buffers at the stack and two of 256 KiB, a UDP flow with the two buffers of its socket and a list of addresses. The kernel's
-    /// buffers of TCP sockets are not counted. New ones beyond the limit are refused, unless another can give way.
+    /// with its buffers at the stack and two of 256 KiB, a UDP flow with the two buffers of its socket and a list of
+    /// addresses. The kernel's buffers of TCP sockets are not counted. New ones beyond the limit are refused, unless
+    /// another can give way.
     pub max_memory: Option<usize>,
     /// How long to wait for the reply of a server.
     pub connect_timeout: Duration,

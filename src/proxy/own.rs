@@ -2,7 +2,7 @@
 //! back again.
 
 use std::collections::HashSet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -67,12 +67,8 @@ impl Own {
             known.all = platform::sockets().into_iter().map(|(kind, address)| (kind.into(), address)).collect();
             known.until = Some(begun + PAUSE * begun.elapsed());
         }
-        let any = match address {
-            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
-            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
-        };
         let is_known = |ip| known.all.contains(&(kind.into(), SocketAddr::new(ip, address.port())));
-        is_known(address.ip()) || is_known(any)
+        is_known(address.ip()) || is_known(platform::unspecified(address.is_ipv6()))
     }
 
     fn has_address(&self, address: IpAddr) -> bool {

@@ -238,7 +238,7 @@ struct OneWay {
     buffer: Box<[u8]>,
     waiting: Range<usize>,
     stage: Stage,
-    /// The error behind the reader's end of file, if that is no real end.
+    /// The error that the reader reports as an end of file.
     broken: Option<io::ErrorKind>,
     /// Whether bytes were carried since this was last looked at.
     has_carried: bool,
@@ -285,7 +285,7 @@ impl OneWay {
     }
 
     /// Carries bytes through the buffer. Ready once the writer has been shut down after the last byte. `broken`: the error
-    /// behind the reader's end of file, if that is no real end.
+    /// that the reader has reported as an end of file.
     fn poll<R, W>(
         &mut self,
         cx: &mut Context<'_>,

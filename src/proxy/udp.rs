@@ -9,7 +9,7 @@ mod flows;
 
 use std::cell::RefCell;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -164,9 +164,10 @@ impl<D: Datagrams> Exchange<D> {
 
     /// The flow of datagrams between a client and a server.
     fn flow_of(&self, key: FlowKey) -> FlowKey {
-        let any = |ipv4| if ipv4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         match self.upstream.config.nat {
-            Nat::EndpointIndependent => FlowKey { local: SocketAddr::new(any(key.peer.is_ipv4()), 0), ..key },
+            Nat::EndpointIndependent => {
+                FlowKey { local: SocketAddr::new(platform::unspecified(key.peer.is_ipv6()), 0), ..key }
+            }
             Nat::Symmetric => key,
         }
     }
@@ -201,7 +202,7 @@ impl<D: Datagrams> Exchange<D> {
         may_renew
     }
 
-    /// Makes a flow of this name in the place of `dead`. Returns `None` if there is no memory for it, and for the proxy's
+    /// Makes a flow of this name that replaces `dead`. Returns `None` if there is no memory for it, and for the proxy's
     /// own datagrams.
     fn open(self: &Arc<Self>, name: FlowKey, key: FlowKey, dead: Option<&Arc<Flow>>) -> io::Result<Option<Arc<Flow>>> {
         if self.limits.own.sent(Type::DGRAM, key.peer) {

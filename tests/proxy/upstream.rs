@@ -63,7 +63,7 @@ pub(crate) fn an_address_that_changes(between: Between) {
     }
 }
 
-/// Clients hear of it at once while there is no interface, and it costs no sockets.
+/// While there is no interface, clients get an error at once, and the proxy opens no more sockets.
 pub(crate) fn an_interface_that_is_made_again(between: Between) {
     for options in NATS {
         let lab = lab(between, options);

@@ -1,7 +1,7 @@
 //! The connections that a gate follows, from their SYN to their end.
 //!
 //! ```text
-//! Held ── admitted ──► Opening ── SYN-ACK, ACK ──► Open ── RST, or FINs of both sides ──► forgotten
+//! Held ── admitted ──► Opening ── SYN-ACK, ACK ──► Open ── RST of the stack, or FINs of both sides ──► forgotten
 //! ```
 //!
 //! A forgotten connection no longer owns its addresses. Its number tells it from an earlier one with the same addresses that

@@ -1,7 +1,7 @@
 //! Sockets of the kernel.
 
 use std::io::{self, Read, Write};
-use std::net::{self, IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
+use std::net::{self, Shutdown, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -241,6 +241,5 @@ fn set_up(socket: &net::TcpStream, congestion: Option<&str>) -> Result<Option<St
 
 /// The unspecified address, with any port. A socket that sends to `target` can be bound to it.
 fn any_port(target: SocketAddr) -> SocketAddr {
-    let any: IpAddr = if target.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    SocketAddr::new(any, 0)
+    SocketAddr::new(platform::unspecified(target.is_ipv6()), 0)
 }

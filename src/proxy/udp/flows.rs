@@ -74,7 +74,7 @@ impl Flows {
         self.lock().evict(Rank::Unanswered)
     }
 
-    /// Adds a flow in the place of `dead`. Returns the flow that counts: two instances may make one at once.
+    /// Adds a flow, or replaces `dead`. Returns the flow in the table: another instance may have made one first.
     pub(super) fn insert(&self, key: FlowKey, running: Running, dead: Option<&Arc<Flow>>) -> Arc<Flow> {
         let mut table = self.lock();
         if let Some((current, _)) = table.by_key.get(&key)

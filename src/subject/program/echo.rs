@@ -1,7 +1,7 @@
 //! Answers in the far network, to see whether a program lets them through.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use platform::Class;
@@ -57,9 +57,7 @@ impl Echo {
 
     pub(super) async fn over_udp(&self) -> io::Result<()> {
         in_time(async {
-            let any: IpAddr =
-                if self.udp.is_ipv6() { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
-            let socket = UdpSocket::bind((any, 0)).await?;
+            let socket = UdpSocket::bind((platform::unspecified(self.udp.is_ipv6()), 0)).await?;
             socket.connect(self.udp).await?;
             socket.send(&QUESTION).await?;
             let mut answer = [0; 2 * QUESTION.len()];

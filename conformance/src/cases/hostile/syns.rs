@@ -1,7 +1,5 @@
 //! Floods of SYNs, scans, and SYNs that make no sense.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
-
 use crate::prelude::*;
 
 pub(in super::super) const CASES: &[Case] = &[
@@ -130,7 +128,7 @@ pub(in super::super) const CASES: &[Case] = &[
     .about("SYNs from the server's own address and port")
     .expects("At most a few packets come for them, and new connections open."),
     Case::new("strange-sources", "RFC 1122, 3.2.1.3 and 4.2.3.10", |lab| {
-        let unspecified = if lab.ipv6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+        let unspecified = platform::unspecified(lab.ipv6);
         for (source, port) in packets::groups(lab.ipv6).into_iter().chain([unspecified]).zip(2000..) {
             let mut client = lab.client_from(SocketAddr::new(source, port), lab.server());
             client.syn()?;

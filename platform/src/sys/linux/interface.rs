@@ -32,7 +32,7 @@ pub(super) struct State {
     /// Whether it asks neighbours for their addresses.
     pub(super) has_neighbours: bool,
     pub(super) tx_queue_len: u32,
-    /// `None` if it is no TUN or TAP device, and before Linux 4.20.
+    /// `None` for an interface of another kind, and before Linux 4.20.
     pub(super) tun: Option<TunState>,
 }
 

@@ -37,7 +37,7 @@ pub fn sockets() -> Vec<(Type, SocketAddr)> {
     let files = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let descriptors = files.filter_map(|file| file.file_name().to_str()?.parse().ok());
     let unconnected = descriptors.filter_map(|descriptor| {
-        // SAFETY: the kernel is only asked, and refuses to answer for what is no socket or closed in the meantime.
+        // SAFETY: the calls only read, and fail if the descriptor is closed by now or is no socket.
         let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
         let socket = SockRef::from(&descriptor);
         let address = socket.local_addr().ok()?.as_socket()?;
@@ -69,7 +69,7 @@ pub fn bind_to_interface(socket: &Socket, interface: &str, _ipv6: bool) -> io::R
     socket.bind_device(Some(interface.as_bytes()))
 }
 
-/// Whether a socket is still bound to the interface of this name: that may be another one by now. Only on Linux.
+/// Whether a socket is still bound to the interface of this name: that may be another one by now. Other systems do not tell, so it is.
 pub fn is_bound_to(socket: &Socket, interface: &str) -> bool {
     socket.device().is_ok_and(|name| name.as_deref() == Some(interface.as_bytes()))
 }

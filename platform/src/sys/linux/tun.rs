@@ -140,7 +140,7 @@ fn create(config: &TunConfig, has_queues: bool) -> Result<(SyncDevice, bool), Er
         Err(error) if error.cause() == Cause::NeedsNetAdmin => {}
         set => set?,
     }
-    // The link last: whoever waits for the device may set what it does not have once it is up.
+    // Set the link up last: a program that waits for it may then change its settings.
     let TunConfig { name, network, mtu, .. } = config;
     let (address, prefix_len) = (network.address, network.prefix_len);
     Interface { name: name.clone(), address, prefix_len, route_to: None, mtu: *mtu, tx_queue_len: None }.set_up()?;
