@@ -55,11 +55,17 @@ fn a_bad_stack_is_a_status() {
     skip_if!(lacks("python3"));
     let later = |line: &str| {
         format!(
-            "def receive(self, packet):\n    if self.received > 500:\n        {line}\n    \
+            "def receive(self, packet):\n    if self.received > 50:\n        {line}\n    \
              external.Stack.receive(self, packet)\nStack.receive = receive"
         )
     };
     let lies = "Stack.report = lambda self: dict(received_bytes=self.received, sent_bytes=self.sent + 100000)";
+    // It counts bytes after they have arrived.
+    let late = "tries = []\ndef report(self):\n    tries.append(0)\n    \
+                return dict(received_bytes=self.received, sent_bytes=self.sent if len(tries) > 1 else 0)\n\
+                Stack.report = report";
+    let sample = example(late, "--mode=rr --verify=full --time=0.2");
+    assert_eq!(sample["status"], "ok", "{sample}");
     for (change, status, detail) in [
         (later("while True: pass"), "stalled", "nothing arrived"),
         (later("return"), "stalled", "nothing arrived"),

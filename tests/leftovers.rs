@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::machine::{is_root, missing_program};
+use crate::machine::{is_root, missing_program, no_hangup};
 use crate::misbehave::Flaw;
 use crate::processes::{PROGRAM, folder, living, stderr};
 use crate::program::{no_device, proxy};
@@ -75,6 +75,9 @@ fn leave_nothing(runs: impl IntoIterator<Item = Run>) {
     assert!(left.is_empty() && lost.is_empty(), "left: {left:#?}, lost: {lost:#?}");
 }
 
+/// In place of an exit code.
+const KILLED: i32 = -1;
+
 /// A run, and how it ends.
 struct Run {
     arguments: Vec<String>,
@@ -107,7 +110,7 @@ impl Run {
             assert!(Command::new("kill").arg(signal).arg(child.id().to_string()).status().unwrap().success());
         }
         let output = child.wait_with_output().unwrap();
-        assert_eq!(output.status.code(), Some(self.code), "{:?}: {}", self.arguments, stderr(&output));
+        assert_eq!(output.status.code().unwrap_or(KILLED), self.code, "{:?}: {}", self.arguments, stderr(&output));
     }
 }
 
@@ -145,6 +148,8 @@ fn interrupts() {
         Run::ends(130, "-m rr")
             .through(shell("trap : TERM; sleep 60 & while :; do sleep 0.05; done # {tun}"))
             .gets("-TERM", late),
+        Run::ends(130, "forward --time 30").gets("-INT", late),
+        Run::ends(KILLED, "forward --time 30").gets("-KILL", late),
     ]);
 }
 
@@ -201,7 +206,7 @@ fn a_tunnel_leaves_nothing() {
 
 #[test]
 fn an_interrupted_run_leaves_nothing() {
-    skip_if!(no_device().or_else(|| missing_program(&["ip", "kill"])));
+    skip_if!(no_device().or_else(|| missing_program(&["ip", "kill"])).or_else(no_hangup));
     alone("leftovers::interrupts");
 }
 

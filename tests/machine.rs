@@ -23,6 +23,14 @@ pub(crate) fn no_root() -> Option<String> {
     no_device_node().or_else(|| no_namespace(&["-mn", "true"]))
 }
 
+/// Returns a reason if a program that is started here does not get SIGHUP: bit 0 of what is ignored (`proc_pid_status(5)`).
+pub(crate) fn no_hangup() -> Option<String> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
+    let is_ignored = u64::from_str_radix(ignored.trim(), 16).ok()? & 1 == 1;
+    is_ignored.then(|| "SIGHUP is ignored, as nohup has it".to_owned())
+}
+
 pub(crate) fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }

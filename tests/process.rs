@@ -61,6 +61,7 @@ fn a_run_that_failed_is_its_own_sample() {
 
 #[test]
 fn a_bad_end_has_its_cause_and_the_last_words() {
+    skip_if!(crate::machine::no_hangup());
     let good = print(Status::Ok);
     let note = "note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace";
     let nothing = "and no sample: it printed nothing";

@@ -43,6 +43,7 @@ fn run(before: &str) -> Child {
 
 #[test]
 fn a_closed_terminal_ends_a_run_in_order_unless_nohup_has_started_it() {
+    skip_if!(crate::machine::no_hangup());
     for (before, code) in [("", 130), ("trap '' HUP;", 0)] {
         let child = run(before);
         signal(&child, "HUP");

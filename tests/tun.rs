@@ -5,7 +5,7 @@
 
 use std::process::{Command, Output};
 
-use crate::machine::{missing_program, no_device, no_root};
+use crate::machine::{missing_program, no_device, no_hangup, no_root};
 use crate::pairs::pairwise;
 use crate::processes::{PROGRAM, STACKS, assert_said, printed, run, sample, shell, stderr, success};
 use crate::proxy::device::OWNER;
@@ -274,7 +274,7 @@ fn the_figure_is_printed_although_standard_error_is_closed() {
 
 #[test]
 fn an_interrupt_ends_the_run_and_removes_the_device() {
-    skip_if!(no_root());
+    skip_if!(no_root().or_else(no_hangup));
     for signal in ["INT", "TERM", "HUP"] {
         let script = format!(
             "{LONG_RUN} kill -{signal} $run; code=0; wait $run || code=$?

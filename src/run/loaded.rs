@@ -3,6 +3,7 @@
 use std::future;
 use std::io;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use netstacks::Effective;
@@ -191,21 +192,29 @@ impl Loaded {
     }
 }
 
+/// For how long the report of a stack's process may lag behind the clients: it counts a write when the call has returned, and
+/// then the bytes may have arrived already.
+const REPORT_LAG: Duration = Duration::from_secs(1);
+
 /// Compares the report of a stack's process with the counts of the clients.
 async fn check(process: &Carrier, load: &dyn Figures) -> Result<(), Failure> {
     let name = process.name();
-    let Some(report) = process.report::<StackReport>().await else {
-        let detail = format!("the {name} did not report how much it received and sent");
-        return Err(Failure { status: Status::Stalled, detail });
-    };
-    let [received, sent] = load.crossed();
-    for (did, says, counted) in [("received", report.received_bytes, received), ("sent", report.sent_bytes, sent)] {
-        if !counted.contains(&says) {
+    let counted = load.crossed();
+    let end = Instant::now() + REPORT_LAG;
+    loop {
+        let Some(report) = process.report::<StackReport>().await else {
+            let detail = format!("the {name} did not report how much it received and sent");
+            return Err(Failure { status: Status::Stalled, detail });
+        };
+        let says = [("received", report.received_bytes), ("sent", report.sent_bytes)];
+        let wrong = says.into_iter().zip(&counted).find(|((_, says), counted)| !counted.contains(says));
+        let Some(((did, says), counted)) = wrong else { return Ok(()) };
+        if says > *counted.end() || Instant::now() >= end {
             let (least, most) = (counted.start(), counted.end());
             let counted = if least == most { least.to_string() } else { format!("{least} to {most}") };
             let detail = format!("the {name} says that it {did} {says} bytes; the clients counted {counted}");
             return Err(Failure { status: Status::Corrupt, detail });
         }
+        tokio::time::sleep(REPORT_LAG / 100).await;
     }
-    Ok(())
 }
