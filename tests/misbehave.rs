@@ -203,7 +203,6 @@ fn a_program_that_spoils_what_it_carries_has_failed() {
         (Flaw::Flips, "-m rr", "corrupt", "server: byte 0 of the stream differs from the one that was sent"),
         (Flaw::Flips, "-m writer", "corrupt", "of the stream differs from the one that was sent"),
         (Flaw::Flips, "-m writer --protocol udp --bitrate 10M", "corrupt", "differs from the one that was sent"),
-        (Flaw::DropsEnds, "-m crr", "stalled", "after 1 response"),
         (Flaw::Repeats, "-m rr", "corrupt", "client: byte 0 of the stream differs from the one that was sent"),
         (Flaw::Repeats, "-m reader", "corrupt", "client: byte "),
         (Flaw::Swallows, "-m rr", "stalled", "after 0 responses"),
@@ -220,6 +219,22 @@ fn a_program_that_spoils_what_it_carries_has_failed() {
         );
         let said = sample["detail"].as_str().unwrap();
         assert!(said.contains(detail), "{flaw:?} {options}: {said}");
+    }
+}
+
+/// Both ends are the run's, so it needs nothing of the program to end.
+#[test]
+fn a_program_that_passes_no_end_on_is_measured_with_a_warning() {
+    skip_if!(no_device());
+    let withheld = "does not pass on the end of a stream";
+    for options in ["-m crr --parallel 3", "-m reader", "-m reader --parallel 3", "-m both", "-m rr --background both"]
+    {
+        for (flaw, is_withheld) in [(Flaw::DropsEnds, true), (Flaw::Leaks, false)] {
+            let options = format!("{options} --time 0.5 --timeout 10 --verify full --json");
+            let sample = printed(&through("ends", &flaw.command("ends"), &options));
+            assert_eq!(sample["status"], "ok", "{flaw:?} {options}: {sample}");
+            assert_eq!(has_warning(&sample, withheld), is_withheld, "{flaw:?} {options}: {sample}");
+        }
     }
 }
 

@@ -113,6 +113,9 @@ pub struct Measurements {
     /// From the end of the outage until something arrived again, in seconds; `None` if nothing did, or without an outage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery_seconds: Option<f64>,
+    /// Whether what was measured did not pass on the end of a stream, so that the run ended both sides itself.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub ends_withheld: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<RequestFacts>,
     /// Payload bytes of the stream beside the requests, both ways, in the timed window.

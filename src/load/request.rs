@@ -9,6 +9,8 @@
 //!        client ◄─ response ── server
 //!        client ◄─── close ─── server      as servers of short connections do
 //!
+//!                                           through a program that keeps the close to itself, the client closes
+//!
 //! idle   client ── byte ─────► server      once on each connection or UDP flow, and then nothing
 //!        client ◄─ byte ────── server
 //!        client ── FIN ──────► server      with --half-closed; at the end, the server sends its half's last byte
@@ -88,6 +90,9 @@ pub(crate) struct Exchange {
     pub(crate) connects: bool,
     pub(crate) is_idle: bool,
     release: Duration,
+    /// Whether a program may keep a close to itself.
+    may_withhold_ends: bool,
+    is_end_withheld: AtomicBool,
     is_half_closed: bool,
     half_closed: AtomicU64,
     /// Closed when the servers of half-closed connections may end them.
@@ -180,6 +185,7 @@ impl Figures for RequestLoad {
             background_bytes: has_streams.then_some(made.background_bytes),
             datagrams: made.datagrams,
             idle: made.idle,
+            ends_withheld: self.exchange.is_end_withheld() || self.beside.is_end_withheld(),
             requests: (!self.exchange.is_idle).then_some(requests),
             ..Measurements::default()
         };
@@ -286,6 +292,8 @@ impl Exchange {
             streams: Arc::clone(streams),
             connects: matches!(scenario.cell.workload(), Workload::Crr(_) | Workload::UdpCrr(_)),
             is_idle,
+            may_withhold_ends: scenario.cell.program.is_some(),
+            is_end_withheld: AtomicBool::new(false),
             is_half_closed: scenario.cell.workload() == Workload::HalfClosed,
             half_closed: AtomicU64::new(0),
             rest: Semaphore::const_new(0),
@@ -307,7 +315,12 @@ impl Exchange {
     }
 
     pub(crate) fn closes(&self) -> bool {
-        self.connects && !self.is_udp() || self.rest.is_closed()
+        self.connects && !self.is_udp() && !self.is_end_withheld() || self.rest.is_closed()
+    }
+
+    /// Whether the warm-up has shown that the close of the server does not arrive, so that clients close.
+    pub(crate) fn is_end_withheld(&self) -> bool {
+        self.is_end_withheld.load(Ordering::Relaxed)
     }
 
     async fn rest(&self) {

@@ -41,8 +41,18 @@ pub(crate) trait Sockets: Send + 'static {
 
     fn close(&mut self, index: usize);
 
+    /// Ends a connection by a RST.
+    fn reset(&mut self, index: usize) {
+        self.close(index);
+    }
+
     /// From now on reads and writes of socket 0, which is connected, may block: the thread has no other socket.
     fn block(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Reads and writes do not block any longer.
+    fn unblock(&mut self) -> io::Result<()> {
         Ok(())
     }
 

@@ -10,7 +10,8 @@
 //!          client ◄─ total ── server      the client's clock runs from its first write to the acknowledgement
 //! ```
 //!
-//! Through a program, no half is closed: the client tells the server its total beside the connection.
+//! Through a program, the end that sends tells the other one its total beside the connection: a program may end a connection of
+//! which one half is closed, or pass no end on.
 
 pub(crate) mod client;
 pub(crate) mod server;
@@ -81,11 +82,13 @@ pub(crate) struct Stream {
     bytes_per_second: Option<f64>,
     verify: Verify,
     pub(crate) is_served_elsewhere: bool,
-    /// Whether both halves stay open until the total is acknowledged: some programs end a connection whose client half-closes.
+    /// Whether both halves stay open until all has arrived.
     keeps_halves: bool,
-    /// How many bytes the client of such a writer has sent in all, set at the end of the window.
+    /// How many bytes the end that sends has sent in all, set at the end of the window.
     sent: OnceLock<u64>,
     is_sent: Notify,
+    /// Whether the end of the stream did not arrive, after all of its bytes had.
+    is_end_withheld: AtomicBool,
     /// Bytes that arrived until the end of the timed window, including the warm-up.
     arrived: AtomicU64,
     finish: OnceLock<Finish>,
@@ -156,6 +159,7 @@ impl Streams {
             keeps_halves: scenario.cell.program.is_some(),
             sent: OnceLock::new(),
             is_sent: Notify::new(),
+            is_end_withheld: AtomicBool::new(false),
             crossed: OnceLock::new(),
             arrived: AtomicU64::new(0),
             finish: OnceLock::new(),
@@ -172,6 +176,10 @@ impl Streams {
 
     pub(super) fn crossed_bytes(&self) -> [u64; 2] {
         Direction::BOTH.map(|direction| self.all(direction).filter_map(|stream| stream.crossed.get()).sum())
+    }
+
+    pub(super) fn is_end_withheld(&self) -> bool {
+        self.each.iter().any(|stream| stream.is_end_withheld.load(Ordering::Relaxed))
     }
 
     pub(super) fn retransmits(&self) -> Option<u64> {
@@ -210,6 +218,7 @@ impl Figures for Streams {
             bytes_back: Some(read),
             retransmits: self.retransmits(),
             tcp: first.and_then(|finish| facts(&finish.tcp)),
+            ends_withheld: self.is_end_withheld(),
             ..Measurements::default()
         };
         Delivered { figures, ..Delivered::default() }
@@ -299,6 +308,12 @@ impl Stream {
         let due = begin + Duration::try_from_secs_f64(sent as f64 / rate).unwrap_or(Duration::MAX / 4);
         let portion = (rate * PORTION.as_secs_f64()) as usize;
         if due <= Instant::now() { Ok(portion.clamp(1, self.buffer_bytes)) } else { Err(due) }
+    }
+
+    /// The end that sends has sent all. Only the first call has an effect.
+    pub(crate) fn has_sent(&self, total: u64) {
+        let _earlier = self.sent.set(total);
+        self.is_sent.notify_one();
     }
 
     pub(crate) fn receive(&self, phase: Phase, offset: u64, bytes: &[u8]) -> Result<(), LoadError> {

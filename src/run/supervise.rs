@@ -213,14 +213,22 @@ impl Supervisor {
         let quiet = self.progress.1.elapsed();
         if quiet >= STALL {
             let detail = format!(
-                "nothing arrived for the last {:.1} of {timeout} seconds, after {arrived}",
-                quiet.as_secs_f64()
+                "nothing arrived for the last {:.1} of {timeout} seconds, after {arrived}{}",
+                quiet.as_secs_f64(),
+                self.until_then().unwrap_or_default()
             );
             Failure { status: Status::Stalled, detail }
         } else {
             let detail = format!("{arrived} had arrived after {timeout} seconds; raise --timeout, or lower {lower}");
             Failure { status: Status::Timeout, detail }
         }
+    }
+
+    /// How far the timed window had come when the last byte arrived, and the rate until then.
+    fn until_then(&self) -> Option<String> {
+        let passed = self.progress.1.checked_duration_since(self.window.opened()?.at)?.as_secs_f64();
+        let rate = (passed > 0.0).then(|| self.load.timed_bytes() as f64 * 8e-9 / passed)?;
+        Some(format!("; {passed:.1} s into the timed window, with {rate:.3} Gbps until then"))
     }
 
     fn outcome(mut self, verdict: Result<(), Failure>, failed_at: Option<&Snapshot>, gaps: Option<&[Gap]>) -> Outcome {

@@ -54,6 +54,8 @@ pub enum Warning {
     BusyAtRest(f64),
     #[error("after all connections were closed the program had {} more open than before", plural(.0, "file"))]
     FilesLeft(u64),
+    #[error("the program does not pass on the end of a stream; the run ended both sides itself")]
+    EndsWithheld,
     #[error("the program did not end by SIGTERM within 2 seconds, and was killed")]
     Killed,
     #[error("the program left {} behind", if *.0 == 1 { "a process".to_owned() } else { format!("{} processes", .0) })]
@@ -207,6 +209,7 @@ impl Sample {
         warnings.extend(not_recovered.then_some(Warning::NotRecovered));
         let not_grown = measured.idle.filter(|idle| idle.is_below() == Some(true) && self.is_ok());
         warnings.extend(not_grown.and_then(|idle| idle.bytes_per_connection()).map(Warning::NotGrown));
+        warnings.extend(measured.ends_withheld.then_some(Warning::EndsWithheld));
         warnings.extend(slower_by_the_end(self).map(Warning::SlowerByTheEnd));
         warnings.extend(measured.program.as_deref().into_iter().flat_map(of_program));
         warnings

@@ -165,6 +165,14 @@ impl Sockets for KernelSockets {
         self.sockets[index] = None;
     }
 
+    fn reset(&mut self, index: usize) {
+        if let Some(KernelSocket::Tcp(socket)) = &self.sockets[index] {
+            // Otherwise it ends by a FIN.
+            let _closed = SockRef::from(socket).set_linger(Some(Duration::ZERO));
+        }
+        self.close(index);
+    }
+
     fn block(&mut self) -> io::Result<()> {
         let Some(KernelSocket::Tcp(socket)) = self.sockets[0].take() else { return Ok(()) };
         let socket = net::TcpStream::from(socket);
@@ -172,6 +180,13 @@ impl Sockets for KernelSockets {
         let _first = self.blocking.set(socket.try_clone()?);
         self.sockets[0] = Some(KernelSocket::Tcp(TcpStream::from_std(socket)));
         Ok(())
+    }
+
+    fn unblock(&mut self) -> io::Result<()> {
+        match &self.sockets[0] {
+            Some(KernelSocket::Tcp(socket)) => SockRef::from(socket).set_nonblocking(true),
+            _ => Ok(()),
+        }
     }
 
     fn statistics(&self, index: usize) -> TcpStatistics {

@@ -19,6 +19,9 @@ use crate::plan::scenario::Amount;
 /// Reads or writes of a stream before the next stream has its turn.
 const TURN: usize = 64;
 
+/// How long the end of a stream may come after its bytes, through a program. Within one host it comes at once, or never.
+const END: Duration = Duration::from_millis(200);
+
 /// A client for these of the streams. Each stream has a target of its own.
 pub(crate) fn client(
     streams: &Arc<[Stream]>,
@@ -47,6 +50,7 @@ pub(crate) fn client(
         timed: None,
         busy: 0,
         draining: 0,
+        drained: None,
         over: false,
         paused: BinaryHeap::new(),
     };
@@ -64,6 +68,8 @@ struct Clients {
     busy: usize,
     /// Readers that wait for the bytes that were in flight at the end of their window.
     draining: usize,
+    /// When nothing but their ends was missing.
+    drained: Option<Instant>,
     over: bool,
     /// Writers that wait until their next bytes are due.
     paused: BinaryHeap<Reverse<(Instant, usize)>>,
@@ -178,6 +184,9 @@ impl<S: Sockets> Work<S> for Clients {
         {
             self.paused.pop();
             engine.again(index);
+        }
+        if self.draining > 0 {
+            self.end_drained(now);
         }
         self.check_time(engine)
     }
@@ -352,8 +361,7 @@ impl Clients {
                 self.flows[index].step = Step::Total;
                 let stream = self.stream(index);
                 if stream.keeps_halves {
-                    let _earlier = stream.sent.set(self.flows[index].offset);
-                    stream.is_sent.notify_one();
+                    stream.has_sent(self.flows[index].offset);
                 }
                 !stream.keeps_halves
             }
@@ -361,12 +369,32 @@ impl Clients {
                 self.end(sockets, index);
                 self.flows[index].step = Step::Drain;
                 self.draining += 1;
-                self.stream(index).stop.store(true, Ordering::Release);
-                self.stream(index).is_served_elsewhere
+                let stream = self.stream(index);
+                stream.stop.store(true, Ordering::Release);
+                if stream.keeps_halves {
+                    sockets.unblock().map_err(LoadError::io("set up a connection"))?;
+                }
+                stream.is_served_elsewhere
             }
             _ => false,
         };
         if ends_writing { sockets.end_writing(index).map_err(LoadError::io("close the sending half")) } else { Ok(()) }
+    }
+
+    /// Ends the streams through a program that have all of their bytes, and wait for an end that does not come.
+    fn end_drained(&mut self, now: Instant) {
+        let streams = Arc::clone(&self.streams);
+        let drained =
+            |flow: &Flow| streams[flow.index].keeps_halves && streams[flow.index].sent.get() == Some(&flow.offset);
+        let mut draining = self.flows.iter().filter(|flow| flow.step == Step::Drain);
+        if !draining.all(drained) || now - *self.drained.get_or_insert(now) < END {
+            return;
+        }
+        for flow in self.flows.iter_mut().filter(|flow| flow.step == Step::Drain) {
+            flow.step = Step::Rest;
+            streams[flow.index].is_end_withheld.store(true, Ordering::Relaxed);
+        }
+        self.draining = 0;
     }
 
     /// Whether the window is over for a stream, which has at least one read or write in it, however late its thread runs.

@@ -68,6 +68,7 @@ impl<S: netstacks::Stream> Server<'_, S> {
         while !self.stream.stop.load(Ordering::Acquire) {
             self.send_some(u64::MAX).await?;
         }
+        self.stream.has_sent(self.offset);
         Ok(())
     }
 
