@@ -90,9 +90,8 @@ pub(crate) struct Exchange {
     pub(crate) connects: bool,
     pub(crate) is_idle: bool,
     release: Duration,
-    /// Whether a program may keep a close to itself.
-    may_withhold_ends: bool,
-    is_end_withheld: AtomicBool,
+    /// Whether the close of the server does not arrive, as the warm-up has shown; through a program alone.
+    is_end_withheld: Option<AtomicBool>,
     is_half_closed: bool,
     half_closed: AtomicU64,
     /// Closed when the servers of half-closed connections may end them.
@@ -292,8 +291,7 @@ impl Exchange {
             streams: Arc::clone(streams),
             connects: matches!(scenario.cell.workload(), Workload::Crr(_) | Workload::UdpCrr(_)),
             is_idle,
-            may_withhold_ends: scenario.cell.program.is_some(),
-            is_end_withheld: AtomicBool::new(false),
+            is_end_withheld: scenario.cell.program.is_some().then(AtomicBool::default),
             is_half_closed: scenario.cell.workload() == Workload::HalfClosed,
             half_closed: AtomicU64::new(0),
             rest: Semaphore::const_new(0),
@@ -318,9 +316,9 @@ impl Exchange {
         self.connects && !self.is_udp() && !self.is_end_withheld() || self.rest.is_closed()
     }
 
-    /// Whether the warm-up has shown that the close of the server does not arrive, so that clients close.
+    /// Whether clients close, because the close of the server does not arrive.
     pub(crate) fn is_end_withheld(&self) -> bool {
-        self.is_end_withheld.load(Ordering::Relaxed)
+        self.is_end_withheld.as_ref().is_some_and(|withheld| withheld.load(Ordering::Relaxed))
     }
 
     async fn rest(&self) {

@@ -258,15 +258,16 @@ impl Requester {
         engine.turn_until(self, end, |work, now| {
             work.slots.iter().all(|slot| slot.due.is_empty()) && work.pace.due(now, now).is_none()
         })?;
-        let is_trial = self.is_warm_up && self.exchange.may_withhold_ends;
-        if is_trial {
+        let exchange = Arc::clone(&self.exchange);
+        let trial = exchange.is_end_withheld.as_ref().filter(|_| self.is_warm_up && exchange.closes());
+        if trial.is_some() {
             end = end.min(engine.now() + END);
         }
         engine
             .turn_until(self, end, |work, _| !work.exchange.closes() || work.slots.iter().all(|slot| !slot.is_taken))?;
         let is_open = |slot: &Slot| slot.due.is_empty() && slot.is_taken;
-        if is_trial && self.exchange.closes() && self.slots.iter().any(is_open) {
-            self.exchange.is_end_withheld.store(true, Ordering::Relaxed);
+        if let Some(withheld) = trial.filter(|_| self.slots.iter().any(is_open)) {
+            withheld.store(true, Ordering::Relaxed);
         }
         let now = engine.now();
         while let Some(due) = self.pace.due(now, now).filter(|_| self.counts.failed <= MAX_ERRORS) {
@@ -318,9 +319,9 @@ impl Requester {
 
     fn close<S: Sockets>(&mut self, sockets: &mut S, index: usize) {
         if self.exchange.is_end_withheld() {
-            sockets.reset(index)
+            sockets.reset(index);
         } else {
-            sockets.close(index)
+            sockets.close(index);
         }
         self.slots[index].is_taken = false;
     }
