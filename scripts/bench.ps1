@@ -1,9 +1,13 @@
 # The published loops: ten runs of each of the twelve cells, a line with the Gbps of each run.
 #
-#     .\scripts\bench.ps1                                  every cell
-#     .\scripts\bench.ps1 -Netstack smoltcp                one stack
-#     .\scripts\bench.ps1 -Mode reader -Runs 3             one direction, three runs
-#     .\scripts\bench.ps1 -Options '--mtu','9000'          options that go to every run
+#     powershell -ExecutionPolicy Bypass -File scripts\bench.ps1                         every cell
+#     powershell -ExecutionPolicy Bypass -File scripts\bench.ps1 -Netstack smoltcp       one stack
+#     powershell -ExecutionPolicy Bypass -File scripts\bench.ps1 -Mode reader -Runs 3    one direction, three runs
+#
+# Windows' default policy runs no scripts, so each command lifts it for itself. Options that go to every run are a list, which -File
+# does not take:
+#
+#     powershell -ExecutionPolicy Bypass -Command ".\scripts\bench.ps1 -Options '--mtu','9000'"
 #
 # Run it in a PowerShell with administrator privileges: Wintun makes a network adapter.
 

@@ -35,8 +35,8 @@ while [[ $# -gt 0 ]]; do
     esac
 done
 [[ $runs =~ ^[1-9][0-9]*$ ]] || fail "--runs $runs is no number above 0"
-[[ ${stacks[*]} =~ ^(lwip|ipstack|smoltcp|lwip ipstack smoltcp)$ ]] || fail "--netstack is lwip, ipstack or smoltcp"
-[[ ${modes[*]} =~ ^(reader|writer|reader writer)$ ]] || fail "--mode is reader or writer"
+case ${stacks[*]} in lwip | ipstack | smoltcp | "lwip ipstack smoltcp") ;; *) fail "--netstack is lwip, ipstack or smoltcp" ;; esac
+case ${modes[*]} in reader | writer | "reader writer") ;; *) fail "--mode is reader or writer" ;; esac
 
 # Under sudo a build would leave files that belong to root.
 if [[ -z ${SUDO_USER:-} ]]; then

@@ -10,6 +10,7 @@
 //! | `device` | none | TUN device, and the kernel's routing | a task that writes packets and reads them again |
 //! | `kernel` (`between`) | kernel sockets | TUN device, link, TUN device | kernel sockets in another network |
 //! | `program` | kernel sockets | a program as it is | kernel sockets in another network |
+//! | `given` | kernel sockets, bound to the device | a device that a program of the user's serves | kernel sockets in the same network |
 //! | `forward` | kernel sockets, or iperf3 | a forwarder's process | kernel sockets in another network, or iperf3 |
 
 mod between;
@@ -17,6 +18,7 @@ pub(crate) mod carrier;
 pub(crate) mod device;
 pub(crate) mod external;
 pub(crate) mod forward;
+pub(crate) mod given;
 pub(crate) mod go;
 mod impairments;
 pub(crate) mod kernel;
@@ -108,7 +110,7 @@ pub(crate) fn enter_network(scenario: &Scenario) -> Result<Network, RunError> {
                 .into())
         }
         Subject::Program(_) | Subject::Kernel => Ok(Network::Pair(Networks::new()?, platform::this_program())),
-        Subject::Stack(_) => Ok(Network::Host),
+        Subject::Stack(_) | Subject::Given => Ok(Network::Host),
         _ if !scenario.isolated => Ok(Network::Host),
         Subject::Path(_) | Subject::Device => {
             let command = external::command(scenario)?;

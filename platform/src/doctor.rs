@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-pub use crate::sys::{examine, memory_bytes, strict_reverse_paths};
+pub use crate::sys::{drops_own_sources, examine, memory_bytes, strict_reverse_paths};
 
 use crate::{Cause, Error};
 

@@ -56,6 +56,16 @@ pub fn end_connection(socket: &TcpStream) {
     sys::cancel_io(socket);
 }
 
+/// Begins to connect a socket that does not block. It is connected, or has an error, when it becomes writable.
+pub fn begin_to_connect(socket: &Socket, target: SocketAddr) -> io::Result<()> {
+    // EINPROGRESS. Windows returns that it would block.
+    const IN_PROGRESS: i32 = if cfg!(target_os = "linux") { 115 } else { 36 };
+    match socket.connect(&target.into()) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error() == Some(IN_PROGRESS) => Ok(()),
+        result => result,
+    }
+}
+
 /// The most datagrams of one call and of one UDP super-packet: Linux' `UDP_MAX_SEGMENTS` (`include/linux/udp.h`).
 pub const MAX_DATAGRAMS_TOGETHER: usize = 64;
 

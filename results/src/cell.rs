@@ -58,6 +58,12 @@ pub struct Cell {
     #[arg(long, visible_alias = "tunnel", value_name = "PROGRAM", conflicts_with_all = ["layer", "netstack"])]
     pub program: Option<Program>,
 
+    /// A device that a program of yours serves, such as a proxy, in place of a stack: nothing is started or set up. The client
+    /// is bound to it, and the server listens at --dest. See docs/your-program.md
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["layer", "netstack", "program"], hide_short_help = true)]
+    #[serde(rename = "given_device")]
+    pub device: Option<String>,
+
     /// The program that forwards packets: this one's own, or the one in Go
     #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["layer", "netstack", "program"])]
     pub forwarder: Option<ForwarderName>,
@@ -272,12 +278,12 @@ impl Cell {
     /// The same cell with the stack, program or forwarder of another, and its settings.
     #[must_use]
     pub(crate) fn with_subject_of(&self, other: &Self) -> Self {
-        let Self { layer, netstack, program, forwarder, io, hop, workers, thread, .. } = other.clone();
+        let Self { layer, netstack, program, device, forwarder, io, hop, workers, thread, .. } = other.clone();
         let Self { runtime, worker_threads, shards, queues, workarounds, stack_congestion, .. } = *other;
         let offload = if forwarder.is_some() { other.offload } else { self.offload };
         let settings =
             Self { runtime, worker_threads, offload, shards, queues, workarounds, stack_congestion, ..self.clone() };
-        Self { layer, netstack, program, forwarder, io, hop, workers, thread, ..settings }
+        Self { layer, netstack, program, device, forwarder, io, hop, workers, thread, ..settings }
     }
 
     pub(crate) fn has_stack_settings_of(&self, other: &Self) -> bool {
@@ -318,6 +324,7 @@ impl Cell {
     pub fn is_contender(&self) -> bool {
         self.netstack.is_some_and(|stack| stack != StackKind::Kernel)
             || self.program.as_ref().is_some_and(|program| !program.is_baseline())
+            || self.device.is_some()
     }
 
     /// Whether super-packets could cross the device.
@@ -376,6 +383,7 @@ impl fmt::Display for Cell {
             Subject::Path(stack) => stack.to_string(),
             Subject::Program(program) => program.to_string(),
             Subject::Forward(forwarder) => forwarder.to_string(),
+            Subject::Given => format!("through {}", self.device.as_deref().unwrap_or_default()),
             subject => subject.name().to_owned(),
         };
         let usual = self.forwarder.and_then(|_| Self::default().with_subject_of(self).checked().ok());

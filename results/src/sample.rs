@@ -143,7 +143,8 @@ pub struct Measurements {
 pub struct CpuTime {
     /// Of the load: the client's threads; with a forwarder or a proxy, clients and servers.
     pub client_seconds: Option<f64>,
-    /// Of the subject and the kernel on its behalf: all other threads, or the process of the forwarder or proxy.
+    /// Of the subject, on Linux with the kernel's receive path for its packets: all other threads, or the process of the
+    /// forwarder or proxy.
     pub subject_seconds: Option<f64>,
 }
 

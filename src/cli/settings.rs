@@ -83,6 +83,10 @@ pub struct Settings {
     #[arg(long, value_name = "FD", conflicts_with_all = ["tun_name", "mtu", "netns"], hide_short_help = true)]
     pub tun_fd: Option<i32>,
 
+    /// With --device: an address of this host, on another interface, that the program behind the device can reach
+    #[arg(long, value_name = "ADDRESS", hide_short_help = true)]
+    pub dest: Option<IpAddr>,
+
     /// The forwarder in Go, already built; without it this program builds it, with go
     #[arg(long, value_name = "PATH", hide_short_help = true)]
     pub go_forwarder: Option<PathBuf>,

@@ -69,6 +69,21 @@ pub(super) fn tun_fd(fd: Option<i32>, cell: &Cell) -> Result<Option<i32>, PlanEr
     }
 }
 
+/// A device of another program, and where the servers listen.
+pub(super) fn given(device: &str, settings: &Settings, ipv6: bool) -> Result<Devices, PlanError> {
+    if settings.tun_fd.is_some() {
+        return Err(PlanError::new("--tun-fd", "--device names the device"));
+    }
+    let refuse =
+        |reason| PlanError::new("--dest", format!("{reason}; give an address of this host, on another interface"));
+    let address = settings.dest.ok_or_else(|| refuse("--device needs it"))?;
+    let address = check_version("--dest", address, ipv6)?;
+    if address.is_loopback() || address.is_unspecified() || address.is_multicast() {
+        return Err(refuse("packets to it do not leave through a device"));
+    }
+    Ok(Devices::Given(End { name: name("--device", device)?, address }))
+}
+
 pub(super) fn pair(settings: &Settings, ipv6: bool) -> Result<Devices, PlanError> {
     let defaults: [IpAddr; 2] = if ipv6 { DEFAULT_PAIR_V6.map(Into::into) } else { DEFAULT_PAIR_V4.map(Into::into) };
     let near = end(("--near-name", &settings.near_name), ("--near-addr", settings.near_addr, defaults[0]), ipv6)?;

@@ -271,7 +271,7 @@ fn with_defaults(mut line: Words, baseline: bool) -> Words {
         line.0.retain(|(option, _)| option != "current-thread");
         line.or("runtime", "current-thread");
     }
-    if line.has("program") {
+    if line.has("program") || line.has("device") {
         // A program has the settings that it is started with, and our proxy the usual ones.
         line.or("runtime", "multi-thread");
         line.or("offload", "auto");

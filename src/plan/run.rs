@@ -107,6 +107,8 @@ impl TryFrom<Run> for Scenario {
             isolated: isolated(&settings),
             devices: if is_forward {
                 devices::pair(&settings, cell.ipv6)?
+            } else if let Some(device) = &cell.device {
+                devices::given(device, &settings, cell.ipv6)?
             } else {
                 Devices::Tun(Tun {
                     name: devices::name("--tun-name", &settings.tun_name)?,
@@ -151,7 +153,8 @@ impl Scenario {
             let reason = if is_external { "the stack external needs it" } else { "only --netstack external takes it" };
             return Err(PlanError::new("--command", reason));
         }
-        if self.profile.is_some() && (subject.has_process() || matches!(subject, Subject::Program(_))) {
+        if self.profile.is_some() && (subject.has_process() || matches!(subject, Subject::Program(_) | Subject::Given))
+        {
             return Err(PlanError::new("--profile", "only this program draws flame graphs of itself"));
         }
         Ok(())
@@ -178,6 +181,9 @@ fn check_machine(cell: &Cell, settings: &Settings) -> Result<(), PlanError> {
                 format!("there is no processor {number}, or this process may not use it; see nproc and taskset -p");
             return refuse("--pin", reason);
         }
+    }
+    if settings.dest.is_some() && cell.device.is_none() {
+        return refuse("--dest", "only --device takes it".to_owned());
     }
     if settings.tun_fd.is_some() {
         if cell.queue.is_some() {

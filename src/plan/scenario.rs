@@ -112,6 +112,8 @@ pub enum Devices {
         /// The device in the network of the servers.
         far: End,
     },
+    /// A device of another program, and the address of the servers, in this network.
+    Given(End),
 }
 
 /// A TUN device.
@@ -125,7 +127,7 @@ pub struct Tun {
     pub fd: Option<i32>,
 }
 
-/// One of the two devices of a forwarder.
+/// A device of another program. Its address is its own in the network of a forwarder, or else that of the servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End {
     /// The interface's name.
@@ -145,6 +147,11 @@ impl Scenario {
     /// Whether the packets are IPv6.
     pub const fn ipv6(&self) -> bool {
         self.cell.ipv6
+    }
+
+    /// The device of another program that the clients are bound to.
+    pub(crate) fn given(&self) -> Option<&str> {
+        if let Devices::Given(End { name, .. }) = &self.devices { Some(name) } else { None }
     }
 
     pub(crate) fn profile_of_user(&self) -> Option<Profile> {

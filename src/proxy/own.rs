@@ -81,7 +81,7 @@ impl Own {
 }
 
 #[cfg(test)]
-#[cfg(target_os = "linux")]
+#[cfg(unix)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -96,7 +96,7 @@ mod tests {
         let datagrams = UdpSocket::bind("0.0.0.0:0").unwrap();
         let of = |ip: &str, address: SocketAddr| SocketAddr::new(ip.parse().unwrap(), address.port());
         let port = datagrams.local_addr().unwrap();
-        let own = Own::new(&Config::new("lo"));
+        let own = Own::new(&Config::new(if cfg!(target_os = "linux") { "lo" } else { "lo0" }));
         for (kind, from, is_own) in [
             (Type::STREAM, listener.local_addr().unwrap(), true),
             // A client may have the same port as a connection to another server.

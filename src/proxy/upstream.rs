@@ -73,6 +73,8 @@ impl Upstream {
             // Other systems do without.
             option.or_else(|error| if error.kind() == io::ErrorKind::Unsupported { Ok(()) } else { Err(error) })?;
         }
+        // On Windows nothing can be received, or waited for, before this.
+        socket.bind(&SocketAddr::new(platform::unspecified(ipv6), 0).into())?;
         UdpSocket::from_std(socket.into())
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use netstacks::Stream;
 use netstacks::kernel::{KernelDatagrams, KernelListener, KernelStream};
 use platform::{Cause, Class};
-use socket2::{SockRef, Socket};
+use socket2::{Domain, SockRef, Socket, Type};
 
 use super::loaded::Loaded;
 use super::server_side::server;
@@ -28,7 +28,7 @@ fn failed(source: io::Error) -> RunError {
 /// The server's sockets, at free ports of one address in the calling thread's network.
 pub(super) struct Sockets {
     listeners: Vec<std::net::TcpListener>,
-    datagrams: std::net::UdpSocket,
+    datagrams: Vec<std::net::UdpSocket>,
     targets: Vec<SocketAddr>,
     silent: Option<Silent>,
 }
@@ -37,16 +37,62 @@ pub(super) struct Sockets {
 pub(super) fn sockets(scenario: &Scenario, address: IpAddr, load: &Load) -> Result<Sockets, RunError> {
     let Targets { tcp, udp, silent, .. } = load.targets();
     let any_port = SocketAddr::new(address, 0);
-    let backlog = i32::try_from(backlog(scenario)).unwrap_or(i32::MAX);
-    let listeners = (0..tcp).map(|_| listen(any_port, scenario.congestion.as_deref(), backlog));
-    let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
-    let datagrams = std::net::UdpSocket::bind(any_port).map_err(|source| cannot_bind(any_port, source))?;
+    let listeners = listeners(scenario, address, tcp)?;
+    let datagrams = datagrams_at(any_port, shared_by(scenario, address).as_deref())?;
     let silent = if silent { Some(Silent::at(any_port)?) } else { None };
     let silent_target = silent.as_ref().map(|silent| silent.listener.local_addr());
-    let targets = listeners.iter().map(std::net::TcpListener::local_addr);
-    let targets = targets.chain(udp.then(|| datagrams.local_addr())).chain(silent_target);
+    let targets = listeners.iter().take(tcp).map(std::net::TcpListener::local_addr);
+    let targets = targets.chain(udp.then(|| datagrams[0].local_addr())).chain(silent_target);
     let targets = targets.collect::<io::Result<_>>().map_err(failed)?;
     Ok(Sockets { listeners, datagrams, targets, silent })
+}
+
+/// The interface of an address that a program of the user's may have bound its sockets to. Linux gives the packets of such
+/// sockets to those that are bound alike, so each port has two.
+fn shared_by(scenario: &Scenario, address: IpAddr) -> Option<String> {
+    scenario.given().and_then(|_| platform::interface_of(address))
+}
+
+/// Listens at this many ports of an address; those that share a port follow.
+pub(super) fn listeners(
+    scenario: &Scenario,
+    address: IpAddr,
+    ports: usize,
+) -> Result<Vec<std::net::TcpListener>, RunError> {
+    let backlog = i32::try_from(backlog(scenario)).unwrap_or(i32::MAX);
+    let interface = shared_by(scenario, address);
+    let listen = |port, share| listen(SocketAddr::new(address, port), share, scenario.congestion.as_deref(), backlog);
+    let share = interface.is_some().then_some(None);
+    let mut listeners = (0..ports).map(|_| listen(0, share)).collect::<Result<Vec<_>, _>>()?;
+    if interface.is_some() {
+        for index in 0..ports {
+            let port = listeners[index].local_addr().map_err(failed)?.port();
+            listeners.push(listen(port, Some(interface.as_deref()))?);
+        }
+    }
+    Ok(listeners)
+}
+
+/// A socket for datagrams, or two at one port. The first one's answers reach both kinds of sockets.
+fn datagrams_at(any_port: SocketAddr, interface: Option<&str>) -> Result<Vec<std::net::UdpSocket>, RunError> {
+    let open = |address: SocketAddr, share| {
+        let cannot = |source| cannot_bind(address, source);
+        let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None).map_err(cannot)?;
+        share_port(&socket, share)?;
+        socket.bind(&address.into()).map_err(cannot)?;
+        Ok::<_, RunError>(std::net::UdpSocket::from(socket))
+    };
+    let Some(interface) = interface else { return Ok(vec![open(any_port, None)?]) };
+    let bound = open(any_port, Some(Some(interface)))?;
+    let other = open(bound.local_addr().map_err(failed)?, Some(None))?;
+    Ok(vec![bound, other])
+}
+
+/// Whether a port may have several sockets, and the interface of this one.
+type Share<'a> = Option<Option<&'a str>>;
+
+fn share_port(socket: &Socket, share: Share<'_>) -> Result<(), RunError> {
+    share.map_or(Ok(()), |interface| platform::share_port(socket, interface)).map_err(failed)
 }
 
 /// A port that stays silent: a listener with a full accept queue, whose SYNs the kernel drops.
@@ -61,7 +107,7 @@ impl Silent {
 
     fn at(address: SocketAddr) -> Result<Self, RunError> {
         platform::set_loopback_up()?;
-        let listener = listen(address, None, 0)?;
+        let listener = listen(address, None, None, 0)?;
         let target = listener.local_addr().map_err(failed)?;
         let connect = || std::net::TcpStream::connect_timeout(&target, Self::PATIENCE);
         let queued = connect().map_err(failed)?;
@@ -82,9 +128,15 @@ fn cannot_bind(address: SocketAddr, source: io::Error) -> RunError {
     }
 }
 
-fn listen(address: SocketAddr, congestion: Option<&str>, backlog: i32) -> Result<std::net::TcpListener, RunError> {
+fn listen(
+    address: SocketAddr,
+    share: Share<'_>,
+    congestion: Option<&str>,
+    backlog: i32,
+) -> Result<std::net::TcpListener, RunError> {
     let (socket, _) = kernel::socket(address, congestion)?;
     let socket = Socket::from(socket);
+    share_port(&socket, share)?;
     socket.bind(&address.into()).map_err(|source| cannot_bind(address, source))?;
     socket.listen(backlog).map_err(failed)?;
     Ok(socket.into())
@@ -132,7 +184,8 @@ pub(super) fn clients(
         .map(|_| socks5_address(target.ip()));
     let bulk = load.bulk(scenario.cell.window_len());
     let clients = load.clients(targets, |protocol, count| {
-        let settings = Settings { protocol, congestion: scenario.congestion.clone(), socks5, bulk };
+        let (congestion, device) = (scenario.congestion.clone(), scenario.given().map(ToOwned::to_owned));
+        let settings = Settings { protocol, congestion, socks5, device, bulk };
         KernelSockets::new(settings, count)
     })?;
     Ok((clients, congestion))
@@ -151,12 +204,15 @@ pub(super) fn prepare_between(
     prepare(scenario, load, sockets, subject)
 }
 
-/// The socket of a server of datagrams, set up for a load, with buffers of so many bytes.
+/// The sockets of a server of datagrams, set up for a load, with buffers of so many bytes.
 pub(super) fn datagrams_for(
-    socket: std::net::UdpSocket,
+    sockets: Vec<std::net::UdpSocket>,
     load: &Load,
     buffer_bytes: usize,
 ) -> io::Result<KernelDatagrams> {
-    load.bulk(buffer_bytes).unwrap_or(Bulk { buffer_bytes, coalesces: false }).set_up(&socket);
-    KernelDatagrams::new([socket])
+    let bulk = load.bulk(buffer_bytes).unwrap_or(Bulk { buffer_bytes, coalesces: false });
+    for socket in &sockets {
+        bulk.set_up(socket);
+    }
+    KernelDatagrams::new(sockets)
 }

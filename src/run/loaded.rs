@@ -26,7 +26,9 @@ use crate::protocol::StackReport;
 use crate::sample::{DeviceFacts, ProgramFacts, Status};
 use crate::subject::carrier::Carrier;
 use crate::subject::stack::Server;
-use crate::subject::{Network, Parts, Prepared, device, external, forward, kernel, loopback, memory, path, program};
+use crate::subject::{
+    Network, Parts, Prepared, device, external, forward, given, kernel, loopback, memory, path, program,
+};
 
 pub(super) struct Loaded {
     load: Arc<dyn Figures>,
@@ -94,6 +96,13 @@ pub(super) async fn prepare(
         (Subject::Program(_), Devices::Tun(tun), Network::Pair(networks, _)) => {
             let (subject, server) = program::prepare(scenario, tun, networks, interrupts).await?;
             kernel_load::prepare_between(scenario, load, networks, server, subject)
+        }
+        (Subject::Given, Devices::Given(given), _) => {
+            given::check_address(given)?;
+            let trial = kernel_load::listeners(scenario, given.address, 1)?;
+            let subject = given::prepare(given, trial, interrupts).await?;
+            let sockets = kernel_load::sockets(scenario, given.address, &load)?;
+            kernel_load::prepare(scenario, load, sockets, subject)
         }
         _ => Err(unfit(scenario)),
     }

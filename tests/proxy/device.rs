@@ -57,6 +57,38 @@ fn a_device_in_use_is_refused_and_not_touched() {
     }
 }
 
+/// The user has started the proxy: no part of a run makes, finds or ends it.
+#[test]
+fn a_proxy_that_runs_already_is_measured_through_its_device() {
+    skip_if!(lacks(&["ping", "timeout"]));
+    let prepared = "ip link set lo up; ip link set up1 up; ip address add 10.2.0.1/24 dev up0; serve $proxy >&2
+        run() { timeout 30 $PROGRAM --timeout 20 --mode \"$@\"; }; code=0";
+    let accepts = "echo 1 >/proc/sys/net/ipv4/conf/px0/accept_local";
+    for (script, exit, words) in [
+        ("run reader --device px0 --dest 10.2.0.1", 3, &["sysctl net.ipv4.conf.px0.accept_local=1"][..]),
+        ("run reader --device px9 --dest 10.2.0.1", 2, &["px9", "--device"]),
+        ("run reader --device px0 --dest 10.9.0.1", 2, &["10.9.0.1", "no other interface"]),
+        ("run reader --device up0 --dest 10.2.0.1", 2, &["10.2.0.1", "no other interface"]),
+        ("run reader --device px0", 2, &["--dest"]),
+        ("run reader -n lwip --dest 10.2.0.1", 2, &["only --device takes it"]),
+        ("run idle --parallel 2 --device px0 --dest 10.2.0.1", 2, &["--mode"]),
+    ] {
+        let script = format!("{PRELUDE} {prepared}; {script} || code=$?; carries; stop; exit $code");
+        assert_said(&shell(&["-mn"], &script), exit, words);
+    }
+    let runs = "for load in reader writer 'both --parallel 3'; do run $load --bytes 3MB --warmup 1MB --verify full $through; done
+        for load in rr crr 'rr --protocol udp' 'writer --protocol udp --bitrate 10M'; do run $load --time 0.2 $through; done
+        rounds=$(mktemp); run reader,rr --runs 1 --time 0.2 $through --out $rounds";
+    let runs = runs.replace("run reader,rr", "timeout 60 $PROGRAM matrix --mode reader,rr");
+    let script = format!(
+        "{PRELUDE} {prepared}; {accepts}; through='--device px0 --dest 10.2.0.1'; {runs}; rm $rounds; carries; stop"
+    );
+    let output = shell(&["-mn"], &script);
+    assert_said(&output, 0, &[]);
+    let (said, lines) = (stdout(&output), |word: &str| stdout(&output).matches(word).count());
+    assert!(lines("Gbps") >= 4 && lines("transactions") >= 3 && said.contains("px0"), "{said}");
+}
+
 /// Twice by root, whatever it was made with, and by the user whom root has made it for.
 #[test]
 fn a_prepared_device_serves_again_and_again() {

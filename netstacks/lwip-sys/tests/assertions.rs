@@ -1,5 +1,6 @@
 //! Compares the assertions of the compiled lwIP with those that `ASSERTIONS.md` lists. An upgrade of lwIP, or another
-//! option, that adds one fails this test until somebody has found out whether packets reach it.
+//! option, that adds one fails this test until somebody has found out whether packets reach it. A second test looks at how
+//! Microsoft's compiler would swap bytes.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
@@ -39,13 +40,19 @@ fn compiled() -> Option<Assertions> {
     let files = env!("LWIP_SYS_FILES").split(' ').map(|file| sources.join(file));
     let mut found = Assertions::new();
     for file in files.chain(OURS.iter().map(|file| here.join(file))) {
-        let mut command = Command::new("cc");
-        command.arg("-E").arg("-I").arg(here.join("c")).arg("-I").arg(sources.join("include"));
-        let output = command.arg("-I").arg(sources).arg(&file).output().ok()?;
-        assert!(output.status.success(), "{}: {}", file.display(), String::from_utf8_lossy(&output.stderr));
-        scan(&String::from_utf8_lossy(&output.stdout), &mut found);
+        scan(&preprocessed(&["-I".as_ref(), sources, &file])?, &mut found);
     }
     Some(found)
+}
+
+/// The output of the preprocessor; `None` without one.
+fn preprocessed(arguments: &[&Path]) -> Option<String> {
+    let (sources, here) = (Path::new(env!("LWIP_SYS_SOURCES")), Path::new(env!("CARGO_MANIFEST_DIR")));
+    let mut command = Command::new("cc");
+    command.arg("-E").arg("-I").arg(here.join("c")).arg("-I").arg(sources.join("include"));
+    let output = command.args(arguments).output().ok()?;
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// The items of `ASSERTIONS.md`: a file, and texts with their numbers.
@@ -81,4 +88,22 @@ fn every_assertion_of_lwip_is_reviewed() {
     assert_eq!(missing(&compiled, &listed), [], "compiled, and not in ASSERTIONS.md as often");
     assert_eq!(missing(&listed, &compiled), [], "in ASSERTIONS.md, and not compiled as often");
     println!("{} assertions", compiled.values().sum::<usize>());
+}
+
+/// Without the macros lwIP would call a function for each field of a header.
+#[test]
+fn bytes_are_swapped_by_an_intrinsic_of_each_compiler() {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("swapped.c");
+    std::fs::write(&file, "#include \"lwip/def.h\"\nswapped: lwip_htons(1) lwip_htonl(2)\n").unwrap();
+    let microsofts = ["-U__GNUC__", "-D_MSC_VER=1940"].map(Path::new);
+    for (options, intrinsics) in [
+        (&[][..], ["__builtin_bswap16(", "__builtin_bswap32("]),
+        (&microsofts, ["_byteswap_ushort(", "_byteswap_ulong("]),
+    ] {
+        let Some(text) = preprocessed(&[options, &[&file]].concat()) else {
+            return println!("SKIP: there is no cc, which preprocesses lwIP");
+        };
+        let swapped = text.lines().find(|line| line.starts_with("swapped:")).unwrap();
+        assert!(intrinsics.iter().all(|name| swapped.contains(name)), "{swapped}");
+    }
 }

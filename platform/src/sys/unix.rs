@@ -1,6 +1,7 @@
 //! Code that Linux and macOS share.
 
 use std::ffi::c_int;
+use std::fs;
 use std::future::poll_fn;
 use std::io;
 use std::mem::MaybeUninit;
@@ -21,6 +22,7 @@ use nix::sys::signal::Signal as SignalName;
 use nix::sys::socket::SockaddrStorage;
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{SysconfVar, sysconf};
+use socket2::{SockRef, Type};
 use tokio::io::Interest;
 use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -217,6 +219,30 @@ pub fn is_local_address(address: IpAddr, but_of: &str) -> bool {
     let Ok(interfaces) = getifaddrs() else { return false };
     let mut others = interfaces.filter(|interface| !is_name(&interface.interface_name, but_of));
     others.any(|interface| interface.address.as_ref().and_then(socket_addr).map(|own| own.ip()) == Some(address))
+}
+
+/// The addresses of an interface in the calling thread's network.
+pub fn addresses_of(interface: &str) -> io::Result<Vec<IpAddr>> {
+    let all = getifaddrs()?.filter(|of| is_name(&of.interface_name, interface));
+    Ok(all.filter_map(|of| Some(socket_addr(of.address.as_ref()?)?.ip())).collect())
+}
+
+/// The folder with the descriptors of this process.
+const DESCRIPTORS: &str = if cfg!(target_os = "linux") { "/proc/self/fd" } else { "/dev/fd" };
+
+/// The sockets of this process that wait for a connection or have none, with their kinds and addresses.
+pub fn sockets() -> Vec<(Type, SocketAddr)> {
+    let files = fs::read_dir(DESCRIPTORS).into_iter().flatten().flatten();
+    let descriptors = files.filter_map(|file| file.file_name().to_str()?.parse().ok());
+    let unconnected = descriptors.filter_map(|descriptor| {
+        // SAFETY: the calls only read, and fail if the descriptor is closed by now or is no socket.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
+        let socket = SockRef::from(&descriptor);
+        let address = socket.local_addr().ok()?.as_socket()?;
+        // A socket that connects has no peer yet (on Linux `net/ipv4/af_inet.c`, `inet_getname`).
+        socket.peer_addr().is_err().then_some((socket.r#type().ok()?, address))
+    });
+    unconnected.collect()
 }
 
 /// Whether an address is of this interface: its label may follow the name, as in `eth0:1`.

@@ -89,7 +89,7 @@ impl Cell {
     }
 
     fn check_subject(&mut self) -> Result<(), Wrong> {
-        if self.program.is_none() && self.forwarder.is_none() && self.netstack.is_none() {
+        if self.netstack.is_none() && !self.subject().is_carrier() {
             let reason = "a run needs it, or --program in its place";
             refuse(self.layer == Layer::Path, "--netstack", reason)?;
             refuse(self.layer == Layer::Stack, "--netstack", "the layer stack needs it")?;
@@ -104,6 +104,8 @@ impl Cell {
         }
         let reason = "a run needs it: reader, writer, both, rr, crr or idle";
         refuse(self.mode.is_none() && self.has_client(), "--mode", reason)?;
+        let reason = "idle reads the memory of the program, and of a device it is not known whose it is";
+        refuse(self.device.is_some() && self.is_idle(), "--mode", reason)?;
         let is_bulk = self.mode.is_none_or(Mode::is_bulk);
         refuse(self.forwarder.is_some() && !is_bulk, "--mode", "a forwarder has reader, writer and both")
     }

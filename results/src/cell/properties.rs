@@ -72,13 +72,14 @@ const BLACK_HOLES: &str =
 /// All properties, in the order of their columns. Those that decide which of the others a cell has come first.
 pub static PROPERTIES: &[Property] = &[
     property("layer", "layer", |cell| Some(text(cell.layer)))
-        .of(|cell| cell.program.is_none() && cell.forwarder.is_none(), "--program and forward choose it")
+        .of(|cell| !cell.subject().is_carrier(), "--program, --device and forward choose it")
         .unnamed()
         .usual("path")
         .said("layer {}"),
     setting("netstack", "stack", |cell| cell.netstack.map(text))
         .of(Cell::has_netstack, "only the layers stack and path have one"),
     setting("program", "program", |cell| cell.program.as_ref().map(text)),
+    setting("device", "device", |cell| cell.device.clone()).called("given_device"),
     setting("forwarder", "forwarder", |cell| cell.forwarder.map(text)).said(""),
     setting("io", "io", |cell| cell.io.map(|io| Io::name(io).to_owned())).of(Cell::is_rust, NOT_GO),
     setting("hop", "hop", |cell| cell.hop.map(|hop| Handoff::name(hop).to_owned()))
@@ -116,7 +117,10 @@ pub static PROPERTIES: &[Property] = &[
         .said("offload {}"),
     number("mtu", "MTU", |cell| Some(text(cell.mtu)))
         // Over loopback it is the room of a datagram.
-        .of(|cell| cell.has_device() || cell.protocol == Protocol::Udp, "the layer loopback has no device")
+        .of(
+            |cell| cell.has_device() || cell.protocol == Protocol::Udp,
+            "the layer loopback has no device, and --device names one that another program has made",
+        )
         // Every host takes an IPv4 packet of 576 bytes (RFC 1122, 3.3.2).
         .within(576..=65_535)
         .said("MTU {}"),
@@ -247,7 +251,7 @@ impl Cell {
     }
 
     fn has_netstack(&self) -> bool {
-        self.program.is_none() && self.forwarder.is_none() && matches!(self.layer, Layer::Stack | Layer::Path)
+        !self.subject().is_carrier() && matches!(self.layer, Layer::Stack | Layer::Path)
     }
 
     fn is_rust(&self) -> bool {
@@ -255,15 +259,16 @@ impl Cell {
     }
 
     fn has_runtime(&self) -> bool {
-        self.forwarder.is_none() && self.program.as_ref().is_none_or(|program| program.stack().is_some())
+        !self.subject().is_carrier() || self.program.as_ref().is_some_and(|program| program.stack().is_some())
     }
 
     fn has_shards(&self) -> bool {
         self.layer != Layer::Stack && self.adapter().or(self.netstack).is_some_and(StackKind::can_shard)
     }
 
+    /// Whether it has a device whose packets are counted.
     pub(crate) fn has_device(&self) -> bool {
-        self.layer != Layer::Loopback
+        self.layer != Layer::Loopback && self.device.is_none()
     }
 
     pub(super) fn has_offload(&self) -> bool {

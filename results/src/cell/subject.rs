@@ -20,6 +20,8 @@ pub enum Subject {
     Path(StackKind),
     /// An unmodified program, between a kernel client and a kernel server.
     Program(ProgramName),
+    /// A device that a program of the user's serves, between a kernel client and a kernel server in the same network.
+    Given,
     /// A forwarder between two TUN devices, with kernel clients and servers.
     Forward(Forwarder),
 }
@@ -34,6 +36,7 @@ impl Subject {
             Self::Stack(_) => "stack",
             Self::Path(_) => "path",
             Self::Program(_) => "program",
+            Self::Given => "given",
             Self::Forward(_) => "forward",
         }
     }
@@ -43,9 +46,9 @@ impl Subject {
         matches!(self, Self::Path(_) | Self::Kernel | Self::Program(_))
     }
 
-    /// Whether another process carries the bytes between two networks, under a load from this process.
+    /// Whether another process carries the bytes, under a load from this process.
     pub const fn is_carrier(self) -> bool {
-        matches!(self, Self::Program(_) | Self::Forward(_))
+        matches!(self, Self::Program(_) | Self::Given | Self::Forward(_))
     }
 
     /// The stack in it.
@@ -70,6 +73,9 @@ impl Cell {
     pub fn subject(&self) -> Subject {
         if let Some(program) = &self.program {
             return Subject::Program(program.name);
+        }
+        if self.device.is_some() {
+            return Subject::Given;
         }
         if let Some(forwarder) = self.forwarder() {
             return Subject::Forward(forwarder);

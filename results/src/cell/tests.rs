@@ -5,7 +5,7 @@ use clap::CommandFactory;
 use super::*;
 
 /// Cells of all kinds. Each has another property than the ones before it.
-const CELLS: [&str; 31] = [
+const CELLS: [&str; 32] = [
     "-n smoltcp -m reader",
     "-n smoltcp -m both --parallel 3 --client-threads 4 --runtime current-thread --ipv6",
     "-n smoltcp -m writer --worker-threads 3 --offload off --mtu 9000 --window 64KiB --buffer 1",
@@ -33,6 +33,7 @@ const CELLS: [&str; 31] = [
     "--layer stack -n smoltcp -m writer --parallel 2 --client-threads 2",
     "--program smoltcp -m crr --blackholes 9 --shards 2 --offload on --runtime current-thread",
     "--program kernel -m reader --protocol udp",
+    "--device utun8 -m writer --protocol udp --mtu 1400 --ipv6",
     "--program gotatun -m rr --ipv6 --mtu 1400 --delay 5ms",
     "--forwarder rust",
     "--forwarder rust --io async --offload whole --hop pool --thread 2 -m both --parallel 128",
@@ -160,6 +161,12 @@ const WRONG: &str = "\
 -m rr --program kernel --runtime current-thread => --runtime: a program or a forwarder has its own
 -m rr --forwarder rust => --mode: a forwarder has reader, writer and both
 -m reader -n smoltcp --hop direct => --hop: only a forwarder has it
+-m reader --device utun8 --mtu 9000 => --mtu: the layer loopback has no device, and --device names one
+-m reader --device utun8 --delay 5ms => --delay: only the path
+-m reader --device utun8 --queue 5 => --queue: only the path
+-m reader --device utun8 --offload off => --offload: a program opens its own device
+-m reader --device utun8 --runtime current-thread => --runtime: a program or a forwarder has its own
+-m idle --device utun8 --parallel 2 => --mode: idle reads the memory of the program
 --forwarder go --io sync => --io: only the forwarder of this program has it
 --forwarder go --workers 2 => --workers: only the forwarder of this program has it
 --forwarder go --offload whole => --offload: the forwarder in Go splits and coalesces

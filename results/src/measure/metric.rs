@@ -147,7 +147,7 @@ pub(crate) static METRICS: [Metric; 56] = [
         .written(Digits(3))
         .only_text("cost", "{client} {}"),
     median("subject_cpu_seconds", "{subject} CPU", "s", any, |_, run| run.cpu.subject_seconds)
-        .about("CPU time of the subject and of the kernel on its behalf")
+        .about("CPU time of the subject, with the kernel's work within its calls")
         .written(Digits(3))
         .only_text("cost", "{subject} {} of CPU time"),
     median("client_wakeups_per_second", "{client} wake-ups", "/s", Cell::has_client, |_, run| {

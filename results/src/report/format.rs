@@ -70,7 +70,7 @@ pub(super) fn sides(cells: &[&Cell]) -> [&'static str; 2] {
         Subject::Loopback | Subject::Kernel => "server",
         Subject::Device => "device",
         Subject::Stack(_) | Subject::Path(_) => "stack",
-        Subject::Program(_) => "program",
+        Subject::Program(_) | Subject::Given => "program",
         Subject::Forward(_) => "forwarder",
     };
     // A table of stacks may also have their layers.

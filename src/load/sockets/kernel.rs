@@ -40,6 +40,8 @@ pub(crate) struct Settings {
     pub(crate) congestion: Option<String>,
     /// A SOCKS5 server that opens the connections.
     pub(crate) socks5: Option<SocketAddr>,
+    /// The device that the sockets are bound to.
+    pub(crate) device: Option<String>,
     pub(crate) bulk: Option<Bulk>,
 }
 
@@ -80,6 +82,9 @@ impl KernelSockets {
     fn open(&self, target: SocketAddr) -> io::Result<KernelSocket> {
         if self.settings.protocol == cell::Protocol::Udp {
             let socket = net::UdpSocket::bind(any_port(target))?;
+            if let Some(device) = &self.settings.device {
+                platform::bind_to_interface(&SockRef::from(&socket), device, target.is_ipv6())?;
+            }
             socket.connect(target)?;
             socket.set_nonblocking(true)?;
             if let Some(bulk) = self.settings.bulk {
@@ -87,7 +92,14 @@ impl KernelSockets {
             }
             return Ok(KernelSocket::Udp(UdpSocket::from_std(socket)));
         }
-        let socket = net::TcpStream::from(TcpStream::connect(self.settings.socks5.unwrap_or(target))?);
+        let socket = match &self.settings.device {
+            Some(device) => {
+                let socket = bound(target, device)?;
+                platform::begin_to_connect(&socket, target)?;
+                socket.into()
+            }
+            None => net::TcpStream::from(TcpStream::connect(self.settings.socks5.unwrap_or(target))?),
+        };
         set_up(&socket, self.settings.congestion.as_deref()).map_err(io::Error::other)?;
         Ok(KernelSocket::Tcp(TcpStream::from_std(socket)))
     }
@@ -223,6 +235,14 @@ impl Sockets for KernelSockets {
             }
         })
     }
+}
+
+/// A socket for a connection to `target`, which does not block and is bound to a device.
+pub(crate) fn bound(target: SocketAddr, device: &str) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(target), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_nonblocking(true)?;
+    platform::bind_to_interface(&socket, device, target.is_ipv6())?;
+    Ok(socket)
 }
 
 /// Makes a socket for connections to `target`. Also returns the name of its congestion control, if the system reports it.

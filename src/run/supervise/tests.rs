@@ -205,7 +205,7 @@ fn execute(
         let driver = async { Failure::of_driver(driver.await) }.boxed();
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let udp_target = socket.local_addr().unwrap();
-        let datagrams = kernel_load::datagrams_for(socket, &load, scenario.cell.window_len()).unwrap();
+        let datagrams = kernel_load::datagrams_for(vec![socket], &load, scenario.cell.window_len()).unwrap();
         let server = server(Loopback { listener, fault }, datagrams, &load, |_| Some(0));
         let server = ServerSide::new(driver, server);
         let meter = Box::new(LinkMeter::new([], || Some(0)));

@@ -17,7 +17,11 @@
 
 /* Without this, lwIP calls functions to swap bytes, and defines names that the system's headers use. */
 #define LWIP_DONT_PROVIDE_BYTEORDER_FUNCTIONS
-#if defined(__GNUC__) && BYTE_ORDER == LITTLE_ENDIAN
+#if defined(_MSC_VER)
+/* From stdlib.h. Windows is little-endian, and its long has 32 bits. */
+#define lwip_htons(x) ((uint16_t)_byteswap_ushort((uint16_t)(x)))
+#define lwip_htonl(x) ((uint32_t)_byteswap_ulong((uint32_t)(x)))
+#elif defined(__GNUC__) && BYTE_ORDER == LITTLE_ENDIAN
 #define lwip_htons(x) ((uint16_t)__builtin_bswap16((uint16_t)(x)))
 #define lwip_htonl(x) ((uint32_t)__builtin_bswap32((uint32_t)(x)))
 #endif

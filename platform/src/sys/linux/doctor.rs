@@ -30,6 +30,22 @@ pub fn strict_reverse_paths(interfaces: &[&str]) -> Option<Check> {
     strict(interfaces, rp_filter)
 }
 
+/// Whether the kernel drops the IPv4 packets from an interface whose sender has an address of this host
+/// (`net/ipv4/fib_frontend.c`, `fib_validate_source`), and what to type against it.
+pub fn drops_own_sources(interface: &str) -> Option<Check> {
+    let accepts =
+        |of: &str| line(&format!("/proc/sys/net/ipv4/conf/{of}/accept_local")).is_some_and(|value| value != "0");
+    let part = interface.replace('.', "/");
+    let missing = [
+        (!accepts("all") && !accepts(interface)).then(|| format!(" net.ipv4.conf.{part}.accept_local=1")),
+        strict_reverse_paths(&[interface]).map(|_| format!(" net.ipv4.conf.{part}.rp_filter=2")),
+    ];
+    let settings: String = missing.into_iter().flatten().collect();
+    let finding = format!("the kernel drops answers of {interface} that come from an address of this host");
+    let check = || Check::new("own sources", Verdict::Note, finding);
+    (!settings.is_empty()).then(|| check().remedy(format!("accept them as root with sysctl{settings}")))
+}
+
 /// The kernel uses the larger of the setting for all interfaces and that of one (`IN_DEV_RPFILTER`).
 fn strict(interfaces: &[&str], rp_filter: impl Fn(&str) -> Option<u8>) -> Option<Check> {
     let is_strict = |of: &&&str| rp_filter("all").max(rp_filter(of)) == Some(1);

@@ -20,7 +20,7 @@ use nix::net::if_::if_nametoindex;
 
 use super::netlink::{ask, create, request, unexpected, wait_until};
 use super::process::folder_of_thread;
-use super::{is_name, socket_addr};
+use super::{addresses_of, socket_addr};
 use crate::{Cause, Class, Error};
 
 pub(super) struct State {
@@ -110,6 +110,13 @@ impl State {
             queues: queues.map_or(1, u32::from_ne_bytes),
         });
     }
+}
+
+/// The interface that has an address. Only on Linux.
+pub fn interface_of(address: IpAddr) -> Option<String> {
+    let mut all = getifaddrs().ok()?;
+    all.find(|of| of.address.as_ref().and_then(socket_addr).map(|own| own.ip()) == Some(address))
+        .map(|of| of.interface_name)
 }
 
 pub(super) fn index_of(interface: &str) -> io::Result<u32> {
@@ -230,12 +237,6 @@ pub fn add_route(interface: &str, network: IpAddr, prefix_len: u8, gateway: Opti
         create(RouteNetlinkMessage::NewRoute(route))
     });
     added.map_err(failed("set a route through", interface))
-}
-
-/// The addresses of an interface in the calling thread's network.
-pub fn addresses_of(interface: &str) -> io::Result<Vec<IpAddr>> {
-    let all = getifaddrs()?.filter(|of| is_name(&of.interface_name, interface));
-    Ok(all.filter_map(|of| Some(socket_addr(of.address.as_ref()?)?.ip())).collect())
 }
 
 fn family(address: IpAddr) -> AddressFamily {

@@ -5,9 +5,9 @@ use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 
+use super::addresses_of;
 use super::interface::{
-    State, add_route, addresses_of, create_veth, set_address, set_link_up, set_mtu, set_tx_queue_len, state_of,
-    wait_until_ready,
+    State, add_route, create_veth, set_address, set_link_up, set_mtu, set_tx_queue_len, state_of, wait_until_ready,
 };
 use super::machine::line;
 use crate::{

@@ -1,6 +1,5 @@
 //! Sockets of the kernel: their options, and several datagrams in a system call (`UDP_SEGMENT`, `UDP_GRO`).
 
-use std::fs;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -13,7 +12,7 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt, sockopt,
 };
-use socket2::{SockRef, Socket, Type};
+use socket2::Socket;
 
 use super::machine::line;
 use super::{set_socket_option, socket_addr, socket_option, tcp_info};
@@ -30,21 +29,6 @@ pub fn poll_until(poll: &mut Poll, events: &mut Events, end: Instant) -> io::Res
         ppoll(&mut [PollFd::new(epoll, PollFlags::POLLIN)], Some(left.into()), None)?;
     }
     poll.poll(events, Some(Duration::ZERO))
-}
-
-/// The sockets of this process that wait for a connection or have none, with their kinds and addresses.
-pub fn sockets() -> Vec<(Type, SocketAddr)> {
-    let files = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
-    let descriptors = files.filter_map(|file| file.file_name().to_str()?.parse().ok());
-    let unconnected = descriptors.filter_map(|descriptor| {
-        // SAFETY: the calls only read, and fail if the descriptor is closed by now or is no socket.
-        let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
-        let socket = SockRef::from(&descriptor);
-        let address = socket.local_addr().ok()?.as_socket()?;
-        // A socket that connects has no peer yet (`net/ipv4/af_inet.c`, `inet_getname`).
-        socket.peer_addr().is_err().then_some((socket.r#type().ok()?, address))
-    });
-    unconnected.collect()
 }
 
 /// The kernel's statistics of a connection at this moment (`TCP_INFO` of `tcp(7)`).
@@ -69,9 +53,17 @@ pub fn bind_to_interface(socket: &Socket, interface: &str, _ipv6: bool) -> io::R
     socket.bind_device(Some(interface.as_bytes()))
 }
 
-/// Whether a socket is still bound to the interface of this name: that may be another one by now. Other systems do not tell, so it is.
+/// Whether a socket is still bound to the interface of this name: that may be another one by now. Windows
+/// and others do not tell, so it is.
 pub fn is_bound_to(socket: &Socket, interface: &str) -> bool {
     socket.device().is_ok_and(|name| name.as_deref() == Some(interface.as_bytes()))
+}
+
+/// Lets a port of this user have several sockets, of which one may be for an interface alone: it gets what comes from sockets
+/// that are bound to that interface, over the loopback too. Call it before the socket is bound.
+pub fn share_port(socket: &Socket, interface: Option<&str>) -> io::Result<()> {
+    socket.set_reuse_port(true)?;
+    interface.map_or(Ok(()), |interface| socket.bind_device(Some(interface.as_bytes())))
 }
 
 /// Makes a connection time out if sent data stays unacknowledged for this long (`TCP_USER_TIMEOUT`, RFC 5482).

@@ -24,8 +24,8 @@ pub use super::sampler::Profiler;
 pub(crate) use super::unix::process_end;
 use super::unix::{self, Readiness, register, socket_option};
 pub use super::unix::{
-    Interrupts, allow_open_files, cpu_of_process, cpu_of_thread, is_local_address, mtu_of_descriptor, page_bytes,
-    switches_of_process,
+    Interrupts, addresses_of, allow_open_files, cpu_of_process, cpu_of_thread, is_local_address, mtu_of_descriptor,
+    page_bytes, sockets, switches_of_process,
 };
 use crate::doctor::Check;
 use crate::utun::{BATCH, Calls, FAMILY_LEN, Packets, Slot};
@@ -66,6 +66,14 @@ pub fn tcp_statistics(socket: &TcpStream) -> TcpStatistics {
 pub fn bind_to_interface(socket: &Socket, interface: &str, ipv6: bool) -> io::Result<()> {
     let index = NonZero::new(nix::net::if_::if_nametoindex(interface)?);
     if ipv6 { socket.bind_device_by_index_v6(index) } else { socket.bind_device_by_index_v4(index) }
+}
+
+/// The index of an interface that came in the place of another is a new one.
+pub fn is_bound_to(socket: &Socket, interface: &str) -> bool {
+    let index = nix::net::if_::if_nametoindex(interface).ok().and_then(NonZero::new);
+    // A socket has the option of its own IP version alone.
+    let bound = socket.device_index_v4().or_else(|_| socket.device_index_v6());
+    index.is_some() && bound.is_ok_and(|bound| bound == index)
 }
 
 /// `getrusage(2)`, in bytes on macOS. It includes the program that ran before exec.
@@ -420,6 +428,20 @@ mod tests {
         assert_eq!(offset_of!(libc::if_msghdr2, ifm_snd_drops), 24);
         assert_eq!(offset_of!(libc::if_msghdr2, ifm_data.ifi_oerrors), 80);
         assert_eq!(offset_of!(libc::if_msghdr2, ifm_data.ifi_iqdrops), 128);
+    }
+
+    #[test]
+    fn a_socket_knows_its_interface_and_its_process_lists_it() {
+        use socket2::{Domain, Type};
+        for (ipv6, domain) in [(false, Domain::IPV4), (true, Domain::IPV6)] {
+            let socket = Socket::new(domain, Type::DGRAM, None).unwrap();
+            assert!(!is_bound_to(&socket, "lo0"));
+            bind_to_interface(&socket, "lo0", ipv6).unwrap();
+            assert!(is_bound_to(&socket, "lo0") && !is_bound_to(&socket, "utun54321"));
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(sockets().contains(&(Type::STREAM, listener.local_addr().unwrap())));
+        assert!(addresses_of("lo0").unwrap().contains(&[127, 0, 0, 1].into()));
     }
 
     #[test]

@@ -152,7 +152,7 @@ pub(super) fn name(cell: &Cell) -> String {
         }
         (None, Some(stack), _) => stack.to_string(),
         (None, None, Some(program)) => program.to_string(),
-        (None, None, None) => cell.subject().name().to_owned(),
+        (None, None, None) => cell.device.clone().unwrap_or_else(|| cell.subject().name().to_owned()),
     }
 }
 

@@ -20,7 +20,9 @@ pub(super) fn mark(cell: &Cell) -> Mark {
         }),
         (None, Some(stack), _) => mark_of((stack, cell.workarounds)),
         (None, None, Some(program)) => mark_of_program(program.as_str()),
-        (Some(_), ..) | (None, None, None) => Mark::filled(Sign::Diamond),
+        (Some(_), ..) | (None, None, None) => {
+            cell.device.as_deref().map_or(Mark::filled(Sign::Diamond), mark_of_program)
+        }
     }
 }
 
@@ -75,7 +77,7 @@ pub(super) fn named_mark(row: &CellSummary) -> (Mark, String) {
         (Some(forwarder), ..) => published::kind(forwarder).to_owned(),
         (None, Some(stack), _) => format::name_of((stack, cell.workarounds)),
         (None, None, Some(program)) => program.to_string(),
-        (None, None, None) => KERNEL.to_owned(),
+        (None, None, None) => cell.device.clone().unwrap_or_else(|| KERNEL.to_owned()),
     };
     (mark(cell), kind)
 }
