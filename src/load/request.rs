@@ -291,7 +291,7 @@ impl Exchange {
             streams: Arc::clone(streams),
             connects: matches!(scenario.cell.workload(), Workload::Crr(_) | Workload::UdpCrr(_)),
             is_idle,
-            is_end_withheld: scenario.cell.program.is_some().then(AtomicBool::default),
+            is_end_withheld: scenario.cell.subject().is_carrier().then(AtomicBool::default),
             is_half_closed: scenario.cell.workload() == Workload::HalfClosed,
             half_closed: AtomicU64::new(0),
             rest: Semaphore::const_new(0),

@@ -156,7 +156,7 @@ impl Streams {
             bytes_per_second: scenario.cell.bitrate.map(|bits| bits.get() as f64 / 8.0 / streams as f64),
             verify: scenario.verify,
             is_served_elsewhere: scenario.cell.subject().has_process(),
-            keeps_halves: scenario.cell.program.is_some(),
+            keeps_halves: scenario.cell.subject().is_carrier(),
             sent: OnceLock::new(),
             is_sent: Notify::new(),
             is_end_withheld: AtomicBool::new(false),
