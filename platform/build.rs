@@ -1,4 +1,4 @@
-//! On Windows, copies Wintun's library to the folder of the executable. Does nothing elsewhere.
+//! On Windows, finds Wintun's library, which the program then contains. Does nothing elsewhere.
 //!
 //! The package of the `wintun` crate has the signed library. A failure is a warning: the program reports it later.
 
@@ -15,16 +15,19 @@ const LIBRARY: &str = "wintun.dll";
 /// The crate that contains the library, and its version; see Cargo.toml.
 const PACKAGE: (&str, &str) = ("wintun", "0.5.1");
 
-fn main() {
+fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build.rs");
-    if env::var("CARGO_CFG_TARGET_OS").is_ok_and(|system| system == "windows")
-        && let Err(error) = copy_library()
-    {
-        println!("cargo::warning=copy {LIBRARY} beside the executable: {error}; do it by hand before a run");
+    if env::var("CARGO_CFG_TARGET_OS")? == "windows" {
+        let library = library().unwrap_or_else(|error| {
+            println!("cargo::warning=the program does not contain {LIBRARY}: {error}; put it beside the program");
+            Vec::new()
+        });
+        fs::write(PathBuf::from(env::var("OUT_DIR")?).join(LIBRARY), library)?;
     }
+    Ok(())
 }
 
-fn copy_library() -> Result<(), Box<dyn Error>> {
+fn library() -> Result<Vec<u8>, Box<dyn Error>> {
     let architecture = match env::var("CARGO_CFG_TARGET_ARCH")?.as_str() {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -32,14 +35,7 @@ fn copy_library() -> Result<(), Box<dyn Error>> {
     };
     let library = package()?.join("wintun").join("bin").join(architecture).join(LIBRARY);
     println!("cargo::rerun-if-changed={}", library.display());
-    // OUT_DIR is <profile>/build/<package>/out; tests run in <profile>/deps.
-    let out = PathBuf::from(env::var("OUT_DIR")?);
-    let profile = out.ancestors().nth(3).ok_or("OUT_DIR lies in no profile's folder")?;
-    for folder in [profile.to_owned(), profile.join("deps"), profile.join("examples")] {
-        fs::create_dir_all(&folder)?;
-        fs::copy(&library, folder.join(LIBRARY))?;
-    }
-    Ok(())
+    Ok(fs::read(library)?)
 }
 
 /// The folder of the crate's sources.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 #
 # Packs the release build of a target as target/packed/rust-tun-perf-TARGET-vVERSION.tgz (.zip for Windows): the program, its
-# licence, the manual page and the completions. cargo binstall finds it by this name.
+# licences, the manual page and the completions. cargo binstall finds it by this name.
 #
 #     cargo build --release --locked --target x86_64-unknown-linux-gnu
 #     scripts/pack.sh x86_64-unknown-linux-gnu
@@ -20,7 +20,12 @@ if [[ $target == *windows* ]]; then suffix=.exe; fi
 rm -rf "$folder"
 mkdir -p "$folder/completions"
 cp "$built/rust-tun-perf$suffix" LICENSE README.md CHANGELOG.md "$folder"
-if [[ $target == *windows* ]]; then cp "$built/wintun.dll" "$folder"; fi
+# The program for Windows contains Wintun's library, which is under a licence of its own: it lies in the package of the wintun crate.
+if [[ $target == *windows* ]]; then
+    metadata=$(cargo metadata --format-version 1 --locked --filter-platform "$target" | grep -oE '"[^"]*[/\\]wintun(-[0-9.]+)?[/\\]+Cargo.toml"')
+    package=$(dirname "$(head -n 1 <<<"$metadata" | tr -d '"' | tr -s '\\' /)")
+    cp "$package/wintun/LICENSE.txt" "$folder/LICENSE-wintun.txt"
+fi
 program=$folder/rust-tun-perf$suffix
 "$program" man >"$folder/rust-tun-perf.1"
 for shell in bash zsh fish powershell elvish; do

@@ -23,6 +23,7 @@ impl Failure {
         let (status, detail) = match result {
             Ok(()) => (Status::DeviceLost, "the stack ended by itself".to_owned()),
             Err(error) if StackFault::is_in(&error) => (Status::Panicked, error.to_string()),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => (Status::Corrupt, error.to_string()),
             Err(error) => (Status::DeviceLost, format!("the stack or its device: {error}")),
         };
         Self { status, detail }

@@ -24,6 +24,7 @@ use std::env;
 use std::io::{self, BufReader, IsTerminal, Write};
 use std::path::PathBuf;
 use std::slice;
+use std::sync::Arc;
 
 use conformance::{Ran, Recording};
 use platform::Class;
@@ -132,7 +133,11 @@ pub fn main(cli: Cli) -> Result<(), Error> {
     let (out, err) = (&mut io::stdout(), &mut io::stderr());
     match Plan::try_from(cli)? {
         Plan::Child => Ok(run::child(BufReader::new(io::stdin()), io::stdout())?),
-        plan => main_with(plan, &TunExecutor, ProcessExecutor::new, Console { out, err, terminal, columns }),
+        plan => {
+            let kept = Arc::default();
+            let apart = |program| ProcessExecutor::new(program).sharing(&kept);
+            main_with(plan, &TunExecutor, apart, Console { out, err, terminal, columns })
+        }
     }
 }
 

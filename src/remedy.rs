@@ -74,8 +74,12 @@ pub fn remedy(cause: Cause) -> Option<&'static str> {
         Cause::NeedsSudo => "run with sudo",
         Cause::NeedsAdministrator => "run as administrator",
         Cause::NoWintun => {
-            "wintun.dll must lie beside the executable; the build copies it there, and https://www.wintun.net has it \
-             for every architecture"
+            "the program puts its copy of wintun.dll there: let the folder be writable, or put the one for your architecture \
+             (https://www.wintun.net) beside the program"
+        }
+        Cause::BadWintun => "if it lies beside the program, remove it: the program has one of its own",
+        Cause::AdapterFailed => {
+            "run again; if it fails each time, restart Windows, which removes adapters that are left over"
         }
         Cause::NoIpv6 => {
             "set the sysctls net.ipv6.conf.all.disable_ipv6, net.ipv6.conf.default.disable_ipv6 and \

@@ -1,6 +1,8 @@
 //! The configuration of a TUN device, and the device, on any system.
 
+use std::any::Any;
 use std::io;
+use std::process::Command;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -79,6 +81,36 @@ impl TunDevice {
         let first = Self::open(config)?;
         let senders = (1..shards).map(|_| first.sender()).collect::<Result<Vec<_>, _>>()?;
         Ok([first].into_iter().chain(senders).collect())
+    }
+}
+
+/// The environment variable with the name of the device that the parent process keeps.
+pub(crate) const KEPT: &str = "RUST_TUN_PERF_KEPT_DEVICE";
+
+/// A device that this process keeps for the runs of its children, one after the other. On Windows it takes long to make one, and
+/// fails now and then. On other systems nothing is kept, and each run makes its own.
+#[derive(Debug)]
+pub struct KeptDevice {
+    name: String,
+    device: Option<Box<dyn Any + Send>>,
+}
+
+impl KeptDevice {
+    /// Makes a device. It goes away when this value is dropped.
+    pub fn new(name: &str) -> Result<Self, Error> {
+        Ok(Self { name: name.to_owned(), device: sys::keep_device(name)? })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Makes the process that this command starts open the device instead of making one.
+    pub fn hand_to(&self, command: &mut Command) {
+        if self.device.is_some() {
+            command.env(KEPT, &self.name);
+        }
     }
 }
 

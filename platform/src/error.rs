@@ -32,6 +32,10 @@ pub enum Cause {
     NeedsSudo,
     NeedsAdministrator,
     NoWintun,
+    /// Windows: Wintun fails to make or to use an adapter.
+    AdapterFailed,
+    /// Windows: the library beside the program does not load.
+    BadWintun,
     NoIpv6,
     /// Linux: `/proc/sys` cannot be written to.
     ReadOnlySettings,
@@ -89,9 +93,12 @@ impl Cause {
             | Self::NotATun
             | Self::NotAUtun
             | Self::NoDescriptors => Class::Invalid,
-            Self::InterfaceDeleted | Self::NoLoopback | Self::ProcessLimit | Self::SamplerBusy | Self::EmptyProfile => {
-                Class::Failed
-            }
+            Self::AdapterFailed
+            | Self::InterfaceDeleted
+            | Self::NoLoopback
+            | Self::ProcessLimit
+            | Self::SamplerBusy
+            | Self::EmptyProfile => Class::Failed,
             // A right, a device or a feature of the system.
             _ => Class::Unavailable,
         }

@@ -30,7 +30,7 @@ pub mod vnet;
 
 pub use addresses::{Network, host_prefix_len, network_of, unspecified, validate_host};
 pub use counted::{Counted, PacketCounts, Traffic};
-pub use device::{DropCounter, Offload, TunConfig, validate_name};
+pub use device::{DropCounter, KeptDevice, Offload, TunConfig, validate_name};
 pub use environment::Environment;
 pub use error::{Cause, Class, Error, Feature};
 pub use fault::{Fate, FaultCounter, FaultCounts, Faults, Faulty, LinkSwitch};

@@ -12,7 +12,7 @@ use crate::sys;
 /// The kernel's statistics of a connection, as far as the kernel reports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpStatistics {
-    /// Segments that the kernel retransmitted. Not on Windows.
+    /// Segments that the kernel retransmitted. On Windows, the fewest of which its counts of bytes and occasions can come.
     pub retransmits: Option<u64>,
     /// Smoothed round-trip time. On macOS in whole milliseconds, and `None` if it is less than one.
     pub rtt: Option<Duration>,

@@ -243,7 +243,7 @@ pub enum Status {
     Reset,
     /// Fewer bytes arrived than were sent.
     Short,
-    /// Other bytes arrived than were sent.
+    /// Other bytes arrived than were sent, or the device has a packet that cannot be.
     Corrupt,
     /// Time ran out while bytes were still arriving.
     Timeout,

@@ -6,8 +6,10 @@
  * the helper's socket into the receive ring, and drops packets for which there is no room. Another thread sends the packets
  * of the send ring, in the order in which they were allocated.
  *
- * Environment variables: RTP_TUN_PORT is the helper's port on 127.0.0.1. RTP_TUN_RING is the size of both rings, in bytes. At
- * the end of a session one line on standard error has the counts.
+ * Environment variables: RTP_TUN_PORT is the helper's port on 127.0.0.1. RTP_TUN_RING is the size of both rings, in bytes.
+ * RTP_TUN_FAIL=N:CODE makes the first N creations fail with this error of Windows, RTP_TUN_LINGER=MS lets the device stay for a time after
+ * its adapter was closed, and RTP_TUN_CORRUPT=N makes the ring to the stack corrupt after N packets. Standard error gets a line for each
+ * creation, with the beginning of its GUID, and one with the counts at the end of a session.
  */
 
 #include <winsock2.h>
@@ -150,38 +152,65 @@ static DWORD WINAPI transmit(void *argument)
     return 0;
 }
 
-/* Connects to the helper, which makes the device and then sends a Windows error code, or 0. */
-adapter *WINAPI WintunCreateAdapter(const WCHAR *name, const WCHAR *type, const GUID *guid)
+static DWORD number(const char *variable, DWORD otherwise)
+{
+    const char *text = getenv(variable);
+    return text ? (DWORD)strtoul(text, NULL, 10) : otherwise;
+}
+
+static void (WINAPI *logger)(int level, ULONGLONG at, const WCHAR *line);
+
+/* Logs an error, as Wintun does, and sets it. */
+static void *fail(const WCHAR *line, DWORD error)
+{
+    if (logger)
+        logger(2, 0, line);
+    SetLastError(error);
+    return NULL;
+}
+
+/* Connects to the helper, which makes or opens the device and then sends a Windows error code, or 0. */
+static adapter *attach(const WCHAR *name, BOOL opens)
 {
     WSADATA data;
-    const char *port = getenv("RTP_TUN_PORT");
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((u_short)atoi(port ? port : "0"))};
-    char text[256] = {0};
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((u_short)number("RTP_TUN_PORT", 0))};
+    struct {
+        char name[248];
+        DWORD linger_ms, opens;
+    } request = {.linger_ms = number("RTP_TUN_LINGER", 0), .opens = (DWORD)opens};
     DWORD error = ERROR_FILE_NOT_FOUND;
     BOOL nodelay = TRUE;
-    (void)type, (void)guid;
     WSAStartup(MAKEWORD(2, 2), &data);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    WideCharToMultiByte(CP_UTF8, 0, name, -1, text, sizeof text - 1, NULL, NULL);
+    WideCharToMultiByte(CP_UTF8, 0, name, -1, request.name, sizeof request.name - 1, NULL, NULL);
     SOCKET helper = socket(AF_INET, SOCK_STREAM, IPPROTO_TCP);
     setsockopt(helper, IPPROTO_TCP, TCP_NODELAY, (char *)&nodelay, sizeof nodelay);
     adapter *new = malloc(sizeof *new);
-    if (new && !connect(helper, (struct sockaddr *)&address, sizeof address) && send_all(helper, text, sizeof text) &&
+    if (new && !connect(helper, (struct sockaddr *)&address, sizeof address) && send_all(helper, &request, sizeof request) &&
         receive_all(helper, &error, sizeof error) && !error) {
         new->helper = helper;
         return new;
     }
     free(new);
     closesocket(helper);
-    SetLastError(error);
-    return NULL;
+    return fail(opens ? L"Failed to open the adapter" : L"Failed to create the adapter", error);
+}
+
+adapter *WINAPI WintunCreateAdapter(const WCHAR *name, const WCHAR *type, const GUID *guid)
+{
+    static DWORD tried;
+    DWORD failures = 0, code = 0;
+    const char *text = getenv("RTP_TUN_FAIL");
+    (void)type;
+    fprintf(stderr, "wintun: creation with %08lx\n", guid->Data1);
+    if (text && sscanf(text, "%lu:%lu", &failures, &code) == 2 && tried++ < failures)
+        return fail(L"Failed to set up the adapter", code);
+    return attach(name, FALSE);
 }
 
 adapter *WINAPI WintunOpenAdapter(const WCHAR *name)
 {
-    (void)name;
-    SetLastError(ERROR_NOT_FOUND);
-    return NULL;
+    return attach(name, TRUE);
 }
 
 /* The helper removes the device when its connection ends. */
@@ -207,17 +236,20 @@ BOOL WINAPI WintunDeleteDriver(void)
     return TRUE;
 }
 
-void WINAPI WintunSetLogger(void *logger)
+void WINAPI WintunSetLogger(void *new)
 {
-    (void)logger;
+    logger = new;
 }
 
 session *WINAPI WintunStartSession(adapter *adapter, DWORD capacity)
 {
-    const char *ring = getenv("RTP_TUN_RING");
     session *new = calloc(1, sizeof *new);
-    if (ring)
-        capacity = (DWORD)atoi(ring);
+    DWORD error = 0;
+    capacity = number("RTP_TUN_RING", capacity);
+    if (!send_all(adapter->helper, &error, sizeof error) || !receive_all(adapter->helper, &error, sizeof error) || error) {
+        free(new);
+        return fail(L"Failed to register rings", error ? error : ERROR_HANDLE_EOF);
+    }
     new->helper = adapter->helper;
     InitializeCriticalSection(&new->lock);
     InitializeConditionVariable(&new->to_send);
@@ -256,8 +288,9 @@ HANDLE WINAPI WintunGetReadWaitEvent(session *session)
 BYTE *WINAPI WintunReceivePacket(session *session, DWORD *len)
 {
     EnterCriticalSection(&session->lock);
-    packet *packet = take(&session->received);
-    DWORD error = session->gone ? ERROR_HANDLE_EOF : ERROR_NO_MORE_ITEMS;
+    BOOL corrupt = session->received.count >= number("RTP_TUN_CORRUPT", MAXDWORD);
+    packet *packet = corrupt ? NULL : take(&session->received);
+    DWORD error = corrupt ? ERROR_INVALID_DATA : session->gone ? ERROR_HANDLE_EOF : ERROR_NO_MORE_ITEMS;
     LeaveCriticalSection(&session->lock);
     if (!packet) {
         SetLastError(error);

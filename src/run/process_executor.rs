@@ -7,17 +7,18 @@ use std::future;
 use std::io;
 use std::path::PathBuf;
 use std::process::{self, Command};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use platform::{Child, Class, End, Interrupts, PARENT, ProcessEnd, ending, last_words};
+use platform::{Child, Class, End, Interrupts, KeptDevice, PARENT, ProcessEnd, ending, last_words};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task;
 use tokio::time::timeout;
 
 use super::executor::Executor;
+use crate::cell::Subject;
 use crate::error::RunError;
-use crate::plan::scenario::Scenario;
+use crate::plan::scenario::{Devices, Scenario};
 use crate::protocol::{self, CHILD, Greeting, Message, Task};
 use crate::remedy::WithRemedy;
 use crate::sample::{self, Environment, Measurements, Sample, Status};
@@ -42,6 +43,7 @@ pub struct ProcessExecutor {
     program: PathBuf,
     grace: Duration,
     watch: Mutex<Option<Watch>>,
+    kept: Arc<Mutex<Option<KeptDevice>>>,
 }
 
 /// Waits for processes and for the user. It is kept from run to run, so that no interrupt between two runs is lost.
@@ -59,7 +61,13 @@ impl ProcessExecutor {
 
     /// Runs scenarios with another build of this program.
     pub fn new(program: impl Into<PathBuf>) -> Self {
-        Self { program: program.into(), grace: GRACE, watch: Mutex::new(None) }
+        Self { program: program.into(), grace: GRACE, watch: Mutex::default(), kept: Arc::default() }
+    }
+
+    /// Shares the device that is kept for the processes with other executors.
+    #[must_use]
+    pub fn sharing(self, kept: &Arc<Mutex<Option<KeptDevice>>>) -> Self {
+        Self { kept: Arc::clone(kept), ..self }
     }
 
     /// Sets how long a process may take beyond the timeout of its run, or to describe itself, before it is ended.
@@ -108,6 +116,9 @@ impl ProcessExecutor {
         }
         let mut command = Command::new(&self.program);
         command.args(arguments).env(PARENT, process::id().to_string());
+        if let Some(kept) = &*self.kept() {
+            kept.hand_to(&mut command);
+        }
         let child = Child::start(command, input).map_err(|source| self.error(source))?;
         tokio::select! {
             biased;
@@ -128,6 +139,22 @@ impl ProcessExecutor {
         }
     }
 
+    fn kept(&self) -> MutexGuard<'_, Option<KeptDevice>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the device of a scenario, if it has one and the system needs that.
+    fn keep_device(&self, scenario: &Scenario) -> Result<(), RunError> {
+        let mut kept = self.kept();
+        if let (Subject::Path(_), Devices::Tun(tun)) = (scenario.cell.subject(), &scenario.devices)
+            && tun.fd.is_none()
+            && kept.as_ref().is_none_or(|kept| kept.name() != tun.name)
+        {
+            *kept = Some(KeptDevice::new(&tun.name)?);
+        }
+        Ok(())
+    }
+
     fn error(&self, source: io::Error) -> RunError {
         let error = platform::Error::new(Class::Failed, "start", self.program.display().to_string(), source);
         error.remedy("see that the program is still there, and that the system has processes left (ulimit -u)").into()
@@ -145,6 +172,7 @@ impl Executor for ProcessExecutor {
     /// The sample has [`Status::Panicked`] if the process crashed, if it alone was interrupted, or if it printed
     /// neither a sample nor an error. A process that does not end is killed, and its sample has [`Status::Stalled`].
     fn execute(&self, scenario: &Scenario) -> Result<Sample, RunError> {
+        self.keep_device(scenario)?;
         let limit = scenario.timeout.saturating_add(self.grace);
         let arguments: Vec<_> = scenario.words.iter().cloned().chain(["--json".to_owned()]).collect();
         let Some(end) = self.child(&arguments, "", limit)? else {

@@ -4,6 +4,7 @@
 #![allow(missing_docs, clippy::missing_safety_doc, reason = "the documentation is at Linux's functions")]
 #![allow(clippy::unnecessary_wraps, reason = "other systems fail")]
 
+use std::any::Any;
 use std::convert::Infallible;
 use std::io::{self, IoSlice, Write};
 use std::mem::MaybeUninit;
@@ -70,6 +71,10 @@ fn no_device() -> Error {
 
 pub fn examine(_window_bytes: usize) -> Vec<Check> {
     vec![Check::of("device", &no_device())]
+}
+
+pub(crate) fn keep_device(_name: &str) -> Result<Option<Box<dyn Any + Send>>, Error> {
+    Ok(None)
 }
 
 return_all! { Ok(());

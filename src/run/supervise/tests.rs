@@ -504,7 +504,9 @@ fn a_panic_ends_the_run_at_once_with_its_message() {
 fn a_driver_that_fails_ends_the_run_at_once_with_its_error() {
     let begin = Instant::now();
     let fault = io::Error::other(StackFault("an assertion failed".into()));
-    for (error, status) in [(io::Error::other("the device is gone"), Status::DeviceLost), (fault, Status::Panicked)] {
+    let corrupt = io::Error::new(io::ErrorKind::InvalidData, "the ring is corrupt");
+    let lost = io::Error::other("the device is gone");
+    for (error, status) in [(lost, Status::DeviceLost), (corrupt, Status::Corrupt), (fault, Status::Panicked)] {
         let message = error.to_string();
         let outcome = run("-m reader --bytes 1TB", Fault::None, async { Err(error) }).unwrap();
         assert_eq!(outcome.measured.status, status);

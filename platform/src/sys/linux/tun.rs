@@ -1,5 +1,6 @@
 //! The TUN device, through tun-rs.
 
+use std::any::Any;
 use std::fs::OpenOptions;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem;
@@ -107,6 +108,12 @@ impl TunDevice {
             Some(drops + malformed.load(Ordering::Relaxed))
         }))
     }
+}
+
+/// A device that is worth to be kept for several runs; `None` if each run makes its own.
+#[allow(clippy::unnecessary_wraps, reason = "Windows keeps one")]
+pub(crate) fn keep_device(_name: &str) -> Result<Option<Box<dyn Any + Send>>, Error> {
+    Ok(None)
 }
 
 pub(crate) fn open_queues(config: &TunConfig, queues: usize) -> Result<Vec<TunDevice>, Error> {

@@ -7,7 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use socket2::Socket;
-use windows_sys::Win32::Foundation::{ERROR_FILE_NOT_FOUND, ERROR_NOT_FOUND, ERROR_SUCCESS, WIN32_ERROR};
+use windows_sys::Win32::Foundation::{
+    ERROR_FILE_NOT_FOUND, ERROR_NOT_FOUND, ERROR_OBJECT_ALREADY_EXISTS, ERROR_SUCCESS, WIN32_ERROR,
+};
 use windows_sys::Win32::NetworkManagement::IpHelper::{
     ConvertInterfaceAliasToLuid, ConvertInterfaceLuidToIndex, CreateUnicastIpAddressEntry, GetIfEntry2,
     GetIpInterfaceEntry, GetUnicastIpAddressEntry, InitializeIpInterfaceEntry, InitializeUnicastIpAddressEntry,
@@ -42,6 +44,12 @@ fn luid_of(name: &str) -> Option<NET_LUID_LH> {
     // SAFETY: the name ends with a zero, and `luid` is ours to write.
     let result = unsafe { ConvertInterfaceAliasToLuid(name.as_ptr(), &raw mut luid) };
     (result == ERROR_SUCCESS).then_some(luid)
+}
+
+/// Whether the interface with this name has the address.
+pub(super) fn has_address(name: &str, address: IpAddr) -> bool {
+    // SAFETY: all variants of the union are the same 64 bits.
+    luid_of(name).is_some_and(|luid| Interface::new(unsafe { luid.Value }).row(address).is_ok())
 }
 
 /// Makes a socket send through the interface with this name (`IP_UNICAST_IF`, `IPV6_UNICAST_IF`).
@@ -97,7 +105,16 @@ impl Interface {
         check(unsafe { SetIpInterfaceEntry(&raw mut row) })
     }
 
-    /// Gives the interface its address, and waits until it is usable. The prefix makes Windows add the route.
+    /// The row of one of its addresses.
+    fn row(self, address: IpAddr) -> io::Result<MIB_UNICASTIPADDRESS_ROW> {
+        let (luid, address) = (self.luid(), socket_address(address));
+        let mut row = MIB_UNICASTIPADDRESS_ROW { InterfaceLuid: luid, Address: address, ..Default::default() };
+        // SAFETY: the row names the address, and is ours to write.
+        check(unsafe { GetUnicastIpAddressEntry(&raw mut row) }).map(|()| row)
+    }
+
+    /// Gives the interface its address, and waits until it is usable. The prefix makes Windows add the route. An interface that is
+    /// kept from run to run may have the address already.
     pub(super) fn add_address(self, network: &Network) -> io::Result<()> {
         let mut row = MIB_UNICASTIPADDRESS_ROW::default();
         // SAFETY: the row is ours to write. This makes its lifetimes infinite.
@@ -108,15 +125,17 @@ impl Interface {
         row.SkipAsSource = false;
         row.DadState = IpDadStatePreferred;
         // SAFETY: the row is filled in.
-        check(unsafe { CreateUnicastIpAddressEntry(&raw const row) })?;
+        let is_there = match unsafe { CreateUnicastIpAddressEntry(&raw const row) } {
+            ERROR_OBJECT_ALREADY_EXISTS => true,
+            code => check(code).map(|()| false)?,
+        };
+        let text = "another interface has the address; choose others (--tun-addr, --tun-dest)";
+        let taken = || io::Error::new(io::ErrorKind::AddrInUse, text);
         within(LIMIT, || {
-            // SAFETY: the row names the address, and is ours to write.
-            check(unsafe { GetUnicastIpAddressEntry(&raw mut row) })?;
+            let row = self.row(network.address).map_err(|error| if is_there { taken() } else { error })?;
             match row.DadState {
                 state if state == IpDadStatePreferred => Ok(Some(())),
-                state if state == IpDadStateDuplicate => {
-                    Err(io::Error::new(io::ErrorKind::AddrInUse, "another interface has the address"))
-                }
+                state if state == IpDadStateDuplicate => Err(taken()),
                 _ => Ok(None),
             }
         })
@@ -131,7 +150,7 @@ impl Interface {
 }
 
 /// Repeats a check until it returns a result.
-fn within(limit: Duration, mut ask: impl FnMut() -> io::Result<Option<()>>) -> io::Result<()> {
+pub(super) fn within(limit: Duration, mut ask: impl FnMut() -> io::Result<Option<()>>) -> io::Result<()> {
     let deadline = Instant::now() + limit;
     loop {
         match ask()? {

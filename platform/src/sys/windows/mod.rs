@@ -5,40 +5,43 @@
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::os::windows::io::AsRawSocket;
-use std::path::PathBuf;
 use std::pin::Pin;
 use std::process::ExitStatus;
 use std::ptr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
 use tokio::signal::windows::{CtrlC, ctrl_c};
 use tokio::time::{Instant, Sleep, sleep};
-use windows_sys::Win32::Foundation::{
-    ERROR_ACCESS_DENIED, ERROR_BUFFER_OVERFLOW, HANDLE, STATUS_CONTROL_C_EXIT, STATUS_SEVERITY_ERROR,
-};
+use windows_sys::Win32::Foundation::{ERROR_BUFFER_OVERFLOW, HANDLE, STATUS_CONTROL_C_EXIT, STATUS_SEVERITY_ERROR};
 use windows_sys::Win32::Networking::WinSock::{SIO_TCP_INFO, SOCKET, TCP_INFO_v0, WSAIoctl};
 use windows_sys::Win32::System::IO::CancelIoEx;
-use wintun::{Adapter, Session, Wintun};
+use wintun::{Packet, Session};
 
+mod adapter;
 mod interface;
+mod library;
 mod machine;
 mod signal;
+mod spin;
 
+pub(crate) use self::adapter::keep_device;
+use self::adapter::{cause, of_ring};
 use self::interface::Interface;
 pub use self::interface::bind_to_interface;
+use self::library::with_log;
 use self::machine::is_elevated;
 pub(crate) use self::machine::{cpu, kernel, virtual_machine};
 pub use self::machine::{cpu_of_process, cpu_of_thread, memory_bytes, peak_rss_bytes};
 use self::signal::Signal;
+use self::spin::Spin;
 pub use super::fallback::*;
 use crate::doctor::Check;
 use crate::link::packet_len;
 use crate::{
-    Capabilities, Cause, Class, DropCounter, Error, Link, PacketBuffer, PacketMeta, ProcessEnd, TcpStatistics,
-    TunConfig,
+    Capabilities, Cause, DropCounter, Error, Link, PacketBuffer, PacketMeta, ProcessEnd, TcpStatistics, TunConfig,
 };
 
 /// Size of each of the two rings, in bytes, a power of two: 20,000 packets of 1500 bytes.
@@ -47,23 +50,18 @@ const RING_BYTES: u32 = 32 << 20;
 /// The time until a full ring is tried again: Wintun does not report when it has room.
 const RETRY: Duration = Duration::from_millis(1);
 
-/// The tunnel type that Windows shows with the adapter's name.
-const TUNNEL_TYPE: &str = "rust-tun-perf";
-
-const LIBRARY: &str = "wintun.dll";
-
 pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
     if name.encode_utf16().count() > 127 { Err("Windows takes at most 127 characters") } else { Ok(()) }
 }
 
 /// A socket can be bound only to an address of this host. Under Wine this is true only for TCP.
-pub fn is_local_address(address: IpAddr, _but_of: &str) -> bool {
-    let address = SocketAddr::from((address, 0));
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None);
-    socket.and_then(|socket| socket.bind(&address.into())).is_ok()
+pub fn is_local_address(address: IpAddr, but_of: &str) -> bool {
+    let socket_address = SocketAddr::from((address, 0));
+    let socket = Socket::new(Domain::for_address(socket_address), Type::STREAM, None);
+    socket.and_then(|socket| socket.bind(&socket_address.into())).is_ok() && !interface::has_address(but_of, address)
 }
 
-/// `SIO_TCP_INFO`, since Windows 10 1703. It has no number of retransmitted segments.
+/// `SIO_TCP_INFO`, since Windows 10 1703.
 pub fn tcp_statistics(socket: &TcpStream) -> TcpStatistics {
     let (version, mut info, mut written) = (0_u32, TCP_INFO_v0::default(), 0);
     // SAFETY: Windows reads the version, a number of four bytes, and writes at most the size of `info` to it.
@@ -82,17 +80,23 @@ pub fn tcp_statistics(socket: &TcpStream) -> TcpStatistics {
         )
     };
     let whole = result == 0 && written as usize >= size_of::<TCP_INFO_v0>();
+    if whole { statistics(&info) } else { TcpStatistics::default() }
+}
+
+fn statistics(info: &TCP_INFO_v0) -> TcpStatistics {
     // All bits are set in a value that was not measured yet.
     let time = |time_us: u32| (time_us != u32::MAX).then(|| Duration::from_micros(time_us.into()));
-    let statistics = TcpStatistics {
-        retransmits: None,
+    // Windows counts bytes and occasions. Each occasion sends at least one segment again.
+    let segments = info.BytesRetrans.div_ceil(info.Mss.max(1));
+    let occasions = u64::from(info.FastRetrans) + u64::from(info.TimeoutEpisodes);
+    TcpStatistics {
+        retransmits: Some(occasions.max(segments.into())),
         rtt: time(info.RttUs),
         min_rtt: time(info.MinRttUs),
         congestion_window_bytes: Some(info.Cwnd.into()),
         send_window_bytes: Some(info.SndWnd.into()),
         receive_window_bytes: Some(info.RcvWnd.into()),
-    };
-    if whole { statistics } else { TcpStatistics::default() }
+    }
 }
 
 /// Cancels the operations of all threads. It does not matter whether there were any.
@@ -116,7 +120,7 @@ pub fn examine(_window_bytes: usize) -> Vec<Check> {
     let source = io::Error::new(io::ErrorKind::PermissionDenied, "an ordinary user has no right to it");
     let error = Error::new(Cause::NeedsAdministrator, "create", "Wintun adapters", source);
     let rights = (is_elevated() == Some(false)).then(|| Check::of("rights", &error));
-    library_path().err().map(|error| Check::of("Wintun", &error)).into_iter().chain(rights).collect()
+    library::library().err().map(|error| Check::of("Wintun", &error)).into_iter().chain(rights).collect()
 }
 
 /// A Wintun adapter. Dropping it deletes the adapter.
@@ -124,6 +128,9 @@ pub struct TunDevice {
     // Dropped first: its thread waits for an event that the session owns. `None` of a value that only sends: two threads would
     // take the event from each other.
     packets: Option<Signal>,
+    spin: Spin,
+    /// A packet that a spin has found.
+    found: Option<Packet>,
     session: Arc<Session>,
     interface: Interface,
     name: String,
@@ -142,11 +149,13 @@ impl TunDevice {
         }
         config.do_without_offload("Wintun has none")?;
         let name = &config.name;
-        let adapter = create(name)?;
-        let failed = |operation| move |source| Error::new(Class::Failed, operation, format!("adapter {name}"), source);
+        let adapter = adapter::open(name)?;
+        let failed =
+            |operation| move |source| Error::new(Cause::AdapterFailed, operation, format!("adapter {name}"), source);
         // Before the addresses: without a session, the adapter is like one without a cable, and its addresses are not
         // usable.
-        let session = adapter.start_session(RING_BYTES).map_err(|error| failed("start a session on")(cause(error)))?;
+        let session =
+            adapter.start_session(RING_BYTES).map_err(|error| failed("start a session on")(with_log(cause(error))))?;
         let session = Arc::new(session);
         // SAFETY: all variants of the union are the same 64 bits.
         let interface = Interface::new(unsafe { adapter.get_luid().Value });
@@ -156,14 +165,18 @@ impl TunDevice {
         // SAFETY: the event lives as long as the session, and the session is dropped after the signal: here because
         // variables are dropped in reverse order, later because fields are dropped in order.
         let packets = unsafe { Signal::new(event as HANDLE) }.map_err(failed("wait for packets of"))?;
-        let (name, mtu) = (name.clone(), usize::from(config.mtu));
-        Ok(Self { packets: Some(packets), session, interface, name, mtu, retry: None, full: false })
+        Ok(Self { packets: Some(packets), ..Self::new(session, interface, name, config.mtu.into()) })
+    }
+
+    /// A device that only sends.
+    fn new(session: Arc<Session>, interface: Interface, name: &str, mtu: usize) -> Self {
+        let (packets, spin, found) = (None, Spin::Off, None);
+        Self { packets, spin, found, session, interface, name: name.to_owned(), mtu, retry: None, full: false }
     }
 
     #[allow(clippy::unnecessary_wraps, reason = "macOS opens a descriptor")]
     pub(crate) fn sender(&self) -> Result<Self, Error> {
-        let (session, interface) = (Arc::clone(&self.session), self.interface);
-        Ok(Self { packets: None, session, interface, name: self.name.clone(), mtu: self.mtu, retry: None, full: false })
+        Ok(Self::new(Arc::clone(&self.session), self.interface, &self.name, self.mtu))
     }
 
     pub fn receives(&self) -> bool {
@@ -184,74 +197,9 @@ impl TunDevice {
     }
 }
 
-/// The search of Windows would include the current folder and PATH, so others could put code into the program.
-fn library_paths() -> impl Iterator<Item = PathBuf> {
-    let beside = std::env::current_exe().ok().and_then(|path| Some(path.parent()?.join(LIBRARY)));
-    let system = std::env::var_os("SystemRoot").map(|root| PathBuf::from(root).join("System32").join(LIBRARY));
-    [beside, system].into_iter().flatten()
-}
-
-/// It stays loaded, because it registers callbacks with Windows that outlive its last user.
-fn library() -> Result<&'static Wintun, Error> {
-    static LOADED: OnceLock<Wintun> = OnceLock::new();
-    if let Some(library) = LOADED.get() {
-        return Ok(library);
-    }
-    let library = load()?;
-    Ok(LOADED.get_or_init(|| library))
-}
-
-fn load() -> Result<Wintun, Error> {
-    let path = library_path()?;
-    // SAFETY: loading a library runs its code. This is the signed Wintun that the build has put here, or one that an
-    // administrator has installed.
-    unsafe { wintun::load_from_path(&path) }.map_err(|source| not_loaded(path.display().to_string(), source.into()))
-}
-
-fn library_path() -> Result<PathBuf, Error> {
-    let missing = || not_loaded(LIBRARY.to_owned(), io::ErrorKind::NotFound.into());
-    library_paths().find(|path| path.is_file()).ok_or_else(missing)
-}
-
-fn not_loaded(object: String, source: io::Error) -> Error {
-    Error::new(Cause::NoWintun, "load", object, source)
-}
-
-fn create(name: &str) -> Result<Arc<Adapter>, Error> {
-    let error = |cause, source| Error::new(cause, "create Wintun adapter", name, source);
-    // Checked first: Wintun would take the name from the interface that has it.
-    if interface::exists(name) {
-        return Err(error(Cause::NameTaken, io::ErrorKind::AlreadyExists.into()));
-    }
-    Adapter::create(library()?, name, TUNNEL_TYPE, Some(guid(name))).map_err(|source| {
-        let source = cause(source);
-        if source.raw_os_error() == Some(ERROR_ACCESS_DENIED.cast_signed()) {
-            error(Cause::NeedsAdministrator, source)
-        } else {
-            error(Class::Failed.into(), source)
-        }
-    })
-}
-
-/// For the calls that matter, the crate's error is only a text.
-fn cause(error: wintun::Error) -> io::Error {
-    let last = io::Error::last_os_error();
-    match error {
-        // There was no other call to Windows since, so the last error belongs to the failed call.
-        wintun::Error::String(_) if last.raw_os_error() != Some(0) => last,
-        error => error.into(),
-    }
-}
-
-/// The GUID of an adapter. It depends only on the name, because Windows keeps a network profile for each GUID that it
-/// has ever seen. FNV-1a with 128 bits (<http://www.isthe.com/chongo/tech/comp/fnv/>).
-fn guid(name: &str) -> u128 {
-    const OFFSET_BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
-    const PRIME: u128 = 0x0100_0000_0000_0000_0000_013b;
-    TUNNEL_TYPE
-        .bytes()
-        .chain(name.bytes())
-        .fold(OFFSET_BASIS, |hash, byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME))
+/// The next packet of the ring.
+fn receive(session: &Arc<Session>, name: &str) -> io::Result<Option<Packet>> {
+    session.try_receive().map_err(|error| of_ring(name, error.into()))
 }
 
 /// Copies the slices one after the other into a packet of the same length.
@@ -272,11 +220,10 @@ impl Link for TunDevice {
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
         let mut count = 0;
         while self.packets.is_some() && count < buffers.len() {
-            let packet = match self.session.try_receive() {
-                Ok(Some(packet)) => packet,
-                Ok(None) => break,
-                Err(error) => return Err(error.into()),
-            };
+            let found =
+                self.found.take().map_or_else(|| receive(&self.session, &self.name), |found| Ok(Some(found)))?;
+            let Some(packet) = found else { break };
+            self.spin = Spin::Yield;
             let (bytes, buffer) = (packet.bytes(), &mut buffers[count]);
             // IPv6 has a separate MTU, so a packet that Windows itself sends may be larger than the configured MTU. It
             // is dropped, as on any link with a smaller MTU.
@@ -297,7 +244,7 @@ impl Link for TunDevice {
             if error.raw_os_error() == Some(ERROR_BUFFER_OVERFLOW.cast_signed()) {
                 io::ErrorKind::WouldBlock.into()
             } else {
-                error
+                of_ring(&self.name, error)
             }
         })?;
         gather(packet.bytes_mut(), slices);
@@ -306,7 +253,11 @@ impl Link for TunDevice {
     }
 
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.packets.as_mut().map_or(Poll::Pending, |packets| packets.poll(cx))
+        let Some(packets) = &mut self.packets else { return Poll::Pending };
+        if self.found.is_none() {
+            self.found = ready!(self.spin.poll(cx, || receive(&self.session, &self.name)))?;
+        }
+        if self.found.is_some() { Poll::Ready(Ok(())) } else { packets.poll(cx) }
     }
 
     fn poll_writable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -340,6 +291,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 
     use super::*;
+    use crate::Class;
 
     fn config(fd: Option<i32>) -> TunConfig {
         let network =
@@ -362,12 +314,6 @@ mod tests {
     }
 
     #[test]
-    fn an_identity_depends_on_the_name_alone() {
-        assert_eq!(guid("tun0"), guid("tun0"));
-        assert_ne!(guid("tun0"), guid("tun1"));
-    }
-
-    #[test]
     fn a_descriptor_is_refused() {
         let Err(error) = TunDevice::open(&config(Some(3))) else { panic!("descriptor 3 was taken over") };
         assert_eq!(error.cause(), Cause::NoDescriptors);
@@ -375,8 +321,18 @@ mod tests {
     }
 
     #[test]
-    fn the_library_lies_beside_the_tests_and_loads() {
-        assert!(library().is_ok(), "{}", library().err().unwrap());
+    fn retransmits_come_from_bytes_and_occasions() {
+        let info = TCP_INFO_v0 { Mss: 1460, RttUs: 250, MinRttUs: u32::MAX, Cwnd: 7, ..TCP_INFO_v0::default() };
+        let read = statistics(&info);
+        let us = Duration::from_micros;
+        assert_eq!((read.retransmits, read.rtt, read.min_rtt), (Some(0), Some(us(250)), None));
+        for (bytes, fast, timeouts, segments) in
+            [(1, 0, 0, 1), (2921, 1, 1, 3), (1460, 2, 3, 5), (0, u32::MAX, 1, 1 << 32)]
+        {
+            let info = TCP_INFO_v0 { BytesRetrans: bytes, FastRetrans: fast, TimeoutEpisodes: timeouts, ..info };
+            assert_eq!(statistics(&info).retransmits, Some(segments));
+        }
+        assert_eq!(statistics(&TCP_INFO_v0 { BytesRetrans: 2, Mss: 0, ..info }).retransmits, Some(2));
     }
 
     /// Creates an adapter where it is allowed: as administrator on Windows, but not under Wine.
