@@ -41,6 +41,7 @@ pub(super) fn sockets(scenario: &Scenario, address: IpAddr, load: &Load) -> Resu
     let listeners = (0..tcp).map(|_| listen(any_port, scenario.congestion.as_deref(), backlog));
     let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
     let datagrams = std::net::UdpSocket::bind(any_port).map_err(|source| cannot_bind(any_port, source))?;
+    platform::allow_long_datagrams(&SockRef::from(&datagrams)).map_err(failed)?;
     let silent = if silent { Some(Silent::at(any_port)?) } else { None };
     let silent_target = silent.as_ref().map(|silent| silent.listener.local_addr());
     let targets = listeners.iter().map(std::net::TcpListener::local_addr);

@@ -23,14 +23,17 @@ use windows_sys::Win32::Networking::WinSock::{SIO_TCP_INFO, SOCKET, TCP_INFO_v0,
 use windows_sys::Win32::System::IO::CancelIoEx;
 use wintun::{Adapter, Session, Wintun};
 
+mod clock;
 mod interface;
 mod machine;
 mod signal;
 
+pub(crate) use self::clock::Pause;
+pub use self::clock::{PollClock, SharpTimers, sharpen_timers};
 use self::interface::Interface;
 pub use self::interface::bind_to_interface;
 use self::machine::is_elevated;
-pub(crate) use self::machine::{cpu, kernel, virtual_machine};
+pub(crate) use self::machine::{cpu, kernel, rss_bytes_of, virtual_machine};
 pub use self::machine::{cpu_of_process, cpu_of_thread, memory_bytes, peak_rss_bytes};
 use self::signal::Signal;
 pub use super::fallback::*;
@@ -146,7 +149,8 @@ impl TunDevice {
         let failed = |operation| move |source| Error::new(Class::Failed, operation, format!("adapter {name}"), source);
         // Before the addresses: without a session, the adapter is like one without a cable, and its addresses are not
         // usable.
-        let session = adapter.start_session(RING_BYTES).map_err(|error| failed("start a session on")(cause(error)))?;
+        let session = machine::uncounted(|| adapter.start_session(RING_BYTES))
+            .map_err(|error| failed("start a session on")(cause(error)))?;
         let session = Arc::new(session);
         // SAFETY: all variants of the union are the same 64 bits.
         let interface = Interface::new(unsafe { adapter.get_luid().Value });
@@ -346,6 +350,7 @@ mod tests {
             crate::Network::new([10, 90, 0, 1].into(), [10, 90, 0, 2].into(), [255, 255, 255, 0].into()).unwrap();
         TunConfig {
             name: "rust-tun-perf-test".to_owned(),
+            or_next: false,
             network,
             mtu: 1500,
             tx_queue_len: 0,
