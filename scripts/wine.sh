@@ -119,6 +119,10 @@ run --mode rr --netstack smoltcp --time 1
 [[ $code -eq 0 ]] || fail "requests: exit code $code"
 say "requests: $(<"$scratch/out")"
 
+run --mode idle --netstack smoltcp --parallel 100 --time 1
+if [[ $code -ne 0 ]] || grep -q unknown "$scratch/out"; then fail "idle connections: exit code $code"; fi
+say "idle connections: $(<"$scratch/out")"
+
 # A full ring from the stack makes the stack wait. A full ring to the stack drops packets, which happens with a ring of one packet.
 RTP_TUN_RING=131072 run --mode reader --netstack smoltcp --bytes 10MB --warmup 0 --verify full --timeout 90
 if [[ $code -ne 0 || $(count refused) -eq 0 ]]; then fail "a full ring from the stack: exit code $code"; fi

@@ -29,9 +29,10 @@ use std::sync::Arc;
 use conformance::{Ran, Recording};
 use platform::Class;
 
+use crate::cell::Subject;
 use crate::cli::{Cli, DEFAULT_FLOOR};
 use crate::measure::{CellSummary, CompareError, Comparison, Summary};
-use crate::plan::scenario::Scenario;
+use crate::plan::scenario::{Devices, Scenario};
 use crate::plan::{ConformPlan, MatrixPlan, Plan, PlanError};
 use crate::report::{SaveError, Series};
 use crate::run::{Executor, ProcessExecutor, RunError, TunExecutor};
@@ -353,6 +354,13 @@ fn one_run(
 ) -> Result<(), Error> {
     let Console { out, err, .. } = console;
     let sample = executor.execute(scenario)?;
+    if let (Devices::Tun(tun), Some(device), Subject::Path(_)) =
+        (&scenario.devices, &sample.measured.device, scenario.cell.subject())
+        && device.name != tun.name
+        && tun.or_next
+    {
+        writeln!(err, "note: {} is taken, so the device is {}", tun.name, device.name)?;
+    }
     if let Some(file) = &scenario.profile {
         succeeded(sample)?;
         return Ok(writeln!(err, "the flame graph is in {}; this run is not scored", file.display())?);

@@ -53,7 +53,7 @@ use crate::meter::Cost;
 use crate::plan::scenario::Scenario;
 use crate::profile::profiled;
 use crate::remedy::WithRemedy;
-use crate::sample::{CpuTime, Measurements, Sample, SwitchFacts};
+use crate::sample::{CpuTime, Measurements, Sample, Status, SwitchFacts};
 use crate::subject::{enter_network, go};
 
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -172,7 +172,7 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
     let warmup_bytes = if has_own_load { scenario.warmup_bytes } else { 0 };
     let is_both = scenario.cell.mode == Some(Mode::Both);
     let since_1970 = started.duration_since(SystemTime::UNIX_EPOCH).ok();
-    let measured = Measurements {
+    let mut measured = Measurements {
         bytes_back: is_both.then(|| measured.bytes_back.unwrap_or_default().min(measured.bytes)),
         congestion,
         warmup_bytes,
@@ -198,7 +198,18 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
     };
     let mut environment = crate::environment();
     environment.program.go_forwarder = go::version([scenario]);
+    blame(&cell, environment.machine.damage(), &mut measured);
     Sample { cell, measured, environment: Arc::new(environment) }
+}
+
+/// Names a fault of the kernel in a run that may have failed by it: the kernel sent bytes to a device that arrived changed.
+fn blame(cell: &Cell, damage: Option<&str>, measured: &mut Measurements) {
+    if let (Status::Corrupt, Some(damage), Subject::Path(_)) = (measured.status, damage, cell.subject())
+        && cell.mode != Some(Mode::Reader)
+    {
+        let detail = measured.detail.take().unwrap_or_default();
+        measured.detail = Some(format!("{detail}; this need not be the stack: {damage}"));
+    }
 }
 
 #[cfg(test)]
@@ -209,6 +220,24 @@ mod tests {
 
     use super::*;
     use crate::cli::Cli;
+
+    #[test]
+    fn a_kernel_that_changes_packets_is_named_where_it_sent_them() {
+        for (options, status, is_named) in [
+            ("-m writer -n lwip", Status::Corrupt, true),
+            ("-m rr -n lwip", Status::Corrupt, true),
+            ("-m writer -n lwip", Status::Stalled, false),
+            ("-m reader -n lwip", Status::Corrupt, false),
+            ("-m writer --layer loopback", Status::Corrupt, false),
+        ] {
+            let cli = Cli::try_parse_from(format!("x {options}").split_whitespace()).unwrap();
+            let cell = Scenario::try_from(cli.run).unwrap().cell;
+            let mut measured = Measurements { status, detail: Some("byte 7".to_owned()), ..Measurements::default() };
+            blame(&cell, Some("the kernel"), &mut measured);
+            let is_as_expected = measured.detail.unwrap().ends_with("the kernel") == is_named;
+            assert!(is_as_expected, "{options} {status}");
+        }
+    }
 
     /// A thread for each of many streams would be beyond the limits of most containers.
     #[test]

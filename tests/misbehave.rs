@@ -71,7 +71,15 @@ fn serve() {
     runtime.block_on(async {
         let [address, peer, mask] = ["10.10.10.9", "10.10.10.10", "255.255.255.0"].map(|text| text.parse().unwrap());
         let network = Network::new(address, peer, mask).unwrap();
-        let config = TunConfig { name, network, mtu: 1500, tx_queue_len: 1000, offload: Offload::Auto, fd: None };
+        let config = TunConfig {
+            name,
+            or_next: false,
+            network,
+            mtu: 1500,
+            tx_queue_len: 1000,
+            offload: Offload::Auto,
+            fd: None,
+        };
         let device = TunDevice::open(&config).unwrap();
         let mut stack = Smoltcp::start(device, &StackConfig::default()).unwrap();
         let interface: Arc<str> = interface.into();

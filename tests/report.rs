@@ -115,6 +115,15 @@ fn a_good_run() {
 }
 
 #[test]
+fn another_unit_of_the_device_is_said_unless_the_user_chose_it() {
+    let run =
+        |arguments| printed(arguments, |sample| sample.measured.device.as_mut().unwrap().name = "utun9".to_owned());
+    let note = "note: utun8 is taken, so the device is utun9\n";
+    assert!(run("-m reader").contains(note));
+    assert!(!run("-m reader --tun-name utun8").contains(note) && !run("-m reader --tun-fd 7").contains(note));
+}
+
+#[test]
 fn a_run_with_every_warning() {
     insta::assert_snapshot!(printed("-m writer --parallel 3 --window 8MiB --verify off", |sample| {
         sample.measured.elapsed = Duration::from_millis(20);

@@ -51,7 +51,15 @@ fn carry() {
             prefix_len: of(PREFIX).parse().unwrap(),
         };
         let mtu = of(MTU).parse().unwrap();
-        let config = TunConfig { name: of(DEVICE), network, mtu, tx_queue_len: 1000, offload: Offload::Off, fd: None };
+        let config = TunConfig {
+            name: of(DEVICE),
+            or_next: false,
+            network,
+            mtu,
+            tx_queue_len: 1000,
+            offload: Offload::Off,
+            fd: None,
+        };
         let mut device = TunDevice::open(&config).unwrap();
         let peer: SocketAddr = of(PEER).parse().unwrap();
         let any = if peer.is_ipv6() { "[::]" } else { "0.0.0.0" };

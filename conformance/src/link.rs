@@ -245,6 +245,7 @@ pub(crate) fn open(side: Side, ipv6: bool, offload: bool, mtu: u16) -> Result<Tu
 fn config(side: Side, ipv6: bool, offload: bool, mtu: u16) -> TunConfig {
     TunConfig {
         name: side.name().to_owned(),
+        or_next: false,
         network: side.network(ipv6),
         mtu,
         tx_queue_len: DEPTH.into(),

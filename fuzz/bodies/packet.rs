@@ -181,6 +181,14 @@ mod utun {
             self.outgoing.borrow_mut().push(frame);
             Ok(len)
         }
+
+        fn send_many(&self, packets: &[IoSlice<'_>]) -> io::Result<usize> {
+            if !self.has_many {
+                return Err(io::Error::from_raw_os_error(22));
+            }
+            self.outgoing.borrow_mut().extend(packets.iter().map(|packet| packet.to_vec()));
+            Ok(packets.len())
+        }
     }
 
     /// Packets come out as they went in, cut to the room that there is, however they are received. Only IP packets are
@@ -206,6 +214,7 @@ mod utun {
             let version = packet.first().map(|byte| byte >> 4);
             assert_eq!(sent.is_ok(), version == Some(4) || version == Some(6));
             if sent.is_ok() {
+                ours.flush(&socket).unwrap();
                 assert_eq!(socket.outgoing.borrow().last().unwrap()[4..], packet[..]);
             }
         }

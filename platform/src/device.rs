@@ -29,6 +29,8 @@ pub enum Offload {
 pub struct TunConfig {
     /// The interface's name; see [`validate_name`].
     pub name: String,
+    /// On macOS: the next free unit if the name is taken.
+    pub or_next: bool,
     /// Its addresses.
     pub network: Network,
     /// Its MTU, in bytes.
@@ -151,6 +153,7 @@ mod tests {
         let [address, peer, mask] = ["10.0.1.9", "10.0.1.1", "255.255.255.0"].map(|address| address.parse().unwrap());
         let config = TunConfig {
             name: String::new(),
+            or_next: false,
             network: Network::new(address, peer, mask).unwrap(),
             mtu: 1500,
             tx_queue_len: 1000,

@@ -43,6 +43,23 @@ impl Environment {
             machine: sys::identity().map(|identity| hashed(&identity)),
         }
     }
+
+    /// Describes a fault of this kernel that changes packets which it sends to a TUN device.
+    pub fn damage(&self) -> Option<&'static str> {
+        damage(&self.system, self.kernel.as_deref()?)
+    }
+}
+
+/// From this release on, XNU may damage TCP segments that it sends over utun, or panic in `m_copym_with_hdrs`.
+const DAMAGING: [u32; 2] = [25, 5];
+
+/// Describes a fault of a system's kernel that changes packets which it sends to a TUN device.
+pub(crate) fn damage(system: &str, release: &str) -> Option<&'static str> {
+    let mut numbers = release.split('.').map_while(|number| number.parse::<u32>().ok());
+    let release = [numbers.next()?, numbers.next()?];
+    (system == "macos" && release >= DAMAGING).then_some(
+        "from macOS 26.5 on, the kernel may damage the TCP segments that it sends over utun under load, or panic",
+    )
 }
 
 /// Makes the hash another one than other programs make of the identity.
@@ -59,6 +76,16 @@ fn hashed(identity: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn newer_kernels_of_macos_may_damage_what_they_send() {
+        for release in ["25.5.0", "25.6", "25.10.0", "26.0.0"] {
+            assert!(damage("macos", release).is_some(), "{release}");
+        }
+        for (system, release) in [("macos", "25.4.0"), ("macos", "24.6.0"), ("macos", "25"), ("linux", "25.5.0")] {
+            assert_eq!(damage(system, release), None, "{system} {release}");
+        }
+    }
 
     #[test]
     fn a_machine_has_a_hash_of_its_own_without_its_id() {

@@ -1,6 +1,5 @@
 //! A link with impairments.
 
-mod alarm;
 mod counts;
 mod limit;
 mod path;
@@ -13,10 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use self::alarm::Alarm;
 pub use self::counts::{Fate, FaultCounter, FaultCounts, Faults};
 use self::limit::Limit;
 use self::path::{Packet, Path};
+use crate::alarm::Alarm;
 use crate::link::packet_len;
 use crate::{Capabilities, Impairments, Link, PacketBuffer, PacketMeta};
 

@@ -3,6 +3,7 @@
 //! checking the operating system, of which each has a module under `sys/`.
 
 mod addresses;
+mod alarm;
 mod counted;
 mod device;
 pub mod doctor;
@@ -44,18 +45,18 @@ pub use process::{
     parallelism, parse_ready, pin_thread, printed, read_line, shown,
 };
 pub use socket::{
-    MAX_BYTES_TOGETHER, MAX_DATAGRAMS_TOGETHER, Received, TcpStatistics, Undelivered, begin_to_connect, end_connection,
-    is_too_long, send_datagrams, unsent,
+    MAX_BYTES_TOGETHER, MAX_DATAGRAMS_TOGETHER, Received, TcpStatistics, Undelivered, allow_long_datagrams,
+    begin_to_connect, end_connection, is_too_long, send_datagrams, unsent,
 };
 pub use sys::{
-    Interrupts, TunDevice, add_address, add_route, addresses_of, allow_open_files, bind_to_interface,
-    check_device_node, coalesce_datagrams, cpu_of_process, cpu_of_thread, default_congestion_control, discard,
-    enable_forwarding, end_with_this_thread, enter_netns, folder_of_thread, interface_counts, interface_is_up,
-    interface_names, interface_of, is_bound_to, is_local_address, mtu_of_descriptor, page_bytes, peak_rss_bytes,
-    poll_until, processes_in, processors, queue_errors, recv_datagrams, return_large_buffers, set_black_hole,
-    set_congestion_control, set_dont_fragment, set_loopback_up, set_socket_buffers, set_user_timeout, share_port,
-    sharpen_timers, sockets, stolen_time, switches_of_process, switches_of_thread, tcp_statistics, this_program,
-    throttled, undelivered, with_mounts,
+    Interrupts, PollClock, SharpTimers, TunDevice, add_address, add_route, addresses_of, allow_open_files,
+    bind_to_interface, check_device_node, coalesce_datagrams, cpu_of_process, cpu_of_thread,
+    default_congestion_control, discard, enable_forwarding, end_with_this_thread, enter_netns, folder_of_thread,
+    interface_counts, interface_is_up, interface_names, interface_of, is_bound_to, is_local_address, mtu_of_descriptor,
+    page_bytes, peak_rss_bytes, processes_in, processors, queue_errors, recv_datagrams, return_large_buffers,
+    set_black_hole, set_congestion_control, set_dont_fragment, set_loopback_up, set_socket_buffers, set_user_timeout,
+    share_port, sharpen_timers, sockets, stolen_time, switches_of_process, switches_of_thread, tcp_statistics,
+    this_program, throttled, undelivered, with_mounts,
 };
 pub use tap::{Tap, Tapped};
 pub use trace::{Trace, Traced, Tracer};

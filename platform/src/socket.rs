@@ -72,6 +72,12 @@ pub const MAX_DATAGRAMS_TOGETHER: usize = 64;
 /// The most bytes of their payloads. Over IPv4 there would be room for 20 more.
 pub const MAX_BYTES_TOGETHER: usize = 65_535 - IPV6_HEADER_LEN - UDP_HEADER_LEN;
 
+/// Lets a socket send the longest datagram. By default macOS takes 9216 bytes (`net.inet.udp.maxdgram`).
+pub fn allow_long_datagrams(socket: &Socket) -> io::Result<()> {
+    const LONGEST: usize = 65_535;
+    if socket.send_buffer_size()? < LONGEST { socket.set_send_buffer_size(LONGEST) } else { Ok(()) }
+}
+
 /// Sends datagrams that lie back to back in `payloads`, each of `segment_len` bytes; the last may be shorter. Returns
 /// the bytes of those that were sent: on Linux up to [`MAX_DATAGRAMS_TOGETHER`] datagrams, elsewhere one.
 pub fn send_datagrams(
@@ -157,6 +163,19 @@ mod tests {
             assert_eq!(send_datagrams(&SockRef::from(&client), Some(to), b"", 0).unwrap(), 0);
             let empty = recv_datagrams(&SockRef::from(&server), &mut [0; 9]).unwrap();
             assert_eq!(empty, Received { len: 0, segment_len: 0, from: Some(from) });
+        }
+    }
+
+    #[test]
+    fn a_small_buffer_grows_to_the_longest_datagram_and_a_larger_one_stays() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let socket = SockRef::from(&socket);
+        for (before, least) in [(4_608, 65_535), (100_000, 100_000)] {
+            socket.set_send_buffer_size(before).unwrap();
+            let before = socket.send_buffer_size().unwrap();
+            allow_long_datagrams(&socket).unwrap();
+            let after = socket.send_buffer_size().unwrap();
+            assert!(after >= least && (before < least || after == before), "{before} {after}");
         }
     }
 

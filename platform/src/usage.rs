@@ -82,7 +82,7 @@ mod tests {
 
     use std::time::Duration;
 
-    use crate::{cpu_of_process, cpu_of_thread, peak_rss_bytes};
+    use crate::{ProcessMeter, cpu_of_process, cpu_of_thread, peak_rss_bytes};
 
     #[test]
     fn a_busy_thread_costs_time_to_itself_and_to_the_process() {
@@ -100,5 +100,8 @@ mod tests {
     fn memory_that_was_touched_is_in_the_peak() {
         let block = std::hint::black_box(vec![1_u8; 32 << 20]);
         assert!(peak_rss_bytes().unwrap() >= block.len() as u64);
+        let meter = ProcessMeter::of(std::process::id());
+        assert!(meter.rss_bytes().unwrap() >= block.len() as u64);
+        assert_eq!(ProcessMeter::of(u32::MAX - 1).rss_bytes(), None);
     }
 }

@@ -60,9 +60,9 @@ pub struct Proxy {
     #[arg(long, value_enum, default_value_t = Offload::Auto)]
     pub offload: Offload,
 
-    /// Name of the device
-    #[arg(long, value_name = "NAME", default_value = "utun8")]
-    pub tun_name: String,
+    /// Name of the device [default: utun8, on macOS the next free unit]
+    #[arg(long, value_name = "NAME")]
+    pub tun_name: Option<String>,
 
     /// The kernel's address on the device
     #[arg(long, value_name = "ADDRESS", default_value_t = Ipv4Addr::new(198, 18, 0, 1).into())]

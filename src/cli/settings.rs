@@ -63,9 +63,9 @@ pub struct Settings {
     #[arg(long, value_name = "TIME", value_parser = units::time, hide_short_help = true)]
     pub timeout: Option<Duration>,
 
-    /// Name of the device
-    #[arg(long, value_name = "NAME", default_value = "utun8", hide_short_help = true)]
-    pub tun_name: String,
+    /// Name of the device [default: utun8, on macOS the next free unit]
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    pub tun_name: Option<String>,
 
     /// The kernel's address on the device [default: 10.10.10.9, with --ipv6 fd10:10:10::9]
     #[arg(long, value_name = "ADDRESS", hide_short_help = true)]

@@ -100,7 +100,7 @@ pub(crate) struct Engine<S> {
 
 impl<S: Sockets> Engine<S> {
     fn deliver(&mut self, work: &mut impl Work<S>, window: &Window) -> Result<(), LoadError> {
-        platform::sharpen_timers();
+        let _timers = platform::sharpen_timers();
         work.warm_up(self, window)?;
         window.wait()?;
         let begun = Cost::of_thread();

@@ -9,6 +9,9 @@ use super::scenario::{Devices, End};
 use crate::cell::{Cell, Subject};
 use crate::cli::Settings;
 
+/// The name of the device by default.
+pub(super) const DEVICE: &str = "utun8";
+
 /// Address, peer and mask of the device by default, for each IP version.
 const DEFAULT_V4: [Ipv4Addr; 3] =
     [Ipv4Addr::new(10, 10, 10, 9), Ipv4Addr::new(10, 10, 10, 1), Ipv4Addr::new(255, 255, 255, 0)];

@@ -108,14 +108,16 @@ impl TryFrom<cli::Proxy> for ProxyPlan {
             let reason = format!("{queues} queues for {}; there is one for each, or 1", plural(proxy.shards, "shard"));
             return Err(PlanError::new("--queues", reason));
         }
-        if proxy.tun_fd.is_none() && proxy.interface == proxy.tun_name {
+        let name = proxy.tun_name.as_deref().unwrap_or(devices::DEVICE);
+        if proxy.tun_fd.is_none() && proxy.interface == name {
             return Err(PlanError::new("--interface", OWN_DEVICE));
         }
         let bytes = |size: u64| usize::try_from(size).unwrap_or(usize::MAX);
         let is_one = proxy.current_thread || proxy.runtime == Runtime::CurrentThread;
         Ok(Self {
             device: TunConfig {
-                name: devices::name("--tun-name", &proxy.tun_name)?,
+                name: devices::name("--tun-name", name)?,
+                or_next: proxy.tun_name.is_none() && proxy.tun_fd.is_none(),
                 network: network(&proxy)?,
                 mtu: proxy.mtu,
                 tx_queue_len: TX_QUEUE_LEN,

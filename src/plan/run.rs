@@ -111,7 +111,8 @@ impl TryFrom<Run> for Scenario {
                 devices::given(device, &settings, cell.ipv6)?
             } else {
                 Devices::Tun(Tun {
-                    name: devices::name("--tun-name", &settings.tun_name)?,
+                    name: devices::name("--tun-name", settings.tun_name.as_deref().unwrap_or(devices::DEVICE))?,
+                    or_next: settings.tun_name.is_none() && settings.tun_fd.is_none(),
                     network: devices::network(&settings, cell.ipv6)?,
                     fd: devices::tun_fd(settings.tun_fd, &cell)?,
                 })

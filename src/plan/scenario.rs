@@ -121,6 +121,8 @@ pub enum Devices {
 pub struct Tun {
     /// The interface's name.
     pub name: String,
+    /// Whether the device may have another unit if the name, which the user did not give, is taken.
+    pub or_next: bool,
     /// Its addresses.
     pub network: Network,
     /// An open device to take over instead of making one.

@@ -68,6 +68,7 @@ impl Upstream {
         check_scope(key)?;
         let ipv6 = key.local.is_ipv6();
         let socket = self.socket(Domain::for_address(key.local), Type::DGRAM, Protocol::UDP)?;
+        platform::allow_long_datagrams(&socket)?;
         platform::coalesce_datagrams(&socket);
         for option in [platform::queue_errors(&socket, ipv6), platform::set_dont_fragment(&socket, ipv6, true)] {
             // Other systems do without.

@@ -80,6 +80,7 @@ fn datagrams_at(any_port: SocketAddr, interface: Option<&str>) -> Result<Vec<std
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None).map_err(cannot)?;
         share_port(&socket, share)?;
         socket.bind(&address.into()).map_err(cannot)?;
+        platform::allow_long_datagrams(&socket).map_err(failed)?;
         Ok::<_, RunError>(std::net::UdpSocket::from(socket))
     };
     let Some(interface) = interface else { return Ok(vec![open(any_port, None)?]) };

@@ -139,8 +139,12 @@ fn behind_link(scenario: &Scenario, tun: &Tun, networks: &Networks) -> Result<Pa
     let Network { address: client, peer: stack, .. } = tun.network;
     let ([of_link, of_device, _], prefix_len) = networks::ends(&tun.network);
     let (near, _) = tun::open(scenario, tun)?;
-    let of_far =
-        Tun { name: FAR.to_owned(), network: Network { address: of_link, peer: client, prefix_len }, fd: None };
+    let of_far = Tun {
+        name: FAR.to_owned(),
+        or_next: false,
+        network: Network { address: of_link, peer: client, prefix_len },
+        fd: None,
+    };
     let far = between::open_far(scenario, of_far, networks)?;
     // The route to the stack's network covers the client too, so the client gets a host route.
     let device = Interface { address: of_device, prefix_len, route_to: Some(stack), ..interface(scenario, tun) };

@@ -15,7 +15,7 @@ use crate::plan::scenario::{Scenario, Tun};
 
 pub(crate) fn prepare(scenario: &Scenario, near: &Tun, networks: &Networks) -> Result<Prepared, RunError> {
     let turned = Network { address: near.network.peer, peer: near.network.address, ..near.network };
-    let far = Tun { name: FAR.to_owned(), network: turned, fd: None };
+    let far = Tun { name: FAR.to_owned(), or_next: false, network: turned, fd: None };
     let Between { device, traffic, faults, cut, driver } = join(scenario, near, far, networks)?;
     let drops = networks.drops(&[&near.name], &[FAR]);
     let meter = LinkMeter::new([traffic], drops).with_faults(faults);

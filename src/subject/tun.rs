@@ -27,6 +27,7 @@ pub(crate) fn open_shards(scenario: &Scenario, tun: &Tun) -> Result<(Vec<TunDevi
     }
     let config = TunConfig {
         name: tun.name.clone(),
+        or_next: tun.or_next,
         network: tun.network,
         mtu: scenario.cell.mtu,
         tx_queue_len: tx_queue_len(scenario),

@@ -54,6 +54,7 @@ impl Wire {
             let address = |text: &str| text.parse().unwrap();
             let config = TunConfig {
                 name: "wire".to_owned(),
+                or_next: false,
                 network: Network::new(address("10.4.0.1"), address(ADDRESS), address("255.255.255.0")).unwrap(),
                 mtu: 1500,
                 tx_queue_len: 5000,

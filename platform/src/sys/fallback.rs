@@ -13,11 +13,12 @@ use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use mio::Events;
 use socket2::{Socket, Type};
 
+#[cfg(not(windows))]
+pub use super::precise::*;
 use crate::doctor::Check;
 use crate::{
     Adopted, Capabilities, DropCounter, Error, Feature, Interface, InterfaceCounts, Link, Loopback, Namespace,
@@ -140,7 +141,6 @@ return_all! { Default::default();
     pub fn default_congestion_control() -> Option<String>;
     pub fn coalesce_datagrams(_socket: &Socket) -> bool;
     pub fn allow_open_files(_wanted: u64);
-    pub fn sharpen_timers();
     pub fn return_large_buffers();
     pub fn processors() -> Option<Vec<u16>>;
     pub fn end_with_this_thread(_command: &mut Command);
@@ -154,6 +154,7 @@ return_all! { Default::default();
     pub fn throttled() -> Option<Throttled>;
     pub fn page_bytes() -> Option<u64>;
     pub fn memory_bytes() -> Option<u64>;
+    pub(crate) fn rss_bytes_of(_pid: u32) -> Option<u64>;
     pub(crate) fn kernel() -> Option<String>;
     pub(crate) fn cpu() -> Option<String>;
     pub(crate) fn governor() -> Option<String>;
@@ -162,9 +163,12 @@ return_all! { Default::default();
 }
 
 impl ProcessMeter {
+    pub fn rss_bytes(self) -> Option<u64> {
+        super::rss_bytes_of(self.pid)
+    }
+
     return_all! { Default::default();
         pub fn cpu(self) -> Option<Duration>;
-        pub fn rss_bytes(self) -> Option<u64>;
         pub fn peak_rss_bytes(self) -> Option<u64>;
         pub fn condition(self) -> Option<ProcessCondition>;
         pub fn switches(self) -> Option<Switches>;
@@ -188,8 +192,14 @@ return_all! { Err(io::ErrorKind::Unsupported.into());
 
 // Sockets.
 
-pub fn poll_until(poll: &mut mio::Poll, events: &mut Events, end: Instant) -> io::Result<()> {
-    poll.poll(events, Some(end.saturating_duration_since(Instant::now())))
+#[cfg(not(windows))]
+pub(super) fn poll_until(poll: &mut mio::Poll, events: &mut mio::Events, end: std::time::Instant) -> io::Result<()> {
+    poll.poll(events, Some(end.saturating_duration_since(std::time::Instant::now())))
+}
+
+#[cfg(not(windows))]
+pub fn sharpen_timers() -> SharpTimers {
+    SharpTimers(())
 }
 
 pub fn set_socket_buffers(socket: &Socket, bytes: usize) -> io::Result<()> {

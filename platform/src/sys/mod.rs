@@ -7,6 +7,8 @@ mod fallback;
 pub(crate) mod linux;
 #[cfg(target_os = "macos")]
 mod macos;
+#[cfg(not(windows))]
+mod precise;
 #[cfg(any(target_os = "linux", target_os = "macos"))]
 mod sampler;
 #[cfg(any(target_os = "linux", target_os = "macos"))]

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use nix::ifaddrs::getifaddrs;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal as SignalName;
 use nix::sys::socket::SockaddrStorage;
 use nix::time::{ClockId, clock_gettime};
@@ -28,7 +28,7 @@ use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tun_rs::{BorrowedSyncDevice, SyncDevice};
 
-use crate::{Class, Error, ProcessEnd, Switches};
+use crate::{Class, Error, ProcessEnd};
 
 /// Raises the limit on open files to `wanted`, or as far as the system allows.
 pub fn allow_open_files(wanted: u64) {
@@ -42,20 +42,9 @@ pub fn allow_open_files(wanted: u64) {
     }
 }
 
-/// The context switches of all threads of this process so far.
-pub fn switches_of_process() -> Option<Switches> {
-    switches(UsageWho::RUSAGE_SELF)
-}
-
 /// The size of a page of memory; `None` if the system does not say it.
 pub fn page_bytes() -> Option<u64> {
     u64::try_from(sysconf(SysconfVar::PAGE_SIZE).ok()??).ok()
-}
-
-pub(super) fn switches(who: UsageWho) -> Option<Switches> {
-    let usage = getrusage(who).ok()?;
-    let [waits, preemptions] = [usage.voluntary_context_switches(), usage.involuntary_context_switches()];
-    Some(Switches { waits: waits.try_into().ok()?, preemptions: preemptions.try_into().ok()? })
 }
 
 /// A non-blocking descriptor in the reactor of the current tokio runtime. Tokio's `try_io` makes no syscall until the

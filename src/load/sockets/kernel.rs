@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use mio::event::Event;
 use mio::net::{TcpStream, UdpSocket};
 use mio::{Events, Interest, Poll, Token, Waker};
-use platform::{Class, TcpStatistics};
+use platform::{Class, PollClock, TcpStatistics};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use super::socks5::Handshake;
@@ -28,6 +28,7 @@ pub(crate) struct KernelSockets {
     poll: Poll,
     events: Events,
     waker: Arc<Waker>,
+    clock: PollClock,
     sockets: Vec<Option<KernelSocket>>,
     /// Those with the SOCKS5 server.
     handshakes: Vec<Option<Handshake>>,
@@ -76,7 +77,8 @@ impl KernelSockets {
         let sockets = (0..count).map(|_| None).collect();
         let handshakes = (0..count).map(|_| None).collect();
         let events = Events::with_capacity(EVENTS);
-        Ok(Self { settings, poll, events, waker, sockets, handshakes, blocking: Arc::default() })
+        let clock = PollClock::new(&waker);
+        Ok(Self { settings, poll, events, waker, clock, sockets, handshakes, blocking: Arc::default() })
     }
 
     fn open(&self, target: SocketAddr) -> io::Result<KernelSocket> {
@@ -87,6 +89,7 @@ impl KernelSockets {
             }
             socket.connect(target)?;
             socket.set_nonblocking(true)?;
+            platform::allow_long_datagrams(&SockRef::from(&socket))?;
             if let Some(bulk) = self.settings.bulk {
                 bulk.set_up(&socket);
             }
@@ -212,7 +215,7 @@ impl Sockets for KernelSockets {
         let waited = match due.filter(|due| *due < end) {
             // A socket that blocks has no events.
             Some(due) if due <= now && self.blocking.get().is_some() => return Ok(()),
-            Some(due) if due > now => platform::poll_until(&mut self.poll, &mut self.events, due),
+            Some(due) if due > now => self.clock.poll_until(&mut self.poll, &mut self.events, due),
             Some(_) => self.poll.poll(&mut self.events, Some(Duration::ZERO)),
             None => self.poll.poll(&mut self.events, Some(end.saturating_duration_since(now))),
         };

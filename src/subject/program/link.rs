@@ -65,6 +65,7 @@ fn join_impaired(
     let scenario = Scenario { cell: Cell { queue: None, ..scenario.cell.clone() }, ..scenario.clone() };
     let tun = |name: &str, [own, other]: [IpAddr; 2]| Tun {
         name: name.to_owned(),
+        or_next: false,
         network: Network { address: own, peer: other, prefix_len },
         fd: None,
     };

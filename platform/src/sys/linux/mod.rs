@@ -21,5 +21,6 @@ pub use self::network::*;
 pub use self::process::*;
 pub use self::socket::*;
 pub use self::tun::*;
+pub use super::precise::*;
 pub use super::sampler::Profiler;
 pub use super::unix::*;

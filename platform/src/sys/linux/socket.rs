@@ -19,8 +19,8 @@ use super::{set_socket_option, socket_addr, socket_option, tcp_info};
 use crate::socket::{MAX_BYTES_TOGETHER, MAX_DATAGRAMS_TOGETHER};
 use crate::{Received, TcpStatistics, Undelivered};
 
-/// Waits for events until `end`, to the microsecond on Unix: [`Poll::poll`] counts in whole milliseconds.
-pub fn poll_until(poll: &mut Poll, events: &mut Events, end: Instant) -> io::Result<()> {
+/// [`Poll::poll`] counts in whole milliseconds.
+pub(in crate::sys) fn poll_until(poll: &mut Poll, events: &mut Events, end: Instant) -> io::Result<()> {
     // `epoll_pwait2(2)` counts in nanoseconds, too, but takes the events from mio.
     // SAFETY: `poll` owns the descriptor and lives longer.
     let epoll = unsafe { BorrowedFd::borrow_raw(poll.as_raw_fd()) };

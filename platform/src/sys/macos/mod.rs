@@ -4,13 +4,13 @@
 
 use std::ffi::{CStr, c_int, c_void};
 use std::io::{self, IoSlice};
-use std::mem;
+use std::mem::{self, MaybeUninit};
 use std::net::{IpAddr, TcpStream};
 use std::num::NonZero;
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, RawFd};
 use std::ptr;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -25,10 +25,11 @@ pub(crate) use super::unix::process_end;
 use super::unix::{self, Readiness, register, socket_option};
 pub use super::unix::{
     Interrupts, addresses_of, allow_open_files, cpu_of_process, cpu_of_thread, is_local_address, mtu_of_descriptor,
-    page_bytes, sockets, switches_of_process,
+    page_bytes, sockets,
 };
-use crate::doctor::Check;
-use crate::utun::{BATCH, Calls, FAMILY_LEN, Packets, Slot};
+use crate::doctor::{Check, Verdict};
+use crate::environment::damage;
+use crate::utun::{BATCH, Calls, FAMILY_LEN, Packets, Slot, create_free};
 use crate::{Capabilities, Cause, Class, DropCounter, Error, Link, PacketBuffer, PacketMeta, TcpStatistics, TunConfig};
 
 /// `UTUN_OPT_MAX_PENDING_PACKETS` of XNU's `bsd/net/if_utun.h`. libc does not have it.
@@ -81,12 +82,28 @@ pub fn peak_rss_bytes() -> Option<u64> {
     u64::try_from(getrusage(UsageWho::RUSAGE_SELF).ok()?.max_rss()).ok()
 }
 
+/// The memory of a process (`ri_phys_footprint` of `proc_pid_rusage`), which the Activity Monitor shows, too.
+pub(crate) fn rss_bytes_of(pid: u32) -> Option<u64> {
+    let mut usage = MaybeUninit::<libc::rusage_info_v0>::zeroed();
+    let pid = c_int::try_from(pid).ok()?;
+    // SAFETY: the kernel writes a structure of this version, and any bytes are a valid value of a struct of integers.
+    let (result, usage) =
+        unsafe { (libc::proc_pid_rusage(pid, libc::RUSAGE_INFO_V0, usage.as_mut_ptr().cast()), usage.assume_init()) };
+    (result == 0).then_some(usage.ri_phys_footprint)
+}
+
 /// Only root may create a utun interface (`bsd/net/if_utun.c`, `utun_ctl_bind`).
 pub fn examine(_window_bytes: usize) -> Vec<Check> {
     let user = Uid::effective();
     let source = io::Error::new(io::ErrorKind::PermissionDenied, format!("only root may, and this is user {user}"));
     let error = Error::new(Cause::NeedsSudo, "create", "utun interfaces", source);
-    if user.is_root() { Vec::new() } else { vec![Check::of("rights", &error)] }
+    let rights = (!user.is_root()).then(|| Check::of("rights", &error));
+    let damage = kernel().and_then(|release| damage("macos", &release));
+    let damage = damage.map(|finding| {
+        Check::new("kernel", Verdict::Note, finding)
+            .remedy("save your work first; a writer or requests that end as corrupt do not show a fault of the stack")
+    });
+    rights.into_iter().chain(damage).collect()
 }
 
 pub fn memory_bytes() -> Option<u64> {
@@ -121,7 +138,7 @@ impl TunDevice {
         config.do_without_offload("utun has none")?;
         let device = match config.fd {
             Some(fd) => adopt(fd)?,
-            None => create(config)?,
+            None => create_free(&config.name, config.or_next, |name| create(name, config))?,
         };
         Self::new(device, Packets::default())
     }
@@ -159,10 +176,10 @@ impl TunDevice {
     }
 }
 
-fn create(config: &TunConfig) -> Result<SyncDevice, Error> {
+fn create(name: &str, config: &TunConfig) -> Result<SyncDevice, Error> {
     let network = &config.network;
     let builder = DeviceBuilder::new()
-        .name(&config.name)
+        .name(name)
         .mtu(config.mtu)
         // The kernel adds a host route to the peer with the address (`bsd/netinet/in.c`, `in_ifinit`). A run needs no
         // more. A wider route could hide the networks of other interfaces, so the user has to add it.
@@ -182,7 +199,7 @@ fn create(config: &TunConfig) -> Result<SyncDevice, Error> {
             Some(libc::EPERM | libc::EACCES) => Cause::NeedsSudo,
             _ => Class::Failed.into(),
         };
-        Error::new(cause, "create utun interface", &config.name, source)
+        Error::new(cause, "create utun interface", name, source)
     })?;
     deepen(device.as_raw_fd(), config.mtu.into());
     Ok(device)
@@ -236,17 +253,43 @@ struct Message {
     len: libc::size_t,
 }
 
-/// `recvmsg_x`, if the system's library has it.
-type ReceiveMany = unsafe extern "C" fn(c_int, *mut Message, libc::c_uint, c_int) -> libc::ssize_t;
+impl Message {
+    fn of(slices: &mut [libc::iovec]) -> Self {
+        Self {
+            name: ptr::null_mut(),
+            name_len: 0,
+            slices: slices.as_mut_ptr(),
+            // Never more than two.
+            slices_len: slices.len() as c_int,
+            control: ptr::null_mut(),
+            control_len: 0,
+            flags: 0,
+            len: 0,
+        }
+    }
+}
 
-fn receive_many() -> Option<ReceiveMany> {
-    static FOUND: OnceLock<Option<ReceiveMany>> = OnceLock::new();
-    *FOUND.get_or_init(|| {
-        // SAFETY: the name ends with a zero.
-        let function = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"recvmsg_x".as_ptr()) };
-        // SAFETY: a function of this name has this type, and a null pointer is `None`.
-        unsafe { mem::transmute::<*mut c_void, Option<ReceiveMany>>(function) }
-    })
+const NO_SLICE: libc::iovec = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
+
+/// `recvmsg_x` and `sendmsg_x`, if the system's library has them.
+type Many = unsafe extern "C" fn(c_int, *mut Message, libc::c_uint, c_int) -> libc::ssize_t;
+
+static RECEIVE_MANY: LazyLock<Option<Many>> = LazyLock::new(|| many(c"recvmsg_x"));
+static SEND_MANY: LazyLock<Option<Many>> = LazyLock::new(|| many(c"sendmsg_x"));
+
+fn many(name: &CStr) -> Option<Many> {
+    // SAFETY: the name ends with a zero.
+    let function = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    // SAFETY: the functions of these names have this type, and a null pointer is `None`.
+    unsafe { mem::transmute::<*mut c_void, Option<Many>>(function) }
+}
+
+/// Calls one of them, without waiting. Returns how many messages were received or sent.
+fn call_many(function: Option<Many>, fd: RawFd, messages: &mut [Message]) -> io::Result<usize> {
+    let Some(function) = function else { return Err(io::Error::from_raw_os_error(libc::ENOSYS)) };
+    let len = messages.len() as libc::c_uint;
+    // SAFETY: there are `len` messages, and the callers borrow their slices until the call returns.
+    length(unsafe { function(fd, messages.as_mut_ptr(), len, libc::MSG_DONTWAIT) })
 }
 
 fn slices_of(slot: &mut Slot<'_>) -> [libc::iovec; 2] {
@@ -267,28 +310,13 @@ impl Calls for SyncDevice {
     }
 
     fn receive_many(&self, slots: &mut [Slot<'_>]) -> io::Result<usize> {
-        let Some(receive) = receive_many() else { return Err(io::Error::from_raw_os_error(libc::ENOSYS)) };
-        let none = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
-        let mut slices = [[none; 2]; BATCH];
+        let mut slices = [[NO_SLICE; 2]; BATCH];
         let slots_len = slots.len().min(BATCH);
         for (slices, slot) in slices.iter_mut().zip(slots.iter_mut()) {
             *slices = slices_of(slot);
         }
-        let mut messages = slices.each_mut().map(|slices| Message {
-            name: ptr::null_mut(),
-            name_len: 0,
-            slices: slices.as_mut_ptr(),
-            slices_len: 2,
-            control: ptr::null_mut(),
-            control_len: 0,
-            flags: 0,
-            len: 0,
-        });
-        // SAFETY: there are at least `slots_len` messages, each with two slices, and all of them are borrowed until the
-        // call returns. `BATCH` fits the type.
-        let received =
-            unsafe { receive(self.as_raw_fd(), messages.as_mut_ptr(), slots_len as libc::c_uint, libc::MSG_DONTWAIT) };
-        let count = length(received)?;
+        let mut messages = slices.each_mut().map(|slices| Message::of(slices));
+        let count = call_many(*RECEIVE_MANY, self.as_raw_fd(), &mut messages[..slots_len])?;
         for (slot, message) in slots.iter_mut().zip(&messages).take(count) {
             slot.len = message.len;
         }
@@ -300,6 +328,16 @@ impl Calls for SyncDevice {
         // SAFETY: an IoSlice has the layout of an iovec (its documentation says so), and `count` of them are
         // initialised and borrowed until the call returns.
         length(unsafe { libc::writev(self.as_raw_fd(), slices.as_ptr().cast(), count) })
+    }
+
+    fn send_many(&self, packets: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut slices = [[NO_SLICE; 1]; BATCH];
+        for ([slice], packet) in slices.iter_mut().zip(packets) {
+            // The kernel only reads it.
+            *slice = libc::iovec { iov_base: packet.as_ptr().cast_mut().cast(), iov_len: packet.len() };
+        }
+        let mut messages = slices.each_mut().map(|slices| Message::of(slices));
+        call_many(*SEND_MANY, self.as_raw_fd(), &mut messages[..packets.len().min(BATCH)])
     }
 }
 
@@ -318,6 +356,10 @@ impl Link for TunDevice {
 
     fn try_send(&mut self, _meta: PacketMeta, slices: &[IoSlice<'_>]) -> io::Result<()> {
         self.packets.try_send(self.device.get_ref(), slices)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.packets.flush(self.device.get_ref())
     }
 
     fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -1,6 +1,9 @@
-//! Data about the machine, and the CPU time and memory of this process.
+//! Data about the machine, and the CPU time and memory of processes.
 
-use std::time::Duration;
+use std::os::windows::io::{FromRawHandle, OwnedHandle};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use windows_sys::Wdk::System::SystemServices::RtlGetVersion;
 use windows_sys::Win32::Foundation::{CloseHandle, ERROR_SUCCESS, FILETIME, HANDLE};
@@ -9,8 +12,10 @@ use windows_sys::Win32::System::ProcessStatus::{K32GetProcessMemoryInfo, PROCESS
 use windows_sys::Win32::System::Registry::{HKEY_LOCAL_MACHINE, RRF_RT_REG_SZ, RegGetValueW};
 use windows_sys::Win32::System::SystemInformation::{GlobalMemoryStatusEx, MEMORYSTATUSEX, OSVERSIONINFOW};
 use windows_sys::Win32::System::Threading::{
-    GetCurrentProcess, GetCurrentThread, GetProcessTimes, GetThreadTimes, OpenProcessToken,
+    GetCurrentProcess, GetCurrentThread, GetProcessTimes, GetThreadTimes, OpenProcess, OpenProcessToken,
+    PROCESS_QUERY_LIMITED_INFORMATION, PROCESS_VM_READ,
 };
+use windows_sys::Win32::System::WindowsProgramming::{QueryProcessCycleTime, QueryThreadCycleTime};
 use windows_sys::w;
 
 const ZERO: FILETIME = FILETIME { dwLowDateTime: 0, dwHighDateTime: 0 };
@@ -28,26 +33,110 @@ fn cpu_time(times: impl FnOnce([*mut FILETIME; 4]) -> i32) -> Option<Duration> {
     (ok != 0).then(|| duration(kernel) + duration(user))
 }
 
+/// How many cycles Windows counts in a nanosecond of a thread. `None` if it does not count them evenly: then CPU time is
+/// counted in ticks of 15.6 ms.
+static CYCLES_PER_NS: LazyLock<Option<f64>> = LazyLock::new(|| rate(std::iter::from_fn(busy).take(SPELLS)));
+
+/// A thread computes that often, for that long, to calibrate the cycles.
+const SPELLS: usize = 8;
+const SPELL: Duration = Duration::from_millis(1);
+
+pub(super) fn calibrate() {
+    LazyLock::force(&CYCLES_PER_NS);
+}
+
+fn busy() -> Option<(u64, Duration)> {
+    let begun = Instant::now();
+    let cycles = cycles_of_thread()?;
+    while begun.elapsed() < SPELL {}
+    Some((cycles_of_thread()?.saturating_sub(cycles), begun.elapsed()))
+}
+
+/// The most cycles in a nanosecond: in other spells the thread lost the processor. The best two must agree.
+fn rate(spells: impl Iterator<Item = (u64, Duration)>) -> Option<f64> {
+    let mut rates: Vec<_> = spells.map(|(cycles, time)| cycles as f64 / time.as_nanos() as f64).collect();
+    rates.sort_by(|one, other| other.total_cmp(one));
+    let [best, next, ..] = rates[..] else { return None };
+    (best > 0.0 && next > best * 0.99).then_some(best)
+}
+
+/// On x86-64 these are ticks of the time stamp counter, which is even; other processors count their own, uneven cycles.
+fn cycles(query: impl FnOnce(*mut u64) -> i32) -> Option<u64> {
+    let mut cycles = 0;
+    (cfg!(target_arch = "x86_64") && query(&raw mut cycles) != 0).then_some(cycles)
+}
+
+fn cycles_of_thread() -> Option<u64> {
+    // SAFETY: the pseudo handle is always valid, and the number is ours to write.
+    cycles(|number| unsafe { QueryThreadCycleTime(GetCurrentThread(), number) })
+}
+
+fn time_of(cycles: Option<u64>) -> Option<Duration> {
+    Some(Duration::from_nanos((cycles? as f64 / (*CYCLES_PER_NS)?) as u64))
+}
+
 pub fn cpu_of_process() -> Option<Duration> {
-    // SAFETY: the pseudo handle is always valid and the four places are ours to write.
-    cpu_time(|[created, exited, kernel, user]| unsafe {
-        GetProcessTimes(GetCurrentProcess(), created, exited, kernel, user)
+    // SAFETY: the pseudo handle is always valid, and the number is ours to write.
+    let cycles = cycles(|number| unsafe { QueryProcessCycleTime(GetCurrentProcess(), number) });
+    // SAFETY: the same, for four places.
+    time_of(cycles).or_else(|| {
+        cpu_time(|[created, exited, kernel, user]| unsafe {
+            GetProcessTimes(GetCurrentProcess(), created, exited, kernel, user)
+        })
     })
 }
 
 pub fn cpu_of_thread() -> Option<Duration> {
     // SAFETY: as above.
-    cpu_time(|[created, exited, kernel, user]| unsafe {
-        GetThreadTimes(GetCurrentThread(), created, exited, kernel, user)
+    time_of(cycles_of_thread()).or_else(|| {
+        cpu_time(|[created, exited, kernel, user]| unsafe {
+            GetThreadTimes(GetCurrentThread(), created, exited, kernel, user)
+        })
     })
 }
 
+/// Memory of this process that is not the program's.
+static UNCOUNTED: AtomicU64 = AtomicU64::new(0);
+
+/// Calls a function whose memory is not part of the peak: Wintun's driver locks its two rings in the process, as a kernel has a
+/// device's queue elsewhere.
+pub(super) fn uncounted<T>(start: impl FnOnce() -> T) -> T {
+    let (growth, result) = growth(start);
+    UNCOUNTED.fetch_add(growth, Ordering::Relaxed);
+    result
+}
+
+fn growth<T>(start: impl FnOnce() -> T) -> (u64, T) {
+    let resident = || rss_bytes_of(std::process::id()).unwrap_or_default();
+    let before = resident();
+    let result = start();
+    (resident().saturating_sub(before), result)
+}
+
+/// Without the rings of the adapter.
 pub fn peak_rss_bytes() -> Option<u64> {
+    // SAFETY: the pseudo handle is always valid.
+    let peak = memory_of(unsafe { GetCurrentProcess() })?.PeakWorkingSetSize as u64;
+    Some(peak.saturating_sub(UNCOUNTED.load(Ordering::Relaxed)))
+}
+
+pub(crate) fn rss_bytes_of(pid: u32) -> Option<u64> {
+    // SAFETY: the call takes numbers alone.
+    let process = unsafe { OpenProcess(PROCESS_QUERY_LIMITED_INFORMATION | PROCESS_VM_READ, 0, pid) };
+    if process.is_null() {
+        return None;
+    }
+    // SAFETY: the handle is open, and no other value owns it.
+    let _owner = unsafe { OwnedHandle::from_raw_handle(process) };
+    Some(memory_of(process)?.WorkingSetSize as u64)
+}
+
+fn memory_of(process: HANDLE) -> Option<PROCESS_MEMORY_COUNTERS> {
     let mut counters = PROCESS_MEMORY_COUNTERS::default();
     let size = size_of::<PROCESS_MEMORY_COUNTERS>() as u32;
-    // SAFETY: the pseudo handle is always valid, and `size` is the size of what is written.
-    let ok = unsafe { K32GetProcessMemoryInfo(GetCurrentProcess(), &raw mut counters, size) };
-    (ok != 0).then_some(counters.PeakWorkingSetSize as u64)
+    // SAFETY: the callers keep the process open, and `size` is the size of what is written.
+    let ok = unsafe { K32GetProcessMemoryInfo(process, &raw mut counters, size) };
+    (ok != 0).then_some(counters)
 }
 
 /// The machine's memory, as far as Windows manages it.
@@ -140,6 +229,22 @@ mod tests {
     fn a_filetime_counts_from_the_low_word_to_the_high_one() {
         assert_eq!(duration(FILETIME { dwLowDateTime: 10, dwHighDateTime: 0 }), Duration::from_micros(1));
         assert_eq!(duration(FILETIME { dwLowDateTime: 0, dwHighDateTime: 1 }), Duration::from_nanos(100 << 32));
+    }
+
+    #[test]
+    fn cycles_are_calibrated_by_the_spells_that_nothing_interrupted() {
+        let spell = |cycles| (cycles, Duration::from_millis(1));
+        assert_eq!(rate([2_000_000, 3_000_000, 10, 2_990_000].map(spell).into_iter()), Some(3.0));
+        // A processor that counts its own cycles, a system that counts none, and one spell alone.
+        for uneven in [&[3_000_000, 2_000_000][..], &[0, 0], &[3_000_000], &[]] {
+            assert_eq!(rate(uneven.iter().copied().map(spell)), None, "{uneven:?}");
+        }
+    }
+
+    #[test]
+    fn memory_that_a_call_makes_resident_is_its_growth() {
+        let (growth, block) = growth(|| std::hint::black_box(vec![1_u8; 64 << 20]));
+        assert!(growth > block.len() as u64 / 4, "{growth}");
     }
 
     #[test]

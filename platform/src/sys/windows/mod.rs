@@ -21,6 +21,7 @@ use windows_sys::Win32::System::IO::CancelIoEx;
 use wintun::{Packet, Session};
 
 mod adapter;
+mod clock;
 mod interface;
 mod library;
 mod machine;
@@ -29,11 +30,13 @@ mod spin;
 
 pub(crate) use self::adapter::keep_device;
 use self::adapter::{cause, of_ring};
+pub(crate) use self::clock::Pause;
+pub use self::clock::{PollClock, SharpTimers, sharpen_timers};
 use self::interface::Interface;
 pub use self::interface::bind_to_interface;
 use self::library::with_log;
 use self::machine::is_elevated;
-pub(crate) use self::machine::{cpu, kernel, virtual_machine};
+pub(crate) use self::machine::{cpu, kernel, rss_bytes_of, virtual_machine};
 pub use self::machine::{cpu_of_process, cpu_of_thread, memory_bytes, peak_rss_bytes};
 use self::signal::Signal;
 use self::spin::Spin;
@@ -154,8 +157,8 @@ impl TunDevice {
             |operation| move |source| Error::new(Cause::AdapterFailed, operation, format!("adapter {name}"), source);
         // Before the addresses: without a session, the adapter is like one without a cable, and its addresses are not
         // usable.
-        let session =
-            adapter.start_session(RING_BYTES).map_err(|error| failed("start a session on")(with_log(cause(error))))?;
+        let session = machine::uncounted(|| adapter.start_session(RING_BYTES))
+            .map_err(|error| failed("start a session on")(with_log(cause(error))))?;
         let session = Arc::new(session);
         // SAFETY: all variants of the union are the same 64 bits.
         let interface = Interface::new(unsafe { adapter.get_luid().Value });
@@ -298,6 +301,7 @@ mod tests {
             crate::Network::new([10, 90, 0, 1].into(), [10, 90, 0, 2].into(), [255, 255, 255, 0].into()).unwrap();
         TunConfig {
             name: "rust-tun-perf-test".to_owned(),
+            or_next: false,
             network,
             mtu: 1500,
             tx_queue_len: 0,

@@ -142,7 +142,7 @@ impl Event {
 }
 
 /// Creates an auto-reset event without a name. It is not set.
-fn new_event() -> io::Result<OwnedHandle> {
+pub(super) fn new_event() -> io::Result<OwnedHandle> {
     // SAFETY: all pointers of `CreateEventW` may be null.
     let handle = unsafe { CreateEventW(ptr::null(), 0, 0, ptr::null()) };
     if handle.is_null() {
@@ -152,7 +152,7 @@ fn new_event() -> io::Result<OwnedHandle> {
     Ok(unsafe { OwnedHandle::from_raw_handle(handle) })
 }
 
-fn set(event: &OwnedHandle) -> io::Result<()> {
+pub(super) fn set(event: &OwnedHandle) -> io::Result<()> {
     // SAFETY: the owner keeps the event open.
     if unsafe { SetEvent(event.as_raw_handle()) } == 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
