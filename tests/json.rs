@@ -11,8 +11,16 @@ use crate::machine::no_device;
 use crate::processes::{folder, run, stderr, stdout};
 
 /// Fields that few lines have, none of them in a file of this repository.
-const RARE: [&str; 7] =
-    ["bytes_back", "requests.blackholes", "recovery_seconds", "against", "lwip-published", "profiles", "throttled"];
+const RARE: [&str; 8] = [
+    "bytes_back",
+    "requests.blackholes",
+    "recovery_seconds",
+    "ends_withheld",
+    "against",
+    "lwip-published",
+    "profiles",
+    "throttled",
+];
 
 /// The kinds of lines, each with the heading of its section.
 const SECTIONS: [(&str, &str); 3] =
