@@ -37,7 +37,7 @@ const FRAGMENTS: &str = "it neither makes nor reassembles fragments";
 const DEAF: &str = "it reports a RST only as the end of the bytes, which was before";
 
 /// Tests that the proxy fails on a stack, with the reason.
-const KNOWN_FAILURES: [(&str, &str, &str); 20] = [
+const KNOWN_FAILURES: [(&str, &str, &str); 21] = [
     ("ipstack", "an_answer_comes_after_the_clients_half_is_closed", LOSES),
     ("ipstack", "iperf3_both_ways", LOSES),
     ("ipstack", "iperf3_both_ways_without_offload", LOSES),
@@ -54,6 +54,11 @@ const KNOWN_FAILURES: [(&str, &str, &str); 20] = [
     ("ipstack", "a_reset_and_a_syn_back_to_back", KEEPS),
     ("ipstack", "resets_in_each_state", KEEPS),
     ("ipstack", "half_closed_connections_rest", "ipstack does not wake a task of a half-closed connection for a RST"),
+    (
+        "tcp_ip",
+        "a_reset_and_a_syn_back_to_back",
+        "on a busy machine it sometimes ends the second connection without its data",
+    ),
     ("tcp_ip", "a_datagram_larger_than_a_packet", FRAGMENTS),
     ("tcp_ip", "an_answer_larger_than_a_packet", FRAGMENTS),
     ("tcp_ip", "half_closed_connections_rest", DEAF),
