@@ -11,8 +11,18 @@ use crate::machine::no_device;
 use crate::processes::{folder, run, stderr, stdout};
 
 /// Fields that few lines have, none of them in a file of this repository.
-const RARE: [&str; 7] =
-    ["bytes_back", "requests.blackholes", "recovery_seconds", "against", "lwip-published", "profiles", "throttled"];
+const RARE: [&str; 10] = [
+    "bytes_back",
+    "requests.blackholes",
+    "recovery_seconds",
+    "against",
+    "lwip-published",
+    "profiles",
+    "throttled",
+    "level",
+    "cause",
+    "of_build",
+];
 
 /// The kinds of lines, each with the heading of its section.
 const SECTIONS: [(&str, &str); 3] =
@@ -79,7 +89,8 @@ fn real() -> Vec<Value> {
         "--layer stack -n smoltcp -m rr --background both --rate 100 --time 0.1 --json".to_owned(),
         "--layer stack -n smoltcp -m idle --parallel 20 --time 0.1 --json".to_owned(),
         "--layer stack -n smoltcp -m writer --protocol udp --bitrate 10M --time 0.1 --json".to_owned(),
-        "conform --netstack smoltcp --case half-close,icmp-too-big,super-packet --json".to_owned(),
+        "conform --netstack lwip,smoltcp --case ipv6-fragments,super-packet --stack-congestion none,cubic --json"
+            .to_owned(),
         matrix,
     ];
     if no_device().is_none() {
