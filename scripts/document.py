@@ -27,7 +27,8 @@ document says so beside them:
     <!-- measured docs/data/linux.jsonl -->
     <!-- end measured -->
 
-The table of the stacks gets a column with the number of cases that each fails in docs/data/conformance.jsonl.
+The table of the stacks gets a column of docs/data/conformance.jsonl: the causes in each stack itself that break a MUST, and how many
+of the MUSTs that apply to it are not met.
 
 Every docs/data/NAME.jsonl has its picture in docs/figures/NAME.svg.
 """
@@ -37,7 +38,6 @@ import re
 import shlex
 import subprocess
 import sys
-from collections import Counter
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
@@ -81,7 +81,7 @@ def part(data, title):
     if title not in bodies:
         sys.exit(f"the report of {data} has no part {title!r}; it has {', '.join(bodies)}")
     body = bodies[title]
-    return (with_failed_cases(body) if title == "Stacks" else body) + "\n"
+    return (with_musts(body) if title == "Stacks" else body) + "\n"
 
 
 def with_links(parts):
@@ -91,22 +91,19 @@ def with_links(parts):
     return "\n\n".join([f"{links}.", *(f"{HEADING}{name}\n\n{body}" for name, body in parts.items())])
 
 
-def with_failed_cases(body):
+def with_musts(body):
     """The table of the stacks with one more column. A row "as it is" has the scores without workarounds, and a row without scores has
     a dash. The kernel is no rival."""
     table, _, rest = body.partition("\n\n")
-    scores = [json.loads(line) for line in SCORES.read_text().splitlines()]
-    scores = [score for score in scores if score["kind"] == "score"]
-    row = {"all": "{}", "none": "{}, as it is"}
-    scores = [score for score in scores if score.get("workarounds", "all") in row]
-    scored = [(row[score.get("workarounds", "all")].format(score["netstack"]), score["outcome"]) for score in scores]
-    failed = Counter(name for name, outcome in scored if outcome == "fail")
-    counts = {name: failed[name] for name, _ in scored}
+    scored = json.loads(report(str(SCORES.relative_to(ROOT)), "bmf")).items()
+    counts = {name.removesuffix(" conformance"): {key: int(one["value"]) for key, one in of.items()} for name, of in scored}
     names = [row.split("|")[1].strip().replace("\\", "") for row in table.splitlines()]
-    best = min(counts[name] for name in names if name in counts)
-    column = [str(counts.get(name.removeprefix("the "), "–")) for name in names]
-    column = [f"**{cell}**" if name in counts and cell == str(best) else cell for name, cell in zip(names, column)]
-    column[:2] = ["failed cases", ""]
+    best = min(counts[name]["must_causes"] for name in names if name in counts)
+    texts = {name: "{must_causes} ({musts_not_met} of {musts})".format(**of) for name, of in counts.items()}
+    column = [texts.get(name.removeprefix("the "), "–") for name in names]
+    is_best = [name in counts and counts[name]["must_causes"] == best for name in names]
+    column = [f"**{cell}**" if bold else cell for cell, bold in zip(column, is_best)]
+    column[:2] = ["causes against a MUST", ""]
     width = max(map(len, column))
     column[1] = ":".rjust(width + 2, "-")
     cells = [cell if index == 1 else f" {cell:>{width}} " for index, cell in enumerate(column)]

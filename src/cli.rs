@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use netstacks::{StackKind, Workarounds};
+use netstacks::{StackCongestion, StackKind, Workarounds};
 
 pub(crate) use self::advice::advice;
 pub use self::advice::parse;
@@ -374,6 +374,10 @@ pub struct Conform {
     /// two values, names are one. Repeat the option for more [default: all; none with --issue]
     #[arg(long, alias = "repairs", value_name = "WORKAROUNDS", value_parser = workarounds, allow_hyphen_values = true)]
     pub workarounds: Vec<List<Workarounds>>,
+
+    /// The congestion control of the stack smoltcp; several values run its cases with each
+    #[arg(long, value_name = "NAMES", default_value = "none", value_delimiter = ',')]
+    pub stack_congestion: Vec<StackCongestion>,
 
     /// Print one JSON object for each result, as in a file, instead of the table
     #[arg(long)]

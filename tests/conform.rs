@@ -129,6 +129,7 @@ fn a_failure_becomes_a_report_for_the_maintainers() {
         for part in [
             "# smoltcp 0.14.0: ICMP \"fragmentation needed\" with an MTU of 600\n",
             "## What the RFC asks (RFC 1191, 3 and 6; RFC 9293, 3.7.2)\n\nThe data comes again",
+            "may fragment.\n\nIt is a SHOULD: RFC 9293, 3.7.2.\n",
             "\n0 of 30000 bytes came within 5s; it sent ",
             &format!(
                 "    rust-tun-perf conform --netstack smoltcp --case icmp-too-big --layer stack --offload off --mtu {mtu} \
@@ -175,6 +176,7 @@ fn the_list_has_every_case() {
     let text = String::from_utf8(output.stdout).unwrap();
     let ids: Vec<_> = text.lines().filter_map(|line| line.split_whitespace().next()).collect();
     assert!(conformance::Case::all().all(|case| ids.contains(&case.id)));
+    assert!(text.lines().any(|line| line.starts_with(" window-probed ") && line.contains(" MUST-36 ")), "{text}");
 }
 
 /// Only the kernel verifies checksums behind a device.

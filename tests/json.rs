@@ -11,7 +11,7 @@ use crate::machine::no_device;
 use crate::processes::{folder, run, stderr, stdout};
 
 /// Fields that few lines have, none of them in a file of this repository.
-const RARE: [&str; 8] = [
+const RARE: [&str; 11] = [
     "bytes_back",
     "requests.blackholes",
     "recovery_seconds",
@@ -20,6 +20,9 @@ const RARE: [&str; 8] = [
     "lwip-published",
     "profiles",
     "throttled",
+    "level",
+    "cause",
+    "of_build",
 ];
 
 /// The kinds of lines, each with the heading of its section.
@@ -87,7 +90,8 @@ fn real() -> Vec<Value> {
         "--layer stack -n smoltcp -m rr --background both --rate 100 --time 0.1 --json".to_owned(),
         "--layer stack -n smoltcp -m idle --parallel 20 --time 0.1 --json".to_owned(),
         "--layer stack -n smoltcp -m writer --protocol udp --bitrate 10M --time 0.1 --json".to_owned(),
-        "conform --netstack smoltcp --case half-close,icmp-too-big,super-packet --json".to_owned(),
+        "conform --netstack lwip,smoltcp --case ipv6-fragments,super-packet --stack-congestion none,cubic --json"
+            .to_owned(),
         matrix,
     ];
     if no_device().is_none() {

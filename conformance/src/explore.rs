@@ -76,37 +76,39 @@ enum Invariant {
 
 /// The invariants, as the cases that tables list.
 const INVARIANTS: [Case; 9] = [
-    invariant("play-bytes", "RFC 9293, 2.2")
+    invariant("play-bytes", "MUST RFC 9293, 2.2: reliable and in order", "RFC 9293, 2.2")
         .about("Random play: the bytes of both directions")
         .expects("Each side reads the bytes that the other has written, in order, and its end after the last one."),
-    invariant("play-acks", "RFC 9293, 3.4")
+    invariant("play-acks", "MUST RFC 9293, 3.4: cumulative ACKs", "RFC 9293, 3.4")
         .about("Random play: acknowledgements")
         .expects("The stack acknowledges no byte that has not reached it undamaged."),
-    invariant("play-window", "RFC 9293, 3.8.6")
+    invariant("play-window", "MUST RFC 9293, 3.8.6: within the window", "RFC 9293, 3.8.6")
         .about("Random play: the client's window")
         .expects("The stack sends nothing beyond the client's window, but for a probe of one byte."),
-    invariant("play-size", "RFC 9293, 3.7.1; RFC 6691, 2")
+    invariant("play-size", "MUST-16", "RFC 9293, 3.7.1; RFC 6691, 2")
         .about("Random play: the sizes of segments")
         .expects("No segment has more bytes, with its options, than the client's MSS."),
-    invariant("play-unasked", "RFC 9293, 3.10").about("Random play: what nobody has asked for").expects(
-        "No data that the server has not written, no FIN before the server closes, and no RST without a reason.",
-    ),
-    invariant("play-progress", "RFC 9293, 3.8")
+    invariant("play-unasked", "MUST RFC 9293, 3.5.2: no reset in doubt", "RFC 9293, 3.10")
+        .about("Random play: what nobody has asked for")
+        .expects(
+            "No data that the server has not written, no FIN before the server closes, and no RST without a reason.",
+        ),
+    invariant("play-progress", "MUST RFC 9293, 2.2: reliable and in order", "RFC 9293, 3.8")
         .about("Random play: progress")
         .expects("Once nothing is lost and both sides read, all bytes and the ends get through."),
-    invariant("play-end", "RFC 9293, 3.6.1; 3.10.7.4; 3.8.3")
+    invariant("play-end", "MUST-12", "RFC 9293, 3.6.1; 3.10.7.4; 3.8.3")
         .about("Random play: the end of a connection")
         .expects("A reset, bytes that nobody reads, and a client that is gone are reported to the other side."),
-    invariant("play-freed", "RFC 9293, 3.6.1")
+    invariant("play-freed", "MUST RFC 9293, 3.6: the end of a connection", "RFC 9293, 3.6.1")
         .about("Random play: after the end")
         .expects("A new connection with the same ports is served."),
-    invariant("play-lives", "RFC 9293; RFC 8200; RFC 791")
+    invariant("play-lives", "ours", "RFC 9293; RFC 8200; RFC 791")
         .about("Random play: the stack itself")
         .expects("The stack runs on, and sends valid packets."),
 ];
 
-const fn invariant(id: &'static str, rfc: &'static str) -> Case {
-    Case { subject: "random play", ..Case::new(id, rfc, |_| Ok(())) }
+const fn invariant(id: &'static str, level: &'static str, rfc: &'static str) -> Case {
+    Case { subject: "random play", ..Case::new(id, level, rfc, |_| Ok(())) }
 }
 
 /// The invariants of random play, in the order of tables.

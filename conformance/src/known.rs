@@ -3,8 +3,10 @@
 mod expected;
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::LazyLock;
 
-use netstacks::{StackKind, Workarounds};
+use netstacks::{StackCongestion, StackKind, Workarounds};
 use serde::{Deserialize, Serialize};
 
 pub use self::expected::{Expected, PAUSE};
@@ -18,27 +20,29 @@ pub(crate) const PLAYS_BREAK_IT: &str = "plays break it: ";
 /// The known results of a stack.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Known {
-    /// Cases that fail, each with the reason.
+    /// Cases that fail, each with the name of its cause.
     pub failures: BTreeMap<String, String>,
-    /// Cases that fail with offload alone, each with the reason.
+    /// The same with offload alone.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub failures_with_offload: BTreeMap<String, String>,
-    /// Cases that fail in some runs and pass in others, each with the reason.
+    /// The same with congestion control alone, of a stack that has a choice.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub failures_with_congestion: BTreeMap<String, String>,
+    /// Cases that fail in some runs and pass in others.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub at_times: BTreeMap<String, String>,
-    /// Cases whose result depends on how fast and how busy the machine is, each with the reason.
+    /// Cases whose result depends on how fast and how busy the machine is.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub when_busy: BTreeMap<String, String>,
     /// The same with offload alone.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub when_busy_with_offload: BTreeMap<String, String>,
-    /// Invariants of random play that some plays break, each with the reason.
+    /// Invariants of random play that some plays break.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub in_plays: BTreeMap<String, String>,
-    /// The cases above that fail by a fault of the adapter, and not of the stack: each with the workarounds that are its cause,
-    /// or "none" if another part of the adapter is.
+    /// The causes of all of these, by their names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub of_adapter: BTreeMap<String, Workarounds>,
+    pub causes: BTreeMap<String, Cause>,
     /// Other cases, which fail without workarounds, each with the workarounds that mend it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub worked_around: BTreeMap<String, Workarounds>,
@@ -50,17 +54,74 @@ pub struct Known {
     pub seen: BTreeMap<String, String>,
 }
 
+/// Why cases fail: one fault, however many cases find it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cause {
+    /// The reason.
+    pub text: String,
+    /// Whose fault it is.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub whose: Whose,
+    /// The workarounds of which one has to be on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workarounds: Option<Workarounds>,
+    /// The congestion control that has to be chosen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub congestion: Option<StackCongestion>,
+    /// The demand that it breaks, if it is another than those of its cases; see [`Strength`](crate::Strength).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub breaks: Option<String>,
+}
+
+/// Whose fault a failure is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Whose {
+    /// The stack's own.
+    #[default]
+    Stack,
+    /// Our adapter's.
+    Adapter,
+    /// The options with which this program builds the stack.
+    Build,
+}
+
+impl fmt::Display for Whose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Stack => "stack",
+            Self::Adapter => "adapter",
+            Self::Build => "build",
+        })
+    }
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// The choices with which a case runs that decide what is known of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct How {
+    /// Whether with offload.
+    pub offload: bool,
+    /// What the adapter does in the stack's place.
+    pub workarounds: Workarounds,
+    /// Congestion control of smoltcp.
+    pub congestion: StackCongestion,
+}
+
 /// A failure that is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The reason.
-    pub reason: String,
+    /// The name of its cause: that of the workarounds which mend it, if there are some.
+    pub name: String,
+    /// Its cause.
+    pub cause: Cause,
     /// In which runs it comes.
     pub when: When,
     /// The workarounds that mend it, if there are some.
     pub workaround: Option<Workarounds>,
-    /// Whether it is a fault of the adapter, and not of the stack.
-    pub of_adapter: bool,
 }
 
 /// In which runs a failure comes.
@@ -75,29 +136,27 @@ pub enum When {
 }
 
 impl Known {
-    /// Returns the known failure of a case over this kind of link. Results are known with all workarounds and with none. If some
-    /// are named, each case of the list may pass or fail.
-    pub fn failure(&self, id: &str, offload: bool, workarounds: Workarounds) -> Option<Failure> {
-        let is_named = workarounds.named().next().is_some();
-        let failure = |reason, when, workaround, of_adapter| {
+    /// Returns the known failure of a case. Results are known with all workarounds and with none. If some are named, each case of
+    /// the list may pass or fail.
+    pub fn failure(&self, id: &str, how: How) -> Option<Failure> {
+        let is_named = how.workarounds.named().next().is_some();
+        let failure = |name, cause, when, workaround| {
             let when = if is_named { When::Depends } else { when };
-            Failure { reason, when, workaround, of_adapter }
+            Failure { name, cause, when, workaround }
         };
-        let cause = self.of_adapter.get(id);
-        let is_off = |cause: &Workarounds| {
-            *cause != Workarounds::NONE && !cause.named().any(|workaround| workarounds.has(workaround))
-        };
-        if let Some((reason, when)) = self.listed(id, offload)
-            && (is_named || !cause.is_some_and(is_off))
-        {
-            return Some(failure(reason.clone(), when, None, cause.is_some()));
+        if let Some((name, when)) = self.listed(id, how) {
+            let cause = self.causes.get(name).cloned();
+            // A new failure has its observation in place of a cause.
+            let cause = cause.unwrap_or_else(|| Cause { text: name.clone(), ..Cause::default() });
+            return Some(failure(name.clone(), cause, when, None));
         }
         let always = self.worked_around.get(id).map(|workaround| (*workaround, When::Always));
         let mended = always.or_else(|| Some((*self.worked_around_at_times.get(id)?, When::AtTimes)));
-        let (workaround, when) = mended.filter(|_| workarounds != Workarounds::ALL)?;
+        let (workaround, when) = mended.filter(|_| how.workarounds != Workarounds::ALL)?;
         let effects: Vec<_> =
             workaround.named().map(|workaround| format!("{}: {}", workaround.name(), workaround.does())).collect();
-        Some(failure(format!("It passes with workarounds. {}", effects.join(" ")), when, Some(workaround), false))
+        let text = format!("It passes with workarounds. {}", effects.join(" "));
+        Some(failure(workaround.to_string(), Cause { text, ..Cause::default() }, when, Some(workaround)))
     }
 
     /// Whether a failure is none but known ones. Plays break an invariant in several ways, and each has a line.
@@ -107,18 +166,31 @@ impl Known {
         ways.all(|way| texts.split(" | ").any(|text| way.contains(text)))
     }
 
-    /// Returns the reason why a case fails with all workarounds.
-    fn listed(&self, id: &str, offload: bool) -> Option<(&String, When)> {
+    /// Returns the cause for which a case fails, by its name.
+    fn listed(&self, id: &str, how: How) -> Option<(&String, When)> {
+        let is_controlled = how.congestion != StackCongestion::None;
         let lists = [
             (&self.failures, When::Always, true),
-            (&self.failures_with_offload, When::Always, offload),
+            (&self.failures_with_offload, When::Always, how.offload),
+            (&self.failures_with_congestion, When::Always, is_controlled),
             (&self.when_busy, When::Depends, true),
-            (&self.when_busy_with_offload, When::Depends, offload),
+            (&self.when_busy_with_offload, When::Depends, how.offload),
             (&self.at_times, When::AtTimes, true),
             (&self.in_plays, When::Depends, true),
         ];
+        let is_there = |name: &&String| self.causes.get(*name).is_none_or(|cause| cause.is_there(how));
         let mut counted = lists.into_iter().filter(|(_, _, is_counted)| *is_counted);
-        counted.find_map(|(list, when, _)| Some((list.get(id)?, when)))
+        counted.find_map(|(list, when, _)| Some((list.get(id).filter(is_there)?, when)))
+    }
+}
+
+impl Cause {
+    /// Whether a stack has it with these choices. Of some workarounds nothing is known.
+    fn is_there(&self, how: How) -> bool {
+        let is_chosen = self.congestion.is_none_or(|only| only == how.congestion);
+        let is_named = how.workarounds.named().next().is_some();
+        let is_on = |its: Workarounds| its.named().any(|workaround| how.workarounds.has(workaround));
+        is_chosen && (is_named || self.workarounds.is_none_or(is_on))
     }
 }
 
@@ -136,14 +208,16 @@ pub fn without_numbers(text: &str) -> String {
 }
 
 /// Returns the committed list, by the names of the stacks.
-pub fn all() -> BTreeMap<String, Known> {
+pub fn all() -> &'static BTreeMap<String, Known> {
     // A test parses the list, so it is never empty.
-    serde_json::from_str(LIST).unwrap_or_default()
+    static ALL: LazyLock<BTreeMap<String, Known>> = LazyLock::new(|| serde_json::from_str(LIST).unwrap_or_default());
+    &ALL
 }
 
 /// Returns the known results of a stack.
-pub fn of(stack: StackKind) -> Known {
-    all().remove(stack.name()).unwrap_or_default()
+pub fn of(stack: StackKind) -> &'static Known {
+    static NOTHING: LazyLock<Known> = LazyLock::new(Known::default);
+    all().get(stack.name()).unwrap_or(&NOTHING)
 }
 
 #[cfg(test)]
@@ -153,17 +227,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_is_known_with_all_workarounds_and_with_none() {
+    fn a_failure_is_known_with_the_choices_that_cause_it() {
         let known: Known = serde_json::from_str(
             r#"{
-                "failures": { "stack": "It fails.", "fragments": "We fail.", "limit": "We fail." },
-                "of_adapter": { "fragments": "none", "limit": "partial-ack" },
+                "failures": { "stack": "It fails.", "fragments": "fragments", "limit": "limit", "burst": "burst" },
+                "failures_with_congestion": { "burst": "It fails." },
+                "causes": {
+                    "fragments": { "text": "We fail.", "whose": "adapter" },
+                    "limit": { "text": "We fail.", "whose": "adapter", "workarounds": "partial-ack" },
+                    "burst": { "text": "It is off.", "congestion": "none", "breaks": "SHLD-3" }
+                },
                 "worked_around": { "two-lost": "partial-ack" }
             }"#,
         )
         .unwrap();
-        let when =
-            |id: &str, workarounds: &str| known.failure(id, false, workarounds.parse().unwrap()).map(|one| one.when);
+        let how = |workarounds: &str| How { workarounds: workarounds.parse().unwrap(), ..How::default() };
+        let when = |id: &str, workarounds: &str| known.failure(id, how(workarounds)).map(|one| one.when);
         for (id, all, none) in [
             ("handshake", None, None),
             ("stack", Some(When::Always), Some(When::Always)),
@@ -175,10 +254,14 @@ mod tests {
             let is_listed = all.or(none).map(|_| When::Depends);
             assert_eq!(when(id, "task-turns"), is_listed, "{id}: nothing is known of some workarounds");
         }
-        let failure = known.failure("two-lost", false, Workarounds::NONE).unwrap();
-        assert!(!failure.of_adapter && failure.reason.contains("partial-ack: Several losses"), "{failure:?}");
-        assert_eq!(failure.workaround, "partial-ack".parse().ok());
-        assert!(known.failure("fragments", false, Workarounds::NONE).unwrap().of_adapter);
+        let Failure { name, cause, workaround, .. } = known.failure("two-lost", how("none")).unwrap();
+        assert!(cause.whose == Whose::Stack && cause.text.contains("partial-ack: Several losses"), "{cause:?}");
+        assert_eq!((name.as_str(), workaround), ("partial-ack", "partial-ack".parse().ok()));
+        assert_eq!(known.failure("fragments", how("none")).unwrap().cause.whose, Whose::Adapter);
+        for (congestion, reason) in [(StackCongestion::None, "It is off."), (StackCongestion::Cubic, "It fails.")] {
+            let failure = known.failure("burst", How { congestion, ..how("all") }).unwrap();
+            assert_eq!(failure.cause.text, reason);
+        }
     }
 
     #[test]
@@ -201,6 +284,6 @@ mod tests {
         ] {
             assert_eq!(known.covers(id, &seen), expected, "{id} {seen}");
         }
-        assert_eq!(known.failure("play-end", false, Workarounds::ALL).unwrap().when, When::Depends);
+        assert_eq!(known.failure("play-end", How::default()).unwrap().when, When::Depends);
     }
 }

@@ -203,7 +203,7 @@ impl Lab {
         let mut config =
             StackConfig { window: WINDOW, user_timeout: Duration::from_secs(20), ..StackConfig::default() };
         configure(&mut config);
-        config.workarounds = run.workarounds;
+        (config.workarounds, config.congestion) = (run.workarounds, run.congestion);
         let (peer, running) = match &run.program {
             Some(program) => start_process(program, &run, ipv6, &config, runtime)?,
             None if run.stack == StackKind::Kernel => {

@@ -32,6 +32,7 @@ mod harm;
 mod kernel;
 pub mod known;
 mod lab;
+mod level;
 mod link;
 mod packets;
 mod prelude;
@@ -43,7 +44,7 @@ mod wire;
 
 use std::time::Duration;
 
-use netstacks::{StackConfig, StackKind, Workarounds};
+use netstacks::{StackConfig, StackCongestion, StackKind, Workarounds};
 use platform::Program;
 use serde::{Deserialize, Serialize};
 
@@ -59,6 +60,7 @@ pub mod fuzzing {
 pub use self::harm::Harm;
 pub(crate) use self::lab::{LATE, Lab, SOON, patient};
 pub use self::lab::{patience, run};
+pub use self::level::Strength;
 pub(crate) use self::link::AnyLink;
 pub use self::link::{MTU, try_device};
 pub use self::protocol::{Device, Ready, Task};
@@ -69,6 +71,8 @@ pub use self::recording::Recording;
 pub struct Case {
     /// Its name.
     pub id: &'static str,
+    /// The demand that it checks; see [`Strength`]. Cases of one demand have the same text.
+    pub level: &'static str,
     /// The situation, in a few words.
     pub title: &'static str,
     /// The RFC and its section.
@@ -81,16 +85,17 @@ pub struct Case {
     pub ipv6: bool,
     /// Whether the link must offload; `None` if the case runs over either kind of link.
     pub offload: Option<bool>,
-    /// The same case over IPv6: its name, title and RFC.
-    twin: Option<[&'static str; 3]>,
+    /// The same case over IPv6: its name, level, title and RFC.
+    twin: Option<[&'static str; 4]>,
     configure: fn(&mut StackConfig),
     run: fn(&mut Lab) -> Step,
 }
 
 impl Case {
-    const fn new(id: &'static str, rfc: &'static str, run: fn(&mut Lab) -> Step) -> Self {
+    const fn new(id: &'static str, level: &'static str, rfc: &'static str, run: fn(&mut Lab) -> Step) -> Self {
         Self {
             id,
+            level,
             title: "",
             rfc,
             expects: "",
@@ -127,8 +132,13 @@ impl Case {
         Self { configure, ..self }
     }
 
-    const fn over_ipv6(self, id: &'static str, title: &'static str, rfc: &'static str) -> Self {
-        Self { twin: Some([id, title, rfc]), ..self }
+    const fn over_ipv6(self, id: &'static str, level: &'static str, title: &'static str, rfc: &'static str) -> Self {
+        Self { twin: Some([id, level, title, rfc]), ..self }
+    }
+
+    /// Finds a case or an invariant of random play.
+    pub fn find(id: &str) -> Option<Self> {
+        Self::all().chain(invariants()).find(|case| case.id == id)
     }
 
     /// All cases, in the order of tables.
@@ -136,7 +146,7 @@ impl Case {
         let cases = cases::SUBJECTS.iter().flat_map(|(subject, cases)| cases.iter().map(move |case| (subject, *case)));
         cases.flat_map(|(subject, case)| {
             let case = Self { subject, ..case };
-            let twin = case.twin.map(|[id, title, rfc]| Self { id, title, rfc, ipv6: true, ..case });
+            let twin = case.twin.map(|[id, level, title, rfc]| Self { id, level, title, rfc, ipv6: true, ..case });
             [Some(case), twin].into_iter().flatten()
         })
     }
@@ -229,6 +239,8 @@ pub struct Run {
     pub mtu: u16,
     /// What the adapter does in the stack's place.
     pub workarounds: Workarounds,
+    /// Congestion control of smoltcp.
+    pub congestion: StackCongestion,
     /// Gets the packets of the link.
     pub trace: Option<Recording>,
 }

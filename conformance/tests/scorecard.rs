@@ -18,19 +18,17 @@ use std::fmt::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use conformance::known::{self, Expected, Known, PAUSE};
+use conformance::known::{self, Expected, How, Known, PAUSE};
 use conformance::{Case, Layer, Outcome, Run};
-use netstacks::{StackKind, Workarounds};
+use netstacks::{StackCongestion, StackKind, Workarounds};
 
 /// How many cases run at once, if the stack can run more than once in a process. Cases wait most of the time.
 const AT_ONCE: usize = 8;
 
-/// How a case is run: whether with offload, and with all workarounds or none.
-type How = (bool, Workarounds);
-
-fn run(stack: StackKind, case: &Case, (offload, workarounds): How, shards: u16) -> Outcome {
+fn run(stack: StackKind, case: &Case, how: How, shards: u16) -> Outcome {
     let layer = if stack == StackKind::Kernel { Layer::Path } else { Layer::Stack };
-    let run = Run { stack, program: None, layer, shards, offload, mtu: conformance::MTU, workarounds, trace: None };
+    let (How { offload, workarounds, congestion }, mtu, program) = (how, conformance::MTU, None);
+    let run = Run { stack, program, layer, shards, offload, mtu, workarounds, congestion, trace: None };
     conformance::run(case, run).outcome
 }
 
@@ -59,7 +57,7 @@ fn changes(stack: StackKind, known: &Known, runs: &[(Case, How)], shards: u16) -
 fn changed(stack: StackKind, known: &Known, (case, how): &(Case, How), shards: u16) -> Option<Outcome> {
     let how = *how;
     let outcome = run(stack, case, how, shards);
-    let expected = Expected::of(known, case.id, how.0, how.1);
+    let expected = Expected::of(known, case.id, how);
     // With more time than usual, cases pass that fail by their time.
     if conformance::patience() > 1 && !matches!(expected, Expected::Pass) {
         return None;
@@ -67,42 +65,53 @@ fn changed(stack: StackKind, known: &Known, (case, how): &(Case, How), shards: u
     expected.judge(outcome, || {
         std::thread::sleep(PAUSE);
         let outcome = run(stack, case, how, shards);
-        println!("{stack} {} (offload: {}, workarounds: {}) once more: {outcome:?}", case.id, how.0, how.1);
+        println!("{stack} {} {how:?} once more: {outcome:?}", case.id);
         outcome
     })
 }
 
 /// The runs of all cases. With offload only the cases of its own lists may fail, so other failures are not tried. A case that
-/// a workaround mends runs without workarounds on the link that it needs.
-fn runs(known: &Known) -> Vec<(Case, How)> {
-    let (offloading, plain): (Vec<_>, Vec<_>) = Case::all().partition(|case| case.offload == Some(true));
-    let both = plain.iter().filter(|case| case.offload.is_none() && !known.failures.contains_key(case.id));
-    let over_offloading = both.chain(&offloading).map(|case| (*case, (true, Workarounds::ALL)));
-    let mended = plain.iter().chain(&offloading).filter(|case| known.worked_around.contains_key(case.id));
-    let without = mended.map(|case| (*case, (case.offload.unwrap_or(false), Workarounds::NONE)));
-    plain.iter().map(|case| (*case, (false, Workarounds::ALL))).chain(over_offloading).chain(without).collect()
+/// a workaround mends runs without workarounds on the link that it needs. A stack with a choice runs the cases of a sender with
+/// congestion control too.
+fn runs(stack: StackKind, known: &Known) -> Vec<(Case, How)> {
+    let plain = How::default();
+    let offloading = How { offload: true, ..plain };
+    let (on_offload, others): (Vec<_>, Vec<_>) = Case::all().partition(|case| case.offload == Some(true));
+    let both = others.iter().filter(|case| case.offload.is_none() && !known.failures.contains_key(case.id));
+    let over_offloading = both.chain(&on_offload).map(|case| (*case, offloading));
+    let mended = others.iter().chain(&on_offload).filter(|case| known.worked_around.contains_key(case.id));
+    let as_it_is = |case: &Case| How {
+        workarounds: Workarounds::NONE,
+        ..if case.offload == Some(true) { offloading } else { plain }
+    };
+    let without = mended.map(|case| (*case, as_it_is(case)));
+    let controlled = How { congestion: StackCongestion::Cubic, ..plain };
+    let of_sender =
+        |case: &&Case| stack == StackKind::Smoltcp && ["loss", "congestion", "windows"].contains(&case.subject);
+    let with_control = others.iter().filter(of_sender).map(|case| (*case, controlled));
+    others.iter().map(|case| (*case, plain)).chain(over_offloading).chain(without).chain(with_control).collect()
 }
 
 fn scorecard(stack: StackKind) {
-    let mut known = known::of(stack);
-    let changed = changes(stack, &known, &runs(&known), 1);
+    let known = known::of(stack);
+    let changed = changes(stack, known, &runs(stack, known), 1);
     if std::env::var_os("UPDATE_KNOWN").is_some() {
+        let mut known = known.clone();
         for (id, how, outcome) in changed {
             learn(&mut known, id, how, outcome);
         }
         return update(stack, known);
     }
-    let text = described(&known, changed);
+    let text = described(known, changed);
     assert!(text.is_empty(), "{stack} has changed; UPDATE_KNOWN=1 rewrites known.json:\n{text}");
 }
 
 /// The results that are not the known ones, a line for each.
 fn described(known: &Known, changed: Vec<(&str, How, Outcome)>) -> String {
     let mut text = String::new();
-    for (id, (offload, workarounds), outcome) in changed {
-        let expected = Expected::of(known, id, offload, workarounds);
-        writeln!(text, "{id} (offload: {offload}, workarounds: {workarounds}): {outcome:?}; known: {expected:?}")
-            .unwrap();
+    for (id, how, outcome) in changed {
+        let expected = Expected::of(known, id, how);
+        writeln!(text, "{id} {how:?}: {outcome:?}; known: {expected:?}").unwrap();
     }
     text
 }
@@ -112,31 +121,36 @@ fn described(known: &Known, changed: Vec<(&str, How, Outcome)>) -> String {
 #[test]
 fn smoltcp_in_two_shards() {
     let known = known::of(StackKind::Smoltcp);
-    let runs: Vec<_> =
-        runs(&known).into_iter().filter(|(_, (_, workarounds))| *workarounds == Workarounds::ALL).collect();
-    let text = described(&known, changes(StackKind::Smoltcp, &known, &runs, 2));
+    let is_usual = |(_, how): &(Case, How)| *how == How { offload: how.offload, ..How::default() };
+    let runs: Vec<_> = runs(StackKind::Smoltcp, known).into_iter().filter(is_usual).collect();
+    let text = described(known, changes(StackKind::Smoltcp, known, &runs, 2));
     assert!(text.is_empty(), "two shards differ from one:\n{text}");
 }
 
-/// Notes a result. A new failure gets its observation as the reason.
-fn learn(known: &mut Known, id: &str, (offload, workarounds): How, outcome: Outcome) {
+/// Notes a result. A new failure gets its observation in place of a cause.
+fn learn(known: &mut Known, id: &str, how: How, outcome: Outcome) {
     if let Outcome::Fail { seen, .. } = outcome {
         known.seen.insert(id.to_owned(), known::without_numbers(&seen));
-        if known.failure(id, offload, workarounds).is_none() {
-            let failures = if offload { &mut known.failures_with_offload } else { &mut known.failures };
+        if known.failure(id, how).is_none() {
+            let failures = match how {
+                How { offload: true, .. } => &mut known.failures_with_offload,
+                How { congestion: StackCongestion::None, .. } => &mut known.failures,
+                _ => &mut known.failures_with_congestion,
+            };
             failures.entry(id.to_owned()).or_insert(seen);
         }
-    } else if workarounds == Workarounds::NONE {
+    } else if how.workarounds == Workarounds::NONE {
         known.worked_around.remove(id);
+    } else if how.congestion != StackCongestion::None {
+        known.failures_with_congestion.remove(id);
     } else {
         for list in [&mut known.failures, &mut known.failures_with_offload, &mut known.seen] {
             list.remove(id);
         }
-        known.of_adapter.remove(id);
     }
 }
 
-/// Writes the known results of a stack. A new failure gets its observation as the reason.
+/// Writes the known results of a stack.
 fn update(stack: StackKind, known: Known) {
     static FILE: Mutex<()> = Mutex::new(());
     const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/known.json");
@@ -146,35 +160,37 @@ fn update(stack: StackKind, known: Known) {
     std::fs::write(PATH, serde_json::to_string_pretty(&all).unwrap() + "\n").unwrap();
 }
 
-/// The list is JSON, and names only cases that exist.
+/// The list is JSON, and names only cases that exist. Each failure has a cause, and each cause a failure.
 #[test]
-fn the_list_names_cases() {
+fn the_list_names_cases_and_causes() {
     let ids: Vec<_> = Case::all().chain(conformance::invariants()).map(|case| case.id).collect();
     for (stack, known) in known::all() {
-        let is_its_name = |kind: StackKind| kind.name() == stack;
-        assert!(StackKind::ALL.into_iter().chain([StackKind::Gvisor, StackKind::Kernel]).any(is_its_name), "{stack}");
-        let failures = [&known.failures, &known.failures_with_offload, &known.at_times];
+        let kinds = || StackKind::ALL.into_iter().chain([StackKind::Gvisor, StackKind::Kernel]);
+        let Some(kind) = kinds().find(|kind| kind.name() == stack) else { panic!("{stack}") };
+        let failures =
+            [&known.failures, &known.failures_with_offload, &known.failures_with_congestion, &known.at_times];
         let failures: Vec<_> =
             failures.into_iter().chain([&known.when_busy, &known.when_busy_with_offload, &known.in_plays]).collect();
         let mended = known.worked_around.keys().chain(known.worked_around_at_times.keys());
         for id in failures.iter().copied().chain([&known.seen]).flat_map(BTreeMap::keys).chain(mended) {
             assert!(ids.contains(&id.as_str()), "{stack}: there is no case {id}");
         }
-        for id in known.of_adapter.keys() {
-            assert!(failures.iter().any(|list| list.contains_key(id)), "{stack}: {id} does not fail");
+        for (id, cause) in failures.iter().copied().flatten() {
+            assert!(known.causes.contains_key(cause), "{stack}: {id} has no cause: write it in the place of {cause:?}");
         }
-        let kind = StackKind::ALL.into_iter().find(|kind| kind.name() == stack);
-        for (kind, workarounds) in
-            kind.iter().flat_map(|kind| mended_by(&known).map(move |workarounds| (kind, workarounds)))
-        {
-            assert_eq!(workarounds.check(*kind), Ok(()));
+        for cause in known.causes.keys() {
+            assert!(failures.iter().any(|list| list.values().any(|its| its == cause)), "{stack}: {cause} does no harm");
+        }
+        for workarounds in mended_by(known) {
+            assert_eq!(workarounds.check(kind), Ok(()));
         }
     }
     assert!(!known::all().is_empty());
 }
 
 fn mended_by(known: &Known) -> impl Iterator<Item = Workarounds> {
-    known.worked_around.values().chain(known.worked_around_at_times.values()).chain(known.of_adapter.values()).copied()
+    let of_causes = known.causes.values().filter_map(|cause| cause.workarounds);
+    known.worked_around.values().chain(known.worked_around_at_times.values()).copied().chain(of_causes)
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The conformance cases to run, and their stacks.
 
 use conformance::{Case, Exploration, Layer, invariants};
-use netstacks::{StackKind, Workaround, Workarounds};
+use netstacks::{StackCongestion, StackKind, Workaround, Workarounds};
 
 use super::PlanError;
 use crate::cell::MIN_MTU_V6;
@@ -18,7 +18,7 @@ pub struct ConformPlan {
     pub exploration: Option<Exploration>,
     /// Whether the link offloads; `None` if each case decides. A case without a preference runs without offload.
     pub offload: Option<bool>,
-    /// What the adapters do in the stacks' place: each choice that was named. See [`ConformPlan::workarounds_of`].
+    /// What the adapters do in the stacks' place: each choice that was named. See [`ConformPlan::choices_of`].
     pub workarounds: Vec<Workarounds>,
     /// The other options, as they were typed.
     pub typed: Conform,
@@ -60,6 +60,13 @@ impl TryFrom<Conform> for ConformPlan {
             let reason = format!("{stack} has one instance; name others with --netstack");
             return Err(PlanError::new("--shards", reason));
         }
+        let has_control = conform.stack_congestion.iter().any(|control| *control != StackCongestion::None);
+        if has_control && !stacks.contains(&StackKind::Smoltcp) {
+            return Err(PlanError::new(
+                "--stack-congestion",
+                "only the stack smoltcp has a choice; name it with --netstack",
+            ));
+        }
         let mut workarounds: Vec<_> = conform.workarounds.iter().flat_map(|list| list.0.clone()).collect();
         workarounds.dedup();
         let offload = conform.offload.map(|switch| switch == Switch::On);
@@ -75,9 +82,18 @@ impl ConformPlan {
         self.typed.layer.unwrap_or(if StackKind::ALL.contains(&stack) { Layer::Stack } else { Layer::Path })
     }
 
-    /// The workarounds with which a stack runs, one choice after another. A stack that has none to switch off runs once. A report
-    /// for its maintainers is about the stack as it is.
-    pub fn workarounds_of(&self, stack: StackKind) -> Vec<Workarounds> {
+    /// The workarounds and the congestion control with which a stack runs, one choice after another.
+    pub fn choices_of(&self, stack: StackKind) -> Vec<(Workarounds, StackCongestion)> {
+        let controls = match self.typed.stack_congestion.as_slice() {
+            named if stack == StackKind::Smoltcp => named,
+            _ => &[StackCongestion::None],
+        };
+        let with_each = |workarounds| controls.iter().map(move |control| (workarounds, *control));
+        self.workarounds_of(stack).into_iter().flat_map(with_each).collect()
+    }
+
+    /// A stack that has no workarounds to switch off runs once. A report for its maintainers is about the stack as it is.
+    fn workarounds_of(&self, stack: StackKind) -> Vec<Workarounds> {
         match self.workarounds.as_slice() {
             [] if self.typed.issue.is_some() && Workaround::of(stack).next().is_some() => vec![Workarounds::NONE],
             [] => vec![Workarounds::ALL],
@@ -88,17 +104,18 @@ impl ConformPlan {
 
     /// How many results there will be.
     pub fn results(&self) -> usize {
-        self.stacks.iter().map(|stack| self.workarounds_of(*stack).len() * self.cases.len()).sum()
+        self.stacks.iter().map(|stack| self.choices_of(*stack).len() * self.cases.len()).sum()
     }
 
     fn check_workarounds(&self) -> Result<(), PlanError> {
         let refused = |reason: String| PlanError::new("--workarounds", reason);
         for stack in &self.stacks {
-            let workarounds = self.workarounds_of(*stack);
-            if self.typed.issue.is_some() && workarounds.len() > 1 {
+            if self.typed.issue.is_some() && self.choices_of(*stack).len() > 1 {
                 return Err(refused("has one value with --issue: a case has one report".to_owned()));
             }
-            for workarounds in workarounds.into_iter().filter(|workarounds| *workarounds != Workarounds::ALL) {
+            for workarounds in
+                self.workarounds_of(*stack).into_iter().filter(|workarounds| *workarounds != Workarounds::ALL)
+            {
                 if *stack == StackKind::External {
                     return Err(refused(format!("{stack} has no adapter of this program")));
                 }
@@ -169,6 +186,9 @@ mod tests {
         assert_eq!(of(both, StackKind::Smoltcp), Ok(vec![Workarounds::ALL, Workarounds::NONE]));
         assert_eq!(of(both, StackKind::Kernel), Ok(vec![Workarounds::ALL]));
         assert_eq!(plan(both).unwrap().results(), 3 * Case::all().count());
+        let controlled = plan(&format!("{both} --stack-congestion none,cubic")).unwrap();
+        assert_eq!(controlled.results(), 5 * Case::all().count(), "smoltcp has a choice");
+        assert!(plan("--netstack kernel --stack-congestion cubic").is_err());
         assert_eq!(of("--netstack kernel --workarounds none", StackKind::Kernel), Ok(vec![Workarounds::NONE]));
         let named =
             of("--netstack smoltcp --workarounds=-spare-sockets,-task-turns --workarounds all", StackKind::Smoltcp)

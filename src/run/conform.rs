@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::mpsc;
 use std::thread;
 
-use conformance::{Case, Layer, Outcome, Ran, Recording, Run, known};
-use netstacks::{StackKind, Workarounds};
+use conformance::{Case, Layer, Outcome, Ran, Recording, Run};
+use netstacks::{StackCongestion, StackKind, Workarounds};
 use platform::{Feature, Program};
 
 use super::RunError;
@@ -31,8 +31,8 @@ pub fn conform<E: From<RunError>>(
     if plan.stacks.iter().any(is_alone) {
         enter_network()?;
     }
-    let done: HashSet<_> =
-        earlier.iter().map(|score| (score.netstack, score.workarounds, score.case.clone())).collect();
+    let key = |score: &Score| (score.netstack, score.workarounds, score.stack_congestion);
+    let done: HashSet<_> = earlier.iter().map(|score| (key(score), score.case.clone())).collect();
     let mut scores = earlier;
     // All cases use the same device names, so stacks behind a device run one after another.
     for stacks in plan.stacks.chunk_by(|one, next| !is_alone(one) && !is_alone(next)) {
@@ -42,10 +42,11 @@ pub fn conform<E: From<RunError>>(
                 let send = send.clone();
                 let (program, done) = (programs.get(stack), &done);
                 scope.spawn(move || {
-                    for workarounds in plan.workarounds_of(*stack) {
-                        let is_left = |case: &&Case| !done.contains(&(*stack, workarounds, case.id.to_owned()));
+                    for (workarounds, congestion) in plan.choices_of(*stack) {
+                        let of = (*stack, workarounds, congestion);
+                        let is_left = |case: &&Case| !done.contains(&(of, case.id.to_owned()));
                         let cases: Vec<_> = plan.cases.iter().filter(is_left).collect();
-                        of_stack(plan, (*stack, workarounds), &cases, program, |result| send.send(result).is_ok());
+                        of_stack(plan, of, &cases, program, |result| send.send(result).is_ok());
                     }
                 });
             }
@@ -58,27 +59,28 @@ pub fn conform<E: From<RunError>>(
         })?;
     }
     // Stable: the cases of a stack came in their order.
-    scores.sort_by_key(|score| (score.netstack, score.workarounds));
+    scores.sort_by_key(key);
     Ok(scores)
 }
 
-/// Runs the cases on a stack with some workarounds until `keep` returns false.
+/// Runs the cases on a stack with some choices until `keep` returns false.
 fn of_stack(
     plan: &ConformPlan,
-    (stack, workarounds): (StackKind, Workarounds),
+    (stack, workarounds, congestion): (StackKind, Workarounds, StackCongestion),
     cases: &[&Case],
     program: Option<&Program>,
     keep: impl Fn((Score, Ran, Recording)) -> bool,
 ) {
-    let (known, layer) = (known::of(stack), plan.layer_of(stack));
-    let (mtu, shards) = (plan.typed.mtu, plan.typed.shards);
-    let run =
-        |offload, trace| Run { stack, program: program.cloned(), layer, shards, offload, mtu, workarounds, trace };
+    let (layer, mtu, shards) = (plan.layer_of(stack), plan.typed.mtu, plan.typed.shards);
+    let run = |offload, trace| {
+        let program = program.cloned();
+        Run { stack, program, layer, shards, offload, mtu, workarounds, congestion, trace }
+    };
     if let Some(exploration) = plan.exploration.filter(|_| !cases.is_empty()) {
         let run = run(plan.offload.unwrap_or(false), None);
         let results = conformance::explore(exploration, &run).into_iter();
         let mut left = results.filter(|(case, _)| cases.iter().any(|left| left.id == case.id));
-        left.all(|(case, ran)| keep((Score::new(&case, &run, &ran, &known), ran, Recording::default())));
+        left.all(|(case, ran)| keep((Score::new(&case, &run, &ran), ran, Recording::default())));
         return;
     }
     let is_recorded = plan.typed.pcap.is_some() || plan.typed.issue.is_some();
@@ -92,7 +94,7 @@ fn of_stack(
         if index == 0 && matches!(ran.outcome, Outcome::Unavailable { .. }) {
             refused = Some(ran.clone());
         }
-        if !keep((Score::new(case, &run, &ran, &known), ran, recording)) {
+        if !keep((Score::new(case, &run, &ran), ran, recording)) {
             return;
         }
     }

@@ -12,13 +12,17 @@ const QUIET: Duration = ms(60);
 const MSS: usize = 1460;
 
 pub(super) const CASES: &[Case] = &[
-    Case::new("initial-window", "RFC 6928, 2", |lab| initial(lab, MSS))
-        .about("The server writes 100 KB at once to a new client with a window of 8 MB")
-        .expects("At most ten segments, 14,600 bytes, come before the first ACK."),
-    Case::new("initial-window-small-mss", "RFC 6928, 2", |lab| initial(lab, 500))
-        .about("The same with an MSS of 500")
-        .expects("At most ten segments, 5,000 bytes, come before the first ACK."),
-    Case::new("slow-start", "RFC 5681, 3.1", |lab| {
+    Case::new("initial-window", "MUST RFC 5681, 3.1: initial window", "RFC 5681, 3.1; RFC 6928, 2", |lab| {
+        initial(lab, MSS)
+    })
+    .about("The server writes 100 KB at once to a new client with a window of 8 MB")
+    .expects("At most ten segments, 14,600 bytes, come before the first ACK."),
+    Case::new("initial-window-small-mss", "MUST RFC 5681, 3.1: initial window", "RFC 5681, 3.1; RFC 6928, 2", |lab| {
+        initial(lab, 500)
+    })
+    .about("The same with an MSS of 500")
+    .expects("At most ten segments, 5,000 bytes, come before the first ACK."),
+    Case::new("slow-start", "SHOULD RFC 5681, 3.1: growth by bytes", "RFC 5681, 3.1", |lab| {
         let (mut client, _sending) = begin(lab, MSS, 400_000)?;
         let first = client.flight(QUIET)?;
         let before = client.reach(&first);
@@ -30,13 +34,13 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("The client acknowledges its first segment in 20 parts")
     .expects("The congestion window grows by the bytes, not by the ACKs: at most four new segments come."),
-    Case::new("one-segment-after-timeout", "RFC 5681, 3.1", |lab| {
+    Case::new("one-segment-after-timeout", "MUST RFC 5681, 3.1: loss window", "RFC 5681, 3.1", |lab| {
         let (mut client, _sending, _) = timed_out(lab)?;
         client.expect_none(ms(150), "a second segment", |segment| !segment.payload.is_empty())
     })
     .about("A whole flight is lost, and nothing is acknowledged")
     .expects("The congestion window is one segment after the timeout: no other comes with the first one."),
-    Case::new("slow-start-after-timeout", "RFC 5681, 3.1", |lab| {
+    Case::new("slow-start-after-timeout", "MUST RFC 5681, 3.1: slow start", "RFC 5681, 3.1", |lab| {
         let (mut client, _sending, again) = timed_out(lab)?;
         client.forget()?;
         client.ack_to(again.end())?;
@@ -45,7 +49,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("The same; then the client acknowledges the one segment")
     .expects("Two segments come, and no more."),
-    Case::new("halving", "RFC 5681, 3.2; RFC 9438, 4.6", |lab| {
+    Case::new("halving", "MUST RFC 5681, 3.2: less after a loss", "RFC 5681, 3.2; RFC 9438, 4.6", |lab| {
         let (mut client, _sending) = begin(lab, MSS, 1_000_000)?;
         let mut flights = grown(&mut client, 2)?;
         let (lost, before) = (flights[0].seq, client.reach(&flights));
@@ -62,7 +66,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("One segment of a flight is lost, and duplicate ACKs report it")
     .expects("The next flight is smaller, at most three quarters as long: half of it is usual, and 70 % with CUBIC."),
-    Case::new("limited-transmit", "RFC 5681, 3.2; RFC 3042, 2", |lab| {
+    Case::new("limited-transmit", "SHOULD RFC 5681, 3.2: limited transmit", "RFC 5681, 3.2; RFC 3042, 2", |lab| {
         let (mut client, _sending) = begin(lab, MSS, 1_000_000)?;
         let mut flight = grown(&mut client, 1)?;
         let sent = client.reach(&flight);
@@ -78,7 +82,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("Two duplicate ACKs, one after the other")
     .expects("Each brings a new segment."),
-    Case::new("idle-restart", "RFC 5681, 4.1", |lab| {
+    Case::new("idle-restart", "SHOULD RFC 5681, 4.1", "RFC 5681, 4.1", |lab| {
         let (mut client, sending) = begin(lab, MSS, 200_000)?;
         client.receives(&pattern(140, 200_000), LATE)?;
         let served = sending.served()?;
@@ -90,10 +94,12 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("After 200 KB, the server is idle for 1.3 seconds and then writes 100 KB")
     .expects("At most ten segments, 14,600 bytes, come before the first ACK."),
-    Case::new("acks-with-data", "RFC 5681, 2", |lab| no_duplicates(lab, |client| client.data(&[b'x'; 100])))
-        .about("Five data segments with the same acknowledgement")
-        .expects("They are no duplicate ACKs: nothing is sent again."),
-    Case::new("window-updates", "RFC 5681, 2", |lab| {
+    Case::new("acks-with-data", "SHOULD RFC 5681, 3.2: fast retransmit", "RFC 5681, 2", |lab| {
+        no_duplicates(lab, |client| client.data(&[b'x'; 100]))
+    })
+    .about("Five data segments with the same acknowledgement")
+    .expects("They are no duplicate ACKs: nothing is sent again."),
+    Case::new("window-updates", "SHOULD RFC 5681, 3.2: fast retransmit", "RFC 5681, 2", |lab| {
         no_duplicates(lab, |client| {
             client.window += 1000;
             client.ack()
@@ -101,7 +107,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("Five ACKs with the same number, each with a larger window")
     .expects("They are no duplicate ACKs: nothing is sent again."),
-    Case::new("ack-every-second", "RFC 5681, 4.2; RFC 9293, 3.8.6.3, SHLD-19", |lab| {
+    Case::new("ack-every-second", "SHLD-19", "RFC 5681, 4.2; RFC 9293, 3.8.6.3", |lab| {
         let (mut client, mut served) = lab.connect_and_exchange()?;
         let bytes = pattern(143, 2 * MSS);
         let mut whole = Duration::ZERO;

@@ -8,7 +8,7 @@ use platform::packet::Ipv4Fragment;
 use crate::prelude::*;
 
 pub(super) const CASES: &[Case] = &[
-    Case::new("udp", "RFC 768", |lab| {
+    Case::new("udp", "MUST RFC 768: length", "RFC 768", |lab| {
         let largest = usize::from(lab.mtu) - if lab.ipv6 { 48 } else { 28 };
         for len in [0, 1, 2, 999, largest - 1, largest] {
             let payload = pattern(len as u64, len);
@@ -19,8 +19,13 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("Datagrams of no byte up to the MTU, both ways: 1,472 bytes at 1500")
     .expects("Each is received with its addresses, and each answer arrives.")
-    .over_ipv6("udp-ipv6", "The same over IPv6: up to 1,452 bytes", "RFC 768; RFC 8200, 8.1"),
-    Case::new("udp-any-address", "RFC 768", |lab| {
+    .over_ipv6(
+        "udp-ipv6",
+        "MUST RFC 768: length",
+        "The same over IPv6: up to 1,452 bytes",
+        "RFC 768; RFC 8200, 8.1",
+    ),
+    Case::new("udp-any-address", "ours", "RFC 768", |lab| {
         for to in stack_addresses(lab.ipv6) {
             lab.arrives_at(lab.peer(), to, b"question")?;
             lab.answers_to(to, lab.peer(), b"answer")?;
@@ -29,24 +34,26 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("Datagrams to several addresses and ports")
     .expects("Each is received, and answered from the address that it was sent to."),
-    Case::new("udp-no-checksum", "RFC 768; RFC 1122, 4.1.3.4", |lab| {
+    Case::new("udp-no-checksum", "MUST RFC 768: no checksum", "RFC 768; RFC 1122, 4.1.3.4", |lab| {
         lab.send_packet(&unsummed(lab))?;
         check!(lab.received(SOON)?.is_some(), Data, "it was not received")
     })
     .about("A datagram without a checksum, over IPv4")
     .expects("It is received."),
-    Case::new("udp-no-checksum-ipv6", "RFC 8200, 8.1", |lab| dropped(lab, &unsummed(lab)))
-        .about("The same over IPv6")
-        .expects("It is dropped.")
-        .ipv6(),
-    Case::new("udp-wrong-checksum", "RFC 1122, 4.1.3.4", |lab| {
+    Case::new("udp-no-checksum-ipv6", "MUST RFC 8200, 8.1: no checksum", "RFC 8200, 8.1", |lab| {
+        dropped(lab, &unsummed(lab))
+    })
+    .about("The same over IPv6")
+    .expects("It is dropped.")
+    .ipv6(),
+    Case::new("udp-wrong-checksum", "MUST RFC 1122, 4.1.3.4: wrong checksums", "RFC 1122, 4.1.3.4", |lab| {
         lab.needs_checksums()?;
         dropped(lab, &packets::damaged(lab.to_server(b"damaged")))
     })
     .about("A datagram with a wrong checksum")
     .expects("It is dropped.")
     .plain(),
-    Case::new("udp-wrong-length", "RFC 768; the promise of netstacks::Datagrams", |lab| {
+    Case::new("udp-wrong-length", "ours", "RFC 768; the promise of netstacks::Datagrams", |lab| {
         for len in [0, 7, 8, 15, 17, 1000] {
             let packet = packets::datagram_with(lab.peer(), lab.server(), b"garbage!", len, None);
             named(dropped(lab, &packet), || format!("length {len} of 16"))?;
@@ -55,14 +62,14 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("Datagrams whose length field is not the length of their packet")
     .expects("They are dropped, and later ones are received."),
-    Case::new("udp-fragments-received", "RFC 1122, 3.3.2 and 4.1.1", |lab| {
+    Case::new("udp-fragments-received", "SHOULD RFC 1122, 3.3.2: any size", "RFC 1122, 3.3.2 and 4.1.1", |lab| {
         let payload = pattern(50, 4000);
         lab.flood(packets::fragments(&lab.to_server(&payload), 1200))?;
         lab.receives_next(&payload)
     })
     .about("A datagram of 4,000 bytes in IPv4 fragments")
     .expects("It is put together and received."),
-    Case::new("udp-fragments-sent", "RFC 791, 2.3; RFC 1122, 3.3.3", |lab| {
+    Case::new("udp-fragments-sent", "MAY RFC 1122, 3.3.3", "RFC 791, 2.3; RFC 1122, 3.3.3", |lab| {
         let len = usize::from(lab.mtu) + 2500;
         applies!(len <= 65_507, "no datagram is longer than the MTU")?;
         let payload = pattern(51, len);
@@ -77,7 +84,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("The server sends a datagram of 2,500 bytes more than the MTU over IPv4")
     .expects("Fragments that together are this datagram."),
-    Case::new("udp-too-large", "RFC 768; the promise of Datagrams::try_send", |lab| {
+    Case::new("udp-too-large", "ours", "RFC 768; the promise of Datagrams::try_send", |lab| {
         let result = lab.send_datagram(lab.server(), lab.peer(), &vec![0; 65_508]);
         let kind = result.map_err(|error| error.kind());
         check!(kind == Err(ErrorKind::InvalidInput), "the result is {kind:?}")?;
@@ -85,7 +92,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("The server sends a datagram that no IPv4 packet can hold")
     .expects("It is refused as invalid input, and later datagrams are sent."),
-    Case::new("udp-too-large-ipv6", "RFC 8200, 5; the promise of Datagrams::try_send", |lab| {
+    Case::new("udp-too-large-ipv6", "ours", "RFC 8200, 5; the promise of Datagrams::try_send", |lab| {
         let result = lab.send_datagram(lab.server(), lab.peer(), &vec![0; usize::from(lab.mtu) - 47]);
         let kind = result.map_err(|error| error.kind());
         check!(matches!(kind, Ok(()) | Err(ErrorKind::InvalidInput)), "the result is {kind:?}")?;
@@ -101,7 +108,7 @@ pub(super) const CASES: &[Case] = &[
     .about("The server sends a datagram longer than the MTU over IPv6")
     .expects("It is sent in fragments, or refused as invalid input.")
     .ipv6(),
-    Case::new("udp-flood", "the promise of netstacks::Datagrams", |lab| {
+    Case::new("udp-flood", "ours", "the promise of netstacks::Datagrams", |lab| {
         let packet = lab.to_server(&[7; 1000]);
         (0..3000).try_for_each(|_| lab.send_packet(&packet))?;
         lab.still_serves()?;

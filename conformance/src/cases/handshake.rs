@@ -3,7 +3,7 @@
 use crate::prelude::*;
 
 pub(super) const CASES: &[Case] = &[
-    Case::new("handshake", "RFC 9293, 3.5", |lab| {
+    Case::new("handshake", "MUST RFC 9293, 3.5", "RFC 9293, 3.5", |lab| {
         let (mut client, mut served) = lab.connect()?;
         let [local, peer] = served.addresses();
         check!(local == client.server && peer == client.local, Data, "the stream is from {peer} to {local}")?;
@@ -11,8 +11,8 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("A connection opens and carries bytes both ways")
     .expects("SYN+ACK that acknowledges the SYN; the connection is accepted with both addresses, and carries bytes.")
-    .over_ipv6("handshake-ipv6", "The same over IPv6", "RFC 8200, 8; RFC 9293, 3.5"),
-    Case::new("any-address", "RFC 9293, 3.10.1", |lab| {
+    .over_ipv6("handshake-ipv6", "MUST RFC 9293, 3.5", "The same over IPv6", "RFC 8200, 8; RFC 9293, 3.5"),
+    Case::new("any-address", "ours", "RFC 9293, 3.10.1", |lab| {
         for address in stack_addresses(lab.ipv6) {
             let mut client = lab.client_to(address);
             client.open()?;
@@ -25,7 +25,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("Connections to several addresses and ports")
     .expects("A listener for all addresses and ports accepts each, with the address that the client connected to."),
-    Case::new("lost-syn-ack", "RFC 9293, 3.5; 3.10.7.4", |lab| {
+    Case::new("lost-syn-ack", "MUST RFC 9293, 3.10.7.4: old duplicates", "RFC 9293, 3.5; 3.10.7.4", |lab| {
         let (mut client, first) = lab.half_open()?;
         client.syn()?;
         let second = client.syn_ack(ms(3500))?;
@@ -35,7 +35,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("The SYN+ACK is lost, and the client sends its SYN again")
     .expects("The same SYN+ACK again, at once or when its timer expires, and one connection."),
-    Case::new("syn-ack-again", "RFC 6298, 2 and 5", |lab| {
+    Case::new("syn-ack-again", "MUST-22", "RFC 9293, 3.8.3; RFC 6298, 2 and 5", |lab| {
         let (mut client, first) = lab.half_open()?;
         let second = client.syn_ack(ms(3500))?;
         let after = second.at - first.at;
@@ -45,7 +45,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("The client does not answer the SYN+ACK")
     .expects("The stack sends its SYN+ACK again, about one second later and at most 3."),
-    Case::new("lost-ack", "RFC 9293, 3.10.7.4", |lab| {
+    Case::new("lost-ack", "MUST RFC 9293, 3.10.7.4: the ACK of the SYN", "RFC 9293, 3.10.7.4", |lab| {
         let (mut client, _) = lab.half_open()?;
         client.data(b"first")?;
         let mut served = lab.accept()?;
@@ -54,7 +54,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("The ACK of the handshake is lost; the first data comes in its place")
     .expects("The connection opens, and the data is delivered."),
-    Case::new("all-with-the-ack", "RFC 9293, 3.10.7.4", |lab| {
+    Case::new("all-with-the-ack", "MUST RFC 9293, 3.10.7.4: the ACK of the SYN", "RFC 9293, 3.10.7.4", |lab| {
         let (mut client, _) = lab.half_open()?;
         client.send(Out { flags: ACK | PSH | FIN, payload: b"request", ..client.out() })?;
         let mut served = lab.accept()?;
@@ -65,7 +65,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("The ACK of the handshake has data and a FIN")
     .expects("The connection is accepted; the server reads the data and the end, and can still answer."),
-    Case::new("simultaneous-syns", "RFC 9293, 3.10.7.4", |lab| {
+    Case::new("simultaneous-syns", "MUST RFC 9293, 3.10.7.4: old duplicates", "RFC 9293, 3.10.7.4", |lab| {
         let (mut one, mut other) = (lab.client(), lab.client());
         for _ in 0..2 {
             one.syn()?;
@@ -86,18 +86,23 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("A SYN twice at once, and one from another port between them")
     .expects("Two connections, one for each port, and no RST."),
-    Case::new("syn-with-new-number", "RFC 9293, 3.10.7.4; RFC 5961, 4", |lab| {
-        let (mut client, _) = lab.half_open()?;
-        client.begin_at(client.isn.wrapping_add(0x0100_0000));
-        persistent_syn(&mut client)?;
-        lab.serves(client)
-    })
+    Case::new(
+        "syn-with-new-number",
+        "SHOULD RFC 9293, 3.10.7.4: answer in SYN-RECEIVED",
+        "RFC 9293, 3.10.7.4; RFC 5961, 4",
+        |lab| {
+            let (mut client, _) = lab.half_open()?;
+            client.begin_at(client.isn.wrapping_add(0x0100_0000));
+            persistent_syn(&mut client)?;
+            lab.serves(client)
+        },
+    )
     .about("A client that has restarted sends a SYN with a new number before the handshake ends")
     .expects(
         "The stack forgets the old SYN, or asks by an ACK, which the client answers with RST. Then the new one \
              connects.",
     ),
-    Case::new("syn-in-time-wait", "RFC 9293, 3.6.1; RFC 1122, 4.2.2.13", |lab| {
+    Case::new("syn-in-time-wait", "MAY-2", "RFC 9293, 3.6.1; RFC 1122, 4.2.2.13", |lab| {
         let (mut client, served) = time_wait(lab)?;
         drop(served);
         client.begin_at(client.next.wrapping_add(0x0001_0000));
@@ -106,7 +111,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("A SYN with a higher number to a port in TIME-WAIT; the application has dropped the old stream")
     .expects("A new connection, at the latest when the client repeats its SYN."),
-    Case::new("syn-in-time-wait-held", "RFC 9293, 3.6.1; RFC 1122, 4.2.2.13", |lab| {
+    Case::new("syn-in-time-wait-held", "MAY-2", "RFC 9293, 3.6.1; RFC 1122, 4.2.2.13", |lab| {
         let (mut client, mut held) = time_wait(lab)?;
         client.begin_at(client.next.wrapping_add(0x0001_0000));
         persistent_syn(&mut client)?;
@@ -116,7 +121,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("The same while the application still holds the old stream")
     .expects("A new connection, at the latest when the client repeats its SYN. The old stream still reads as ended."),
-    Case::new("syn-with-data", "RFC 9293, 3.4 and 3.10.7.2", |lab| {
+    Case::new("syn-with-data", "MUST RFC 9293, 3.5: data with a SYN", "RFC 9293, 3.4 and 3.10.7.2", |lab| {
         let mut client = lab.client();
         client.send_packet(&client.syn_packet(b"early"))?;
         let (after_syn, after_data) = (client.isn.wrapping_add(1), client.isn.wrapping_add(6));
@@ -134,7 +139,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("The SYN carries data, and the client sends again what is not acknowledged")
     .expects("The server reads the data once, after the handshake."),
-    Case::new("syn-with-ecn", "RFC 3168, 6.1.1", |lab| {
+    Case::new("syn-with-ecn", "SHOULD RFC 3168, 6.1.1: no CWR in a SYN+ACK", "RFC 3168, 6.1.1", |lab| {
         const ECE: u8 = 0x40;
         const CWR: u8 = 0x80;
         let mut client = lab.client();
@@ -147,7 +152,7 @@ pub(super) const CASES: &[Case] = &[
         "The connection opens. The SYN+ACK does not have CWR: it agrees with ECE alone, or declines with neither \
              flag.",
     ),
-    Case::new("backlog-full", "RFC 9293, 3.10.7.2; the promise of StackConfig::backlog", |lab| {
+    Case::new("backlog-full", "ours", "RFC 9293, 3.10.7.2; the promise of StackConfig::backlog", |lab| {
         lab.needs_whole_backlog()?;
         let (mut first, mut second) = (lab.client(), lab.client());
         first.open()?;
@@ -167,15 +172,20 @@ pub(super) const CASES: &[Case] = &[
              the second.",
     )
     .with(|config| config.backlog = 1),
-    Case::new("ack-without-connection", "RFC 9293, 3.10.7.1 and 3.10.7.2", |lab| without_connection(lab, ACK))
-        .about("An ACK to a port without a connection")
-        .expects("A RST with the number that the ACK has acknowledged."),
-    Case::new("syn-ack-without-connection", "RFC 9293, 3.10.7.1 and 3.10.7.2", |lab| {
-        without_connection(lab, SYN | ACK)
+    Case::new("ack-without-connection", "MUST RFC 9293, 3.5.2: group 2", "RFC 9293, 3.10.7.1 and 3.10.7.2", |lab| {
+        without_connection(lab, ACK)
     })
+    .about("An ACK to a port without a connection")
+    .expects("A RST with the number that the ACK has acknowledged."),
+    Case::new(
+        "syn-ack-without-connection",
+        "MUST RFC 9293, 3.5.2: group 2",
+        "RFC 9293, 3.10.7.1 and 3.10.7.2",
+        |lab| without_connection(lab, SYN | ACK),
+    )
     .about("A SYN+ACK to a port without a connection")
     .expects("A RST with the number that the SYN+ACK has acknowledged: the stack has sent no SYN."),
-    Case::new("rst-without-connection", "RFC 9293, 3.10.7.1", |lab| {
+    Case::new("rst-without-connection", "MUST RFC 9293, 3.5.3: RST in LISTEN", "RFC 9293, 3.10.7.1", |lab| {
         let mut client = lab.client();
         client.rst()?;
         client.put(Out { flags: RST, ..client.out() })?;
@@ -184,7 +194,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("A RST to a port without a connection")
     .expects("Silence."),
-    Case::new("wrong-ack", "RFC 9293, 3.10.7.4; 3.5.2", |lab| {
+    Case::new("wrong-ack", "MUST RFC 9293, 3.5.2: group 2", "RFC 9293, 3.10.7.4; 3.5.2", |lab| {
         let (mut client, _) = lab.half_open()?;
         let wrong = client.expected.wrapping_add(1000);
         client.put(Out { ack: wrong, ..client.out() })?;
@@ -196,7 +206,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("The last segment of the handshake acknowledges what was never sent")
     .expects("A RST with the number that was acknowledged; no connection is accepted. The right ACK still opens it."),
-    Case::new("rst-in-handshake", "RFC 9293, 3.10.7.4", |lab| {
+    Case::new("rst-in-handshake", "MUST RFC 9293, 3.5.3: RST in SYN-RECEIVED", "RFC 9293, 3.10.7.4", |lab| {
         let (mut client, _) = lab.half_open()?;
         client.put(Out { flags: RST, ack: 0, ..client.out() })?;
         check!(lab.accept_within(ms(100))?.is_none(), "a connection was accepted that was reset before")?;
@@ -205,7 +215,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("The client answers the SYN+ACK with RST")
     .expects("No connection is accepted, and the next SYN from the same port opens one."),
-    Case::new("listener-dropped", "RFC 9293, 3.10.4", |lab| {
+    Case::new("listener-dropped", "ours", "RFC 9293, 3.10.4", |lab| {
         let mut clients = [lab.client(), lab.client(), lab.client()];
         for client in &mut clients {
             client.open()?;
@@ -217,7 +227,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("The application drops its listener; connections wait to be accepted")
     .expects("Each is closed or reset. None stays open."),
-    Case::new("listener-dropped-half-open", "RFC 9293, 3.10.4", |lab| {
+    Case::new("listener-dropped-half-open", "ours", "RFC 9293, 3.10.4", |lab| {
         let mut clients = [lab.client(), lab.client(), lab.client()];
         for client in &mut clients {
             client.syn()?;

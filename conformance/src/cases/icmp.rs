@@ -5,7 +5,7 @@ pub(super) mod replies;
 use crate::prelude::*;
 
 pub(super) const CASES: &[Case] = &[
-    Case::new("icmp-hard-wrong-number", "RFC 5927, 4.1 and 5.2", |lab| {
+    Case::new("icmp-hard-wrong-number", "ours", "RFC 5927, 4.1 and 5.2", |lab| {
         let (mut client, mut served) = lab.connect_and_exchange()?;
         forged(lab, &client)?;
         check!(served.is_quiet(ms(50)), Hang, "the stream has ended")?;
@@ -15,10 +15,11 @@ pub(super) const CASES: &[Case] = &[
     .expects("They are forged, and ignored: the connection stays open.")
     .over_ipv6(
         "icmp-hard-wrong-number-ipv6",
+        "ours",
         "The same over IPv6, and \"unrecognized next header\"",
         "RFC 5927, 4.1 and 5.2; RFC 9293, 3.9.2.2",
     ),
-    Case::new("icmp-handshake-wrong-number", "RFC 5927, 4.1 and 5.2", |lab| {
+    Case::new("icmp-handshake-wrong-number", "ours", "RFC 5927, 4.1 and 5.2", |lab| {
         let (client, _) = lab.half_open()?;
         forged(lab, &client)?;
         thread::sleep(ms(20));
@@ -27,7 +28,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("The same during the handshake, about a SYN+ACK with another number")
     .expects("They are ignored, and the connection opens."),
-    Case::new("icmp-soft-errors", "RFC 9293, 3.9.2.2, MUST-56; RFC 5461, 2.2", |lab| {
+    Case::new("icmp-soft-errors", "MUST-56", "RFC 9293, 3.9.2.2; RFC 5461, 2.2", |lab| {
         let kinds: &[[u8; 2]] = if lab.ipv6 {
             &[[1, 0], [1, 3], [3, 0], [3, 1], [4, 0], [4, 2]]
         } else {
@@ -50,11 +51,12 @@ pub(super) const CASES: &[Case] = &[
     .expects("Soft errors: the connection stays open.")
     .over_ipv6(
         "icmp-soft-errors-ipv6",
+        "MUST-56",
         "ICMPv6 \"no route\", \"address unreachable\", \"time exceeded\" and \"parameter problem\" about \
          a segment in flight",
-        "RFC 9293, 3.9.2.2, MUST-56",
+        "RFC 9293, 3.9.2.2",
     ),
-    Case::new("icmp-source-quench", "RFC 6633, 4; RFC 9293, 3.9.2.2, MUST-55", |lab| {
+    Case::new("icmp-source-quench", "MUST-55", "RFC 6633, 4; RFC 9293, 3.9.2.2", |lab| {
         let (mut client, served) = lab.connect()?;
         let about = client.stack_packet();
         deliver_with(&mut client, served, &pattern(130, 100_000), SOON, |client, segment| {
@@ -67,7 +69,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("ICMP \"source quench\" for every segment of 100 KB")
     .expects("It is ignored: the data arrives as fast as without it."),
-    Case::new("icmp-too-big-wrong-number", "RFC 5927, 4.1 and 7.2", |lab| {
+    Case::new("icmp-too-big-wrong-number", "ours", "RFC 5927, 4.1 and 7.2", |lab| {
         let mtu = if lab.ipv6 { 1280 } else { 600 };
         stays_large(lab, |lab, client| lab.flood(not_in_flight(client).map(|about| packets::too_big(mtu, &about))))
     })
@@ -75,10 +77,11 @@ pub(super) const CASES: &[Case] = &[
     .expects("It is forged, and ignored: the packets stay large.")
     .over_ipv6(
         "icmp-too-big-wrong-number-ipv6",
+        "SHOULD RFC 8201, 4: validation",
         "The same over IPv6, with an MTU of 1280",
-        "RFC 5927, 4.1 and 7.2",
+        "RFC 8201, 4; RFC 5927, 4.1 and 7.2",
     ),
-    Case::new("icmp-too-big-below-minimum", "RFC 8201, 4", |lab| {
+    Case::new("icmp-too-big-below-minimum", "MUST RFC 8201, 4: below the minimum", "RFC 8201, 4", |lab| {
         let (mut client, served) = lab.connect_and_exchange()?;
         lab.flood([0, 68, 600, 1279].map(|mtu| packets::too_big(mtu, &client.stack_packet())))?;
         thread::sleep(ms(20));
@@ -90,7 +93,7 @@ pub(super) const CASES: &[Case] = &[
     .about("ICMPv6 \"packet too big\" with MTUs of 0, 68, 600 and 1279")
     .expects("They are dropped: no packet becomes shorter than 1280 bytes by them, and none has a fragment header.")
     .ipv6(),
-    Case::new("icmp-too-big-larger", "RFC 1191, 3; RFC 8201, 4", |lab| {
+    Case::new("icmp-too-big-larger", "MUST RFC 1191, 3: no increase", "RFC 1191, 3; RFC 8201, 4", |lab| {
         let larger = lab.mtu.saturating_add(7500);
         let (mut client, mut served) = lab.connect_with(&Offer { mss: Some(larger), ..Offer::default() })?;
         exchange(&mut client, &mut served)?;
@@ -102,8 +105,8 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("ICMP \"fragmentation needed\" with MTUs of 1501, 9000 and 65,535")
     .expects("No packet becomes longer than the MTU of the link, and all data arrives.")
-    .over_ipv6("icmp-too-big-larger-ipv6", "The same over IPv6", "RFC 8201, 4"),
-    Case::new("icmp-wrong-checksum", "RFC 792", |lab| {
+    .over_ipv6("icmp-too-big-larger-ipv6", "MUST RFC 8201, 4: no increase", "The same over IPv6", "RFC 8201, 4"),
+    Case::new("icmp-wrong-checksum", "ours", "RFC 792", |lab| {
         stays_large(lab, |lab, client| {
             let mut error = packets::too_big(600, &client.stack_packet());
             error[22] ^= 0x10;
@@ -112,7 +115,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("ICMP \"fragmentation needed\" with an MTU of 600 and a wrong checksum")
     .expects("It is dropped: the packets stay large."),
-    Case::new("icmp-nonsense", "RFC 1122, 3.2.2", |lab| {
+    Case::new("icmp-nonsense", "ours", "RFC 1122, 3.2.2", |lab| {
         let (mut client, mut served) = lab.connect_and_exchange()?;
         let (from, to) = (client.local.ip(), client.server.ip());
         let quote = [&[0; 4], &not_in_flight(&client)[0][..]].concat();
@@ -132,7 +135,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("ICMP messages of every type, cut after 0 to 60 bytes, with right and wrong checksums")
     .expects("The stack does not crash or hang: the connection goes on, and new ones open.")
-    .over_ipv6("icmp-nonsense-ipv6", "The same over IPv6", "RFC 4443, 2.4"),
+    .over_ipv6("icmp-nonsense-ipv6", "ours", "The same over IPv6", "RFC 4443, 2.4"),
 ];
 
 /// Types and codes of errors that may end a connection (RFC 9293, 3.9.2.2).

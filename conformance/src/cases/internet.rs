@@ -9,7 +9,7 @@ use super::segments::wrapped::{PADDING, behind, wrapped};
 use crate::prelude::*;
 
 pub(super) const CASES: &[Case] = &[
-    Case::new("hop-limit-sent", "RFC 1122, 3.2.1.7", |lab| {
+    Case::new("hop-limit-sent", "ours", "RFC 1122, 3.2.1.7", |lab| {
         let mut client = lab.client();
         let syn_ack = client.open_with(&Offer::default())?;
         let mut served = lab.accept()?;
@@ -31,8 +31,8 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("The time to live of SYN+ACK, data, FIN, RST and a datagram")
     .expects("At least 32: more than any path has.")
-    .over_ipv6("hop-limit-sent-ipv6", "The same over IPv6", "RFC 8200, 3 and 8.2"),
-    Case::new("hop-limit-received", "RFC 1122, 3.2.1.7", |lab| {
+    .over_ipv6("hop-limit-sent-ipv6", "ours", "The same over IPv6", "RFC 8200, 3 and 8.2"),
+    Case::new("hop-limit-received", "MUST RFC 1122, 3.2.1.7", "RFC 1122, 3.2.1.7", |lab| {
         let limit = 1 + lab.routers;
         let at = if lab.ipv6 { 7 } else { 8 };
         wrapped(lab, move |packet| packets::with_ip_bytes(packet.to_vec(), at, &[limit]))?;
@@ -41,8 +41,8 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("Segments and a datagram that arrive with a time to live of 1")
     .expects("They are at their destination, and are taken.")
-    .over_ipv6("hop-limit-received-ipv6", "The same over IPv6", "RFC 8200, 3"),
-    Case::new("traffic-class", "RFC 2474, 3; RFC 3168, 5", |lab| {
+    .over_ipv6("hop-limit-received-ipv6", "SHOULD RFC 8200, 3: hop limit", "The same over IPv6", "RFC 8200, 3"),
+    Case::new("traffic-class", "MUST RFC 2474, 3", "RFC 2474, 3; RFC 3168, 5", |lab| {
         let (at, bytes): (_, &[u8]) = if lab.ipv6 { (0, &[0x6f, 0xff, 0xff, 0xff]) } else { (1, &[0xff]) };
         wrapped(lab, move |packet| packets::with_ip_bytes(packet.to_vec(), at, bytes))
     })
@@ -50,32 +50,38 @@ pub(super) const CASES: &[Case] = &[
     .expects("The connection opens and carries bytes.")
     .over_ipv6(
         "traffic-class-ipv6",
+        "MUST RFC 2474, 3",
         "Segments with every bit of the traffic class and of the flow label",
-        "RFC 8200, 6 and 7; RFC 6437, 2",
+        "RFC 2474, 3; RFC 8200, 6 and 7; RFC 6437, 2",
     ),
-    Case::new("ipv6-routing-header", "RFC 5095, 3; RFC 8200, 4.4", |lab| {
+    Case::new("ipv6-routing-header", "MUST RFC 8200, 4.4: with segments left", "RFC 5095, 3; RFC 8200, 4.4", |lab| {
         let wrap = |packet: &[u8], kind| packets::with_extension(packet, 43, &routing(kind, 1));
         refused(lab, &[0, 200], wrap, |_| Some(([4, 0], 42)))
     })
     .about("Segments behind routing headers of type 0 and of an unknown type, with another host to visit")
     .expects("They are dropped, and not forwarded. An error, if one comes, points to the type.")
     .ipv6(),
-    Case::new("ipv6-routing-header-done", "RFC 5095, 3; RFC 8200, 4.4", |lab| behind(lab, 43, routing(0, 0)))
-        .about("Every segment is behind a routing header of type 0 with no host left to visit")
-        .expects("The header is ignored; the connection opens and carries bytes.")
-        .ipv6(),
-    Case::new("ipv6-option-skipped", "RFC 8200, 4.2", |lab| behind(lab, 60, option(0)))
+    Case::new(
+        "ipv6-routing-header-done",
+        "MUST RFC 8200, 4.4: without segments left",
+        "RFC 5095, 3; RFC 8200, 4.4",
+        |lab| behind(lab, 43, routing(0, 0)),
+    )
+    .about("Every segment is behind a routing header of type 0 with no host left to visit")
+    .expects("The header is ignored; the connection opens and carries bytes.")
+    .ipv6(),
+    Case::new("ipv6-option-skipped", "MUST RFC 8200, 4.2: 00", "RFC 8200, 4.2", |lab| behind(lab, 60, option(0)))
         .about("Every segment has an unknown destination option with the action bits 00")
         .expects("The option is skipped; the connection opens and carries bytes.")
         .ipv6(),
-    Case::new("ipv6-option-refused", "RFC 8200, 4.2", |lab| {
+    Case::new("ipv6-option-refused", "MUST RFC 8200, 4.2: 01, 10, 11", "RFC 8200, 4.2", |lab| {
         let wrap = |packet: &[u8], action| packets::with_extension(packet, 60, &option(action));
         refused(lab, &[1, 2, 3], wrap, |action| (action > 1).then_some(([4, 2], 42)))
     })
     .about("Segments with unknown destination options with the action bits 01, 10 and 11")
     .expects("They are dropped: silently for 01. An error for the others, if one comes, points to the option.")
     .ipv6(),
-    Case::new("ipv6-no-next-header", "RFC 8200, 4.7", |lab| {
+    Case::new("ipv6-no-next-header", "MUST RFC 8200, 4.7", "RFC 8200, 4.7", |lab| {
         const NONE: u8 = 59;
         const BEHIND: &str = "behind destination options";
         let wrap = |packet: &[u8], form| {
@@ -90,7 +96,7 @@ pub(super) const CASES: &[Case] = &[
     .about("Segments behind \"no next header\"")
     .expects("Nothing follows such a header: they are ignored, silently.")
     .ipv6(),
-    Case::new("loopback-addresses", "RFC 1122, 3.2.1.3 (g)", |lab| {
+    Case::new("loopback-addresses", "MUST RFC 1122, 3.2.1.3: invalid sources", "RFC 1122, 3.2.1.3 (g)", |lab| {
         let host = if lab.ipv6 { Ipv6Addr::LOCALHOST.into() } else { IpAddr::V4(Ipv4Addr::LOCALHOST) };
         let (peer, server) = (lab.peer(), lab.server());
         for (from, to) in [(SocketAddr::new(host, 4000), server), (peer, SocketAddr::new(host, server.port()))] {
@@ -105,8 +111,8 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("SYNs and datagrams from 127.0.0.1, and to 127.0.0.1")
     .expects("Silence. Nothing is accepted or received; new connections open.")
-    .over_ipv6("loopback-addresses-ipv6", "The same with ::1", "RFC 4291, 2.5.3"),
-    Case::new("syn-to-a-group", "RFC 9293, 3.9.2.3, MUST-57; RFC 1122, 4.2.3.10", |lab| {
+    .over_ipv6("loopback-addresses-ipv6", "MUST-63", "The same with ::1", "RFC 9293, 3.9.2.3; RFC 4291, 2.5.3"),
+    Case::new("syn-to-a-group", "MUST-57", "RFC 9293, 3.9.2.3; RFC 1122, 4.2.3.10", |lab| {
         for group in packets::groups(lab.ipv6) {
             let client = lab.client_to(SocketAddr::new(group, lab.server().port()));
             named(ignored(lab, client), || format!("to {group}"))?;
@@ -115,7 +121,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("SYNs to multicast and broadcast addresses")
     .expects("Silence, and no connection.")
-    .over_ipv6("syn-to-a-group-ipv6", "SYNs to multicast addresses", "RFC 9293, 3.9.2.3, MUST-57"),
+    .over_ipv6("syn-to-a-group-ipv6", "MUST-57", "SYNs to multicast addresses", "RFC 9293, 3.9.2.3"),
 ];
 
 /// Sends a data segment in each of these forms, which must not be delivered. An ICMP error that comes for it must have the

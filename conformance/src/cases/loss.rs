@@ -8,31 +8,38 @@ use crate::prelude::*;
 const PROBE: Duration = ms(150);
 
 pub(super) const CASES: &[Case] = &[
-    Case::new("one-lost", "RFC 5681, 3.2", |lab| recovers(lab, SOON, 200_000, nth(|number| number == 20)))
-        .about("One segment of many is lost; the client's window is constant")
-        .expects("Duplicate ACKs bring it again, and all data arrives. No pause is as long as one second."),
-    Case::new("one-lost-growing-window", "RFC 5681, 2 and 3.2; RFC 6298, 5", |lab| {
-        let (mut client, served) = lab.connect()?;
-        (client.window, client.growth) = (20_000, 200);
-        let mut is_lost = nth(|number| number == 20);
-        shorter_than(secs(3), transfer((client, served), 100_000, |_, segment| Ok(is_lost(segment)))?)
+    Case::new("one-lost", "SHOULD RFC 5681, 3.2: fast retransmit", "RFC 5681, 3.2", |lab| {
+        recovers(lab, SOON, 200_000, nth(|number| number == 20))
     })
+    .about("One segment of many is lost; the client's window is constant")
+    .expects("Duplicate ACKs bring it again, and all data arrives. No pause is as long as one second."),
+    Case::new(
+        "one-lost-growing-window",
+        "MUST RFC 9293, 3.10.8: retransmission timeout",
+        "RFC 9293, 3.10.8; RFC 5681, 2 and 3.2; RFC 6298, 5",
+        |lab| {
+            let (mut client, served) = lab.connect()?;
+            (client.window, client.growth) = (20_000, 200);
+            let mut is_lost = nth(|number| number == 20);
+            shorter_than(secs(3), transfer((client, served), 100_000, |_, segment| Ok(is_lost(segment)))?)
+        },
+    )
     .about("One segment is lost; the client's window grows with every ACK")
     .expects(
         "None of the ACKs is a duplicate as the RFC defines it, so the loss may last until the timeout. No pause \
              is as long as three seconds.",
     ),
-    Case::new("two-lost", "RFC 6582, 3.2", |lab| {
+    Case::new("two-lost", "MUST RFC 9293, 3.10.8: retransmission timeout", "RFC 9293, 3.10.8; RFC 6582, 3.2", |lab| {
         recovers(lab, secs(2), 200_000, nth(|number| [20, 21].contains(&number)))
     })
     .about("Two segments in a row are lost")
     .expects("Both come again, and all data arrives. No pause is as long as two seconds."),
-    Case::new("four-lost-of-a-window", "RFC 6582, 3.2; RFC 6675, 5", |lab| {
+    Case::new("four-lost-of-a-window", "SHOULD RFC 5681, 4.3", "RFC 5681, 4.3; RFC 6582, 3.2; RFC 6675, 5", |lab| {
         recovers(lab, ms(450), 200_000, nth(|number| [40, 45, 50, 55].contains(&number)))
     })
     .about("Four segments of one window, apart from each other, are lost")
     .expects("Each partial acknowledgment makes the stack send the next lost segment again, without a timeout."),
-    Case::new("tail-lost", "RFC 6298, 5", |lab| {
+    Case::new("tail-lost", "MUST RFC 9293, 3.10.8: retransmission timeout", "RFC 9293, 3.10.8; RFC 6298, 5", |lab| {
         const LEN: u32 = 20_000;
         let mut is_gone = false;
         let pause = transfer(lab.connect()?, LEN as usize, |client, segment| {
@@ -43,25 +50,33 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("The last segment is lost, so there are no duplicate ACKs")
     .expects("The retransmission timer brings it within 4 seconds."),
-    Case::new("retransmission-lost", "RFC 6298, 5", |lab| {
-        let (mut nth, mut victim, mut lost) = (nth(|number| number == 20), None, 0);
-        recovers(lab, secs(5), 200_000, move |segment| {
-            if nth(segment) {
-                victim = Some(segment.seq);
-            }
-            let loses = victim == Some(segment.seq) && lost < 2;
-            lost += usize::from(loses);
-            loses
-        })
-    })
+    Case::new(
+        "retransmission-lost",
+        "MUST RFC 9293, 3.10.8: retransmission timeout",
+        "RFC 9293, 3.10.8; RFC 6298, 5",
+        |lab| {
+            let (mut nth, mut victim, mut lost) = (nth(|number| number == 20), None, 0);
+            recovers(lab, secs(5), 200_000, move |segment| {
+                if nth(segment) {
+                    victim = Some(segment.seq);
+                }
+                let loses = victim == Some(segment.seq) && lost < 2;
+                lost += usize::from(loses);
+                loses
+            })
+        },
+    )
     .about("A segment is lost, and then its retransmission")
     .expects("The timer brings it once more, within 5 seconds."),
-    Case::new("many-lost", "RFC 5681, 3; RFC 6582, 3.2", |lab| {
-        recovers(lab, secs(3), 200_000, nth(|number| number % 10 == 0))
-    })
+    Case::new(
+        "many-lost",
+        "MUST RFC 9293, 3.10.8: retransmission timeout",
+        "RFC 9293, 3.10.8; RFC 5681, 3; RFC 6582, 3.2",
+        |lab| recovers(lab, secs(3), 200_000, nth(|number| number % 10 == 0)),
+    )
     .about("Every tenth segment of 200 KB is lost once")
     .expects("All data arrives. No pause is as long as three seconds."),
-    Case::new("super-packet-lost", "RFC 6298, 5; RFC 5681, 3.2", |lab| {
+    Case::new("super-packet-lost", "ours", "RFC 6298, 5; RFC 5681, 3.2", |lab| {
         // The victim is the first packet with more than one segment, after 20 segments.
         let (mut previous, mut victim, mut count) = (0, None, 0);
         let mut seen = HashSet::new();
@@ -80,7 +95,7 @@ pub(super) const CASES: &[Case] = &[
     .about("A whole super-packet is lost")
     .expects("All of its segments come again, and all data arrives.")
     .offloading(),
-    Case::new("acks-lost", "RFC 9293, 3.4", |lab| {
+    Case::new("acks-lost", "MUST RFC 9293, 3.4: cumulative ACKs", "RFC 9293, 3.4", |lab| {
         const LEN: usize = 100_000;
         let (mut client, served) = lab.connect()?;
         let sending = served.send(pattern(22, LEN), Then::Keep);
@@ -110,7 +125,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("Three of four ACKs are lost")
     .expects("An ACK covers all before it: nothing is sent again."),
-    Case::new("flight-ack-lost", "RFC 8985, 7", |lab| {
+    Case::new("flight-ack-lost", "MAY RFC 8985, 7", "RFC 8985, 7", |lab| {
         const LEN: usize = 30_000;
         // With SACK, which RFC 8985, 4 asks for, and with an MSS that divides the length: Nagle's algorithm holds no
         // short segment.
@@ -136,12 +151,12 @@ pub(super) const CASES: &[Case] = &[
         "A segment comes again as a probe, within 150 ms. The RFC is optional: a stack that waits for its timeout \
              is right, too.",
     ),
-    Case::new("fast-retransmit", "RFC 5681, 3.2", |lab| {
+    Case::new("fast-retransmit", "SHOULD RFC 5681, 3.2: fast retransmit", "RFC 5681, 3.2", |lab| {
         check!(after_duplicates(lab, 3, patient(ms(100)))?, Speed, "the missing segment did not come within 100 ms")
     })
     .about("Three duplicate ACKs")
     .expects("The missing segment comes at once, without its timer."),
-    Case::new("two-duplicate-acks", "RFC 5681, 3.2", |lab| {
+    Case::new("two-duplicate-acks", "SHOULD RFC 5681, 3.2: fast retransmit", "RFC 5681, 3.2", |lab| {
         // On a busy machine the timer can expire at the same moment, but not every time.
         for _ in 0..5 {
             if !after_duplicates(lab, 2, ms(100))? {
@@ -152,7 +167,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("Two duplicate ACKs, as reordering makes them")
     .expects("Nothing is sent again."),
-    Case::new("backoff", "RFC 6298, 5.5", |lab| {
+    Case::new("backoff", "MUST RFC 6298, 5.5", "RFC 6298, 5.5", |lab| {
         let (mut client, mut served) = lab.connect_and_exchange()?;
         served.write(b"is anyone there?")?;
         let expected = client.expected;
@@ -166,7 +181,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("The client acknowledges nothing any more")
     .expects("Each retransmission waits about twice as long as the one before."),
-    Case::new("patient-timer", "RFC 6298, 2.4; RFC 9293, 3.8.6.3", |lab| {
+    Case::new("patient-timer", "SHOULD RFC 6298, 2.4", "RFC 6298, 2.4; RFC 9293, 3.8.6.3", |lab| {
         let (mut client, mut served) = lab.connect()?;
         (0..20).try_for_each(|_| exchange(&mut client, &mut served))?;
         served.write(b"slow")?;
@@ -178,7 +193,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("An ACK takes 150 ms, after others that came at once")
     .expects("A receiver may delay an ACK: nothing is sent again before it."),
-    Case::new("duplicate-acks-sent", "RFC 5681, 4.2", |lab| {
+    Case::new("duplicate-acks-sent", "SHOULD RFC 5681, 4.2: duplicate ACKs", "RFC 5681, 4.2", |lab| {
         let (mut client, mut served) = lab.connect_and_exchange()?;
         let bytes = pattern(24, 2000);
         let missing = client.next;
@@ -193,7 +208,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("A segment to the stack is lost, and three come after it")
     .expects("A duplicate ACK for each, at once. The missing one is acknowledged with all after it."),
-    Case::new("lost-towards-the-stack", "RFC 9293, 3.4", |lab| {
+    Case::new("lost-towards-the-stack", "MUST RFC 9293, 2.2: reliable and in order", "RFC 9293, 3.4", |lab| {
         let (mut client, mut served) = lab.connect()?;
         let bytes = pattern(25, 10_000);
         for number in (0..19).filter(|number| ![2, 7, 8].contains(number)) {
@@ -203,7 +218,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("Segments to the stack are lost, one, two in a row, and the last")
     .expects("The server reads all bytes once and in order when they have come again."),
-    Case::new("recovery-time", "RFC 5681, 3.2; RFC 6298, 2.4", |lab| {
+    Case::new("recovery-time", "SHOULD RFC 5681, 3.2: fast retransmit", "RFC 5681, 3.2; RFC 6298, 2.4", |lab| {
         recovers(lab, SOON, 400_000, nth(|number| number == 150))
     })
     .about("One segment in the middle of 400 KB is lost")

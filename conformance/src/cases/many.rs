@@ -4,7 +4,7 @@ use crate::prelude::*;
 use std::collections::HashMap;
 
 pub(super) const CASES: &[Case] = &[
-    Case::new("thousand-connections", "RFC 9293, 3.10.7.4", |lab| {
+    Case::new("thousand-connections", "ours", "RFC 9293, 3.10.7.4", |lab| {
         let mut pairs = open(lab, 1000)?;
         (0..2).try_for_each(|_| pairs.iter_mut().try_for_each(|(client, served)| carry(client, served)))
     })
@@ -12,14 +12,14 @@ pub(super) const CASES: &[Case] = &[
     .expects("All open, and all bytes arrive.")
     // Each of two shards has half of the backlog, and may get more than half of the connections.
     .with(|config| (config.window, config.backlog) = (16 << 10, 2048)),
-    Case::new("syns-at-once", "RFC 9293, 3.5; the promise of StackConfig::backlog", |lab| {
+    Case::new("syns-at-once", "ours", "RFC 9293, 3.5; the promise of StackConfig::backlog", |lab| {
         lab.needs_whole_backlog()?;
         open(lab, 1024).map(drop)
     })
     .about("1,024 SYNs at once, as many as the backlog, with the default window")
     .expects("Each is answered with SYN+ACK, and all connections are accepted.")
     .with(|config| *config = StackConfig::default()),
-    Case::new("slow-reader", "RFC 9293, 3.8.6", |lab| {
+    Case::new("slow-reader", "ours", "RFC 9293, 3.8.6", |lab| {
         let mut pairs = open(lab, 11)?;
         let Some((mut full, mut unread)) = pairs.pop() else { return Ok(()) };
         let bytes = pattern(60, 16_000);
@@ -33,7 +33,7 @@ pub(super) const CASES: &[Case] = &[
     .about("One server reads nothing, and ten others exchange data")
     .expects("The full connection delays no other. Its data is read later.")
     .with(SMALL_WINDOW),
-    Case::new("slow-client", "RFC 9293, 3.8.6", |lab| {
+    Case::new("slow-client", "ours", "RFC 9293, 3.8.6", |lab| {
         let mut pairs = open(lab, 11)?;
         let Some((mut slow, waiting)) = pairs.pop() else { return Ok(()) };
         let waits = waiting.send(pattern(61, 500_000), Then::Shutdown);
@@ -49,14 +49,14 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("One client takes nothing, and ten others receive 100 KB each")
     .expects("The client that waits delays no other, and gets its data later."),
-    Case::new("many-resets", "RFC 9293, 3.10.5", |lab| {
+    Case::new("many-resets", "MUST RFC 9293, 3.9.1.6", "RFC 9293, 3.10.5", |lab| {
         let (clients, served): (Vec<_>, Vec<_>) = open(lab, 100)?.into_iter().unzip();
         served.into_iter().for_each(Served::reset);
         all_reset(clients)
     })
     .about("The server resets 100 connections at once")
     .expects("A RST on each."),
-    Case::new("many-drops-with-unread-data", "RFC 9293, 3.6.1; RFC 2525, 2.17", |lab| {
+    Case::new("many-drops-with-unread-data", "SHLD-3", "RFC 9293, 3.6.1; RFC 2525, 2.17", |lab| {
         let (mut clients, served): (Vec<_>, Vec<_>) = open(lab, 100)?.into_iter().unzip();
         clients.iter_mut().try_for_each(|client| client.data(b"nobody reads this"))?;
         clients.iter_mut().try_for_each(|client| client.acked(SOON).map(drop))?;
@@ -65,7 +65,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("The server drops 100 streams with unread data at once")
     .expects("A RST on each."),
-    Case::new("many-in-time-wait", "RFC 9293, 3.6.1", |lab| {
+    Case::new("many-in-time-wait", "ours", "RFC 9293, 3.6.1", |lab| {
         for _ in 0..500 {
             let (mut client, mut served) = lab.connect()?;
             served.write(b"bye")?;
@@ -78,7 +78,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("500 connections one after another, each closed by the stack first")
     .expects("All open and close; those in TIME-WAIT do not stop new ones."),
-    Case::new("one-resets-among-many", "RFC 9293, 3.10.7.4", |lab| {
+    Case::new("one-resets-among-many", "MUST-12", "RFC 9293, 3.10.7.4", |lab| {
         let mut pairs = open(lab, 20)?;
         pairs.iter().step_by(2).try_for_each(|(client, _)| client.rst())?;
         pairs.iter_mut().skip(1).step_by(2).try_for_each(|(client, served)| carry(client, served))?;

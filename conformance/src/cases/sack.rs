@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use crate::prelude::*;
 
 pub(super) const CASES: &[Case] = &[
-    Case::new("sack-not-offered", "RFC 2018, 4", |lab| {
+    Case::new("sack-not-offered", "MUST RFC 2018, 4: SACK-permitted", "RFC 2018, 4", |lab| {
         let (mut client, mut served) = lab.connect()?;
         let bytes = pattern(130, 3000);
         for part in [1000..2000, 2000..3000] {
@@ -16,7 +16,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("A segment is lost on a connection whose SYN did not permit SACK")
     .expects("No ACK has SACK blocks."),
-    Case::new("sack-blocks", "RFC 2018, 3 and 4", |lab| {
+    Case::new("sack-blocks", "SHOULD RFC 2018, 4: in all ACKs of a hole", "RFC 2018, 3 and 4", |lab| {
         let (mut client, mut served) = connect(lab, None)?;
         let bytes = pattern(131, 2000);
         let (_, blocks) = send(&mut client, &bytes, 1000..2000)?;
@@ -29,7 +29,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("One segment arrives out of order, and then the one before it")
     .expects("The ACK reports exactly the first one. When the hole is filled, the ACK covers all and reports nothing."),
-    Case::new("sack-latest-first", "RFC 2018, 4", |lab| {
+    Case::new("sack-latest-first", "MUST RFC 2018, 4: the first block", "RFC 2018, 4", |lab| {
         let (mut client, mut served) = connect(lab, None)?;
         let bytes = pattern(132, 5000);
         let steps: [(Range<usize>, &[[u32; 2]]); 4] = [
@@ -47,7 +47,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("Segments arrive with two holes between them; then one of the holes is filled")
     .expects("The first block is always the one with the segment that has just come, and the others follow it."),
-    Case::new("sack-duplicate", "RFC 2883, 4.1", |lab| {
+    Case::new("sack-duplicate", "MAY RFC 2883, 4", "RFC 2883, 4.1", |lab| {
         let (mut client, mut served) = connect(lab, None)?;
         let bytes = pattern(133, 1000);
         client.write(&bytes)?;
@@ -62,21 +62,29 @@ pub(super) const CASES: &[Case] = &[
         "If the ACK has SACK blocks, the first one is this segment. The RFC is optional: an ACK without is right, \
              too.",
     ),
-    Case::new("sack-with-timestamps", "RFC 2018, 3; RFC 7323, 3.2", |lab| {
-        let (mut client, mut served) = connect(lab, Some(1000))?;
-        let bytes = pattern(134, 6000);
-        for index in 1..=5 {
-            let from = index * 1000;
-            let (ack, blocks) = send(&mut client, &bytes, from..from + 500)?;
-            let first = [from as u32, from as u32 + 500];
-            check!(ack.stamps().is_some(), "the ACK has no timestamp")?;
-            check!(blocks.len() == index.min(3) && blocks[0] == first, "with {index} holes the blocks are {blocks:?}")?;
-        }
-        repair(&mut client, &mut served, &bytes)
-    })
+    Case::new(
+        "sack-with-timestamps",
+        "SHOULD RFC 2018, 4: as many blocks as fit",
+        "RFC 2018, 3; RFC 7323, 3.2",
+        |lab| {
+            let (mut client, mut served) = connect(lab, Some(1000))?;
+            let bytes = pattern(134, 6000);
+            for index in 1..=5 {
+                let from = index * 1000;
+                let (ack, blocks) = send(&mut client, &bytes, from..from + 500)?;
+                let first = [from as u32, from as u32 + 500];
+                check!(ack.stamps().is_some(), "the ACK has no timestamp")?;
+                check!(
+                    blocks.len() == index.min(3) && blocks[0] == first,
+                    "with {index} holes the blocks are {blocks:?}"
+                )?;
+            }
+            repair(&mut client, &mut served, &bytes)
+        },
+    )
     .about("Five holes on a connection with timestamps")
     .expects("Every ACK has a timestamp and up to three blocks, the latest first."),
-    Case::new("sack-holes-resent", "RFC 6675, 5; RFC 2018, 5", |lab| {
+    Case::new("sack-holes-resent", "SHOULD RFC 2018, 5: blocks are recorded", "RFC 6675, 5; RFC 2018, 5", |lab| {
         let (mut client, served) = connect(lab, None)?;
         client.sack = true;
         let (mut seen, mut lost, mut again) = (HashSet::new(), Vec::new(), 0);

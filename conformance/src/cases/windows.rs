@@ -6,7 +6,7 @@ pub(super) mod sender;
 use crate::prelude::*;
 
 pub(super) const CASES: &[Case] = &[
-    Case::new("scale-offered", "RFC 7323, 2.2", |lab| {
+    Case::new("scale-offered", "SHOULD RFC 7323, 2.3: an option for an option", "RFC 7323, 2.2", |lab| {
         let (mut client, mut served) = lab.connect_with(&Offer { scale: Some(7), ..Offer::default() })?;
         check!(client.has_agreed(WINDOW_SCALE), "the SYN+ACK has no window scale")?;
         // For a single byte, not every stack raises its window.
@@ -18,20 +18,22 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("The client offers a window scale")
     .expects("The SYN+ACK has the option too, and later windows are more than 64 KiB."),
-    Case::new("scale-not-offered", "RFC 7323, 2.2", |lab| {
+    Case::new("scale-not-offered", "MUST RFC 7323, 2.3: no scale without an option", "RFC 7323, 2.2", |lab| {
         let (mut client, served) = lab.connect_with(&Offer { window: 20_000, ..Offer::default() })?;
         check!(!client.has_agreed(WINDOW_SCALE), "the SYN+ACK has a window scale")?;
         fills(&mut client, served, 20_000)
     })
     .about("The client offers no window scale")
     .expects("The SYN+ACK has none, and the stack takes the client's windows as they are."),
-    Case::new("scale-applied", "RFC 7323, 2.3", |lab| scaled(lab, 100, 7, 12_800))
-        .about("The client's window is 100, and its shift count is 7")
-        .expects("The stack sends 12,800 bytes and no more."),
-    Case::new("scale-too-large", "RFC 7323, 2.3", |lab| scaled(lab, 1, 15, 16_384))
+    Case::new("scale-applied", "MUST RFC 7323, 2.3: windows are shifted", "RFC 7323, 2.3", |lab| {
+        scaled(lab, 100, 7, 12_800)
+    })
+    .about("The client's window is 100, and its shift count is 7")
+    .expects("The stack sends 12,800 bytes and no more."),
+    Case::new("scale-too-large", "MUST RFC 7323, 2.3: at most 14", "RFC 7323, 2.3", |lab| scaled(lab, 1, 15, 16_384))
         .about("The client offers a shift count of 15; its window is 1")
         .expects("The stack uses 14: it sends 16,384 bytes and no more."),
-    Case::new("window-closes", "RFC 9293, 3.8.6", |lab| {
+    Case::new("window-closes", "ours", "RFC 9293, 3.8.6", |lab| {
         let (_, mut served, bytes) = full_but(lab, 0)?;
         check!(bytes.len() <= 32 << 10, "{} bytes went into a window of 16 KiB", bytes.len())?;
         served.reads(&bytes)
@@ -42,36 +44,41 @@ pub(super) const CASES: &[Case] = &[
              later.",
     )
     .with(SMALL_WINDOW),
-    Case::new("window-edge-stays", "RFC 9293, 3.8.6, SHLD-14; RFC 7323, 2.4", |lab| {
-        // Odd, so that a scaled window is rounded. Shorter segments would need more memory than Linux has.
-        const LEN: usize = 1401;
-        const LAST: usize = 501;
-        let (mut client, mut served) = lab.connect_with(&Offer { scale: Some(7), ..Offer::default() })?;
-        applies!(client.scale > 0, "the stack does not scale windows")?;
-        let bytes = pattern(11, 4 * WINDOW);
-        // Every window takes the first segments.
-        let (begin, mut sent, mut edge) = (client.next, 0, 4 * LEN);
-        while sent < edge {
-            let left = edge - sent;
-            let len = if left > 2 * LAST { (left - LAST).min(4 * LEN) } else { left };
-            let batch = &bytes[sent..bytes.len().min(sent + len)];
-            check!(!batch.is_empty(), "the window is open after {sent} bytes that nobody reads")?;
-            batch.chunks(LEN).try_for_each(|payload| client.send(client.part(payload, 0..payload.len())))?;
-            sent += batch.len();
-            let (next, scale, mut back) = (client.next, client.scale, None);
-            client.expect("ACK of everything", |ack| {
-                let right = (ack.ack.wrapping_sub(begin) + (u32::from(ack.window) << scale)) as usize;
-                back = back.or((right + (1 << scale) <= edge).then_some([edge, right]));
-                edge = edge.max(right);
-                ack.ack == next
-            })?;
-            if let Some([from, to]) = back {
-                return fail!("the right edge moved from {from} back to {to}");
+    Case::new(
+        "window-edge-stays",
+        "MUST RFC 7323, 2.4: announced windows hold",
+        "RFC 7323, 2.4; RFC 9293, 3.8.6",
+        |lab| {
+            // Odd, so that a scaled window is rounded. Shorter segments would need more memory than Linux has.
+            const LEN: usize = 1401;
+            const LAST: usize = 501;
+            let (mut client, mut served) = lab.connect_with(&Offer { scale: Some(7), ..Offer::default() })?;
+            applies!(client.scale > 0, "the stack does not scale windows")?;
+            let bytes = pattern(11, 4 * WINDOW);
+            // Every window takes the first segments.
+            let (begin, mut sent, mut edge) = (client.next, 0, 4 * LEN);
+            while sent < edge {
+                let left = edge - sent;
+                let len = if left > 2 * LAST { (left - LAST).min(4 * LEN) } else { left };
+                let batch = &bytes[sent..bytes.len().min(sent + len)];
+                check!(!batch.is_empty(), "the window is open after {sent} bytes that nobody reads")?;
+                batch.chunks(LEN).try_for_each(|payload| client.send(client.part(payload, 0..payload.len())))?;
+                sent += batch.len();
+                let (next, scale, mut back) = (client.next, client.scale, None);
+                client.expect("ACK of everything", |ack| {
+                    let right = (ack.ack.wrapping_sub(begin) + (u32::from(ack.window) << scale)) as usize;
+                    back = back.or((right + (1 << scale) <= edge).then_some([edge, right]));
+                    edge = edge.max(right);
+                    ack.ack == next
+                })?;
+                if let Some([from, to]) = back {
+                    return fail!("the right edge moved from {from} back to {to}");
+                }
             }
-        }
-        client.rst()?;
-        served.reads_reset()
-    })
+            client.rst()?;
+            served.reads_reset()
+        },
+    )
     .about(
         "The client fills a scaled window with segments of 1,401 bytes, and nobody reads; then it resets the \
              connection",
@@ -80,17 +87,22 @@ pub(super) const CASES: &[Case] = &[
         "All bytes up to the furthest edge that was ever announced are acknowledged, although windows are \
              rounded. The edge moves to the left by the rounding at most. A RST at it ends the connection.",
     ),
-    Case::new("window-reopens", "RFC 9293, 3.8.6; RFC 1122, 4.2.3.3", |lab| {
-        let (mut client, mut served, bytes) = full(lab)?;
-        served.reads(&bytes)?;
-        client.expect("window update", |segment| segment.window > 0)?;
-        client.write(b"more")?;
-        served.reads(b"more")
-    })
+    Case::new(
+        "window-reopens",
+        "SHOULD RFC 9293, 3.8.6.2.2: window updates",
+        "RFC 9293, 3.8.6; RFC 1122, 4.2.3.3",
+        |lab| {
+            let (mut client, mut served, bytes) = full(lab)?;
+            served.reads(&bytes)?;
+            client.expect("window update", |segment| segment.window > 0)?;
+            client.write(b"more")?;
+            served.reads(b"more")
+        },
+    )
     .about("The server reads again after the window has closed")
     .expects("The stack sends an update of its own accord.")
     .with(SMALL_WINDOW),
-    Case::new("probe-answered", "RFC 9293, 3.8.6.1", |lab| {
+    Case::new("probe-answered", "MUST RFC 9293, 3.8.6.1: ACK at window zero", "RFC 9293, 3.8.6.1", |lab| {
         let (mut client, mut served, bytes) = full(lab)?;
         client.put(client.part(b"?", 0..1))?;
         let ack = client.expect("ACK", |segment| segment.has(ACK))?;
@@ -103,7 +115,7 @@ pub(super) const CASES: &[Case] = &[
     .about("The client probes the closed window with one byte")
     .expects("An ACK with the window and the number that is expected.")
     .with(SMALL_WINDOW),
-    Case::new("window-probed", "RFC 9293, 3.8.6.1", |lab| {
+    Case::new("window-probed", "MUST-36", "RFC 9293, 3.8.6.1", |lab| {
         let (mut client, sending, bytes) = closed(lab)?;
         let probe = client.expect_probe()?;
         check!(probe.payload.len() <= 1, "{} bytes were sent to a closed window", probe.payload.len())?;
@@ -112,7 +124,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("The client closes its window while the server has more to send")
     .expects("The stack probes the window within 4 seconds."),
-    Case::new("update-lost", "RFC 9293, 3.8.6.1", |lab| {
+    Case::new("update-lost", "MUST-36", "RFC 9293, 3.8.6.1", |lab| {
         let (mut client, sending, bytes) = closed(lab)?;
         // No ACK is sent here, as if the update was lost. The next one carries the open window.
         client.window = 10_000;
@@ -122,7 +134,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("The client's window update is lost")
     .expects("The stack's probe is answered with the open window, and all data arrives."),
-    Case::new("window-shrinks", "RFC 9293, 3.8.6", |lab| {
+    Case::new("window-shrinks", "SHLD-15", "RFC 9293, 3.8.6", |lab| {
         let (mut client, served) = lab.connect()?;
         let sending = served.send(pattern(6, 300_000), Then::Shutdown);
         // After so much the congestion window is no limit.
@@ -147,7 +159,7 @@ pub(super) const CASES: &[Case] = &[
     .expects(
         "The stack sends nothing new beyond the new edge, and all data arrives after the window has opened again.",
     ),
-    Case::new("window-reduced", "RFC 9293, 3.10.7.4", |lab| {
+    Case::new("window-reduced", "MUST RFC 9293, 3.8.6: within the window", "RFC 9293, 3.10.7.4", |lab| {
         let (mut client, served) = lab.connect()?;
         // This lets the congestion window grow.
         let served = deliver(&mut client, served, &pattern(8, 40_000), LATE)?;
@@ -158,7 +170,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("An ACK with the same numbers has a smaller window, while nothing is in flight")
     .expects("The stack sends no more than the smaller window."),
-    Case::new("stale-window", "RFC 9293, 3.10.7.4", |lab| {
+    Case::new("stale-window", "MUST RFC 9293, 3.10.7.4: old windows", "RFC 9293, 3.10.7.4", |lab| {
         let (mut client, served) = lab.connect()?;
         let old = Out { window: 0, ..client.out() };
         client.write(b"newer than the old segment")?;
@@ -171,7 +183,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("An old segment with a closed window comes late")
     .expects("The stack keeps the newer window and goes on sending."),
-    Case::new("beyond-the-window", "RFC 9293, 3.10.7.4", |lab| {
+    Case::new("beyond-the-window", "MUST RFC 9293, 3.5.2: group 3", "RFC 9293, 3.10.7.4", |lab| {
         let (mut client, mut served, bytes) = full(lab)?;
         client.put(Out { seq: client.next.wrapping_add(200_000), ..client.part(b"too far", 0..7) })?;
         client.expect_state()?;
@@ -181,7 +193,7 @@ pub(super) const CASES: &[Case] = &[
     .about("The client sends data that begins beyond the window")
     .expects("The data is dropped and answered with an ACK of what is expected.")
     .with(SMALL_WINDOW),
-    Case::new("silly-window-sender", "RFC 9293, 3.8.6.2.1", |lab| {
+    Case::new("silly-window-sender", "MUST-38", "RFC 9293, 3.8.6.2.1", |lab| {
         let (mut client, sending, bytes) = closed(lab)?;
         client.forget()?;
         let mut small = 0;
@@ -197,7 +209,7 @@ pub(super) const CASES: &[Case] = &[
     })
     .about("The client opens its window by 10 bytes at a time")
     .expects("The stack waits for more room, and does not send a segment for each 10 bytes."),
-    Case::new("silly-window-receiver", "RFC 9293, 3.8.6.2.2", |lab| {
+    Case::new("silly-window-receiver", "MUST-39", "RFC 9293, 3.8.6.2.2", |lab| {
         let (mut client, mut served, bytes) = full(lab)?;
         bytes[..200].iter().try_for_each(|byte| served.reads(&[*byte]))?;
         // An old sequence number makes the stack answer with its window.
@@ -212,7 +224,7 @@ pub(super) const CASES: &[Case] = &[
     .about("The server reads one byte at a time from a full buffer")
     .expects("The stack does not open its window by less than a segment.")
     .with(SMALL_WINDOW),
-    Case::new("ack-in-time", "RFC 9293, 3.8.6.3", |lab| {
+    Case::new("ack-in-time", "MUST-40", "RFC 9293, 3.8.6.3", |lab| {
         let (mut client, _served) = lab.connect()?;
         client.data(b"small")?;
         client.acked(ms(600)).map(drop)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use netstacks::{StackConfig, StackKind, Workarounds};
+use netstacks::{StackConfig, StackCongestion, StackKind, Workarounds};
 use platform::{Capabilities, MemoryLink};
 use tokio::runtime::Builder;
 use tokio::time::sleep;
@@ -63,8 +63,18 @@ pub fn perform(stack: StackKind, script: &Script) -> Result<(), String> {
     let start = Start { links: vec![AnyLink::new(link)], config };
     let started = stack.visit(start).map_err(|error| error.to_string())?;
     let running = started.map_err(|error| error.to_string())?;
-    let (layer, workarounds) = (Layer::Stack, Workarounds::ALL);
-    let run = Run { stack, program: None, layer, shards: 1, offload: false, mtu: link::MTU, workarounds, trace: None };
+    let (layer, workarounds, congestion) = (Layer::Stack, Workarounds::ALL, StackCongestion::None);
+    let run = Run {
+        stack,
+        program: None,
+        layer,
+        shards: 1,
+        offload: false,
+        mtu: link::MTU,
+        workarounds,
+        congestion,
+        trace: None,
+    };
     let mut lab = Lab::new(AnyLink::new(other_end), running, &run, runtime.handle(), false);
     let played = runtime.block_on(play(script, &mut lab, Promise::of(stack)));
     let played = played.and_then(|()| Ok(lab.finish()?));

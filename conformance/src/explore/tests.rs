@@ -5,7 +5,7 @@
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
 
-use netstacks::{StackConfig, StackKind};
+use netstacks::{StackConfig, StackCongestion, StackKind};
 use platform::packet::TcpSegment;
 use platform::packet::flags::{FIN, RST, SYN};
 use platform::{Capabilities, Link, PacketBuffer, PacketMeta};
@@ -62,8 +62,8 @@ impl Link for Breaking {
 }
 
 fn run(stack: StackKind) -> Run {
-    let (layer, workarounds) = (Layer::Stack, netstacks::Workarounds::ALL);
-    Run { stack, program: None, layer, shards: 1, offload: false, mtu: link::MTU, workarounds, trace: None }
+    let (layer, workarounds, congestion) = (Layer::Stack, netstacks::Workarounds::ALL, StackCongestion::None);
+    Run { stack, program: None, layer, shards: 1, offload: false, mtu: link::MTU, workarounds, congestion, trace: None }
 }
 
 /// Performs moves on smoltcp behind a link that changes packets.

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use netstacks::Workarounds;
-
-use super::{Known, When, without_numbers};
+use super::{How, Known, When, without_numbers};
 use crate::Outcome;
 
 /// How often a case is run if its first result is not the known one.
@@ -20,7 +18,7 @@ const TRIES_AT_TIMES: usize = 16;
 /// A pause before a case is run once more. The machine may be less busy then.
 pub const PAUSE: Duration = Duration::from_secs(1);
 
-/// What is known of a case over one kind of link.
+/// What is known of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected<'a> {
     /// It passes, or cannot be tried.
@@ -35,8 +33,8 @@ pub enum Expected<'a> {
 
 impl<'a> Expected<'a> {
     /// Looks a case up in the list.
-    pub fn of(known: &'a Known, id: &str, offload: bool, workarounds: Workarounds) -> Self {
-        let Some(failure) = known.failure(id, offload, workarounds) else { return Self::Pass };
+    pub fn of(known: &'a Known, id: &str, how: How) -> Self {
+        let Some(failure) = known.failure(id, how) else { return Self::Pass };
         let seen = known.seen.get(id).map(String::as_str);
         match failure.when {
             When::Always => Self::Fail(seen),

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use conformance::{Case, Layer, MTU, Outcome, Ran, Run, known};
-use netstacks::{Effective, StackKind, Workarounds};
+use conformance::{Case, Layer, MTU, Outcome, Ran, Run};
+use netstacks::{Effective, StackCongestion, StackKind, Workarounds};
 
 use crate::cell::Cell;
 use crate::program::Role;
@@ -51,9 +51,9 @@ pub(crate) fn effective() -> Effective {
 /// The score of a case over a link in memory.
 pub(crate) fn score(stack: StackKind, workarounds: Workarounds, case: &str, outcome: Outcome) -> Score {
     let case = Case::all().find(|one| one.id == case).unwrap();
-    let (program, trace) = (None, None);
-    let run = Run { stack, program, layer: Layer::Stack, shards: 1, offload: false, mtu: MTU, workarounds, trace };
-    Score::new(&case, &run, &Ran { outcome, version: None, workarounds: Vec::new() }, &known::of(stack))
+    let (program, trace, layer, congestion) = (None, None, Layer::Stack, StackCongestion::None);
+    let run = Run { stack, program, layer, shards: 1, offload: false, mtu: MTU, workarounds, congestion, trace };
+    Score::new(&case, &run, &Ran { outcome, version: None, workarounds: Vec::new() })
 }
 
 /// A run of this rate, without warnings.

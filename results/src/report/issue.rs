@@ -3,8 +3,9 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use conformance::{Case, Layer, Ran, Recording};
-use netstacks::{StackKind, Workaround, Workarounds};
+use conformance::known::Whose;
+use conformance::{Case, Layer, Ran, Recording, Strength};
+use netstacks::{StackCongestion, StackKind, Workaround, Workarounds};
 
 use super::content::repeat;
 use super::format::UNKNOWN;
@@ -33,11 +34,16 @@ pub fn issue(
     };
     let version = version.unwrap_or_default();
     let title = format!("{} {version}: {}", score.netstack, situation(score));
-    let fault = "The fault is in the adapter of rust-tun-perf, not in the stack. Do not file it with the stack.";
-    let fault = score.of_adapter.then(|| fault.to_owned());
+    let whose = Some(score.whose()).filter(|whose| *whose != Whose::Stack);
+    let fault = whose.map(|whose| {
+        format!("The fault is in the {whose} of rust-tun-perf, not in the stack. Do not file it with the stack.")
+    });
     let sections = [
         ("The situation".to_owned(), fault.into_iter().chain([place(score)]).map(Block::Text).collect()),
-        (format!("What the RFC asks ({})", score.rfc), vec![Block::Text(score.expects.clone())]),
+        (
+            format!("What the RFC asks ({})", score.rfc),
+            vec![score.expects.clone(), demand(score)].into_iter().map(Block::Text).collect(),
+        ),
         ("What came instead".to_owned(), vec![Block::Text(score.seen().to_owned())]),
         ("Why".to_owned(), why(score, ran)),
         ("How to repeat it".to_owned(), vec![Block::Code(vec![again(score, command)])]),
@@ -65,6 +71,16 @@ fn situation(score: &Score) -> String {
     match earlier {
         Some(earlier) if continues(&score.title) => format!("{}. {}", earlier.title, score.title),
         _ => score.title.clone(),
+    }
+}
+
+/// How much a standard asks for it.
+fn demand(score: &Score) -> String {
+    match Strength::of(&score.level) {
+        Some(Strength::Ours) | None => {
+            "No standard demands it: it is robustness, or a promise of an interface.".to_owned()
+        }
+        Some(strength) => format!("It is a {strength}: {}.", score.level.trim_start_matches(&format!("{strength} "))),
     }
 }
 
@@ -115,6 +131,8 @@ fn again(score: &Score, command: Option<&str>) -> String {
     let command = command.map(|command| ("--command", command));
     let words = options.into_iter().chain(command).flat_map(|(option, value)| [option.to_owned(), value.to_owned()]);
     // Of one word: names may begin with a dash.
+    let congestion = Some(score.stack_congestion).filter(|congestion| *congestion != StackCongestion::None);
+    let words = words.chain(congestion.map(|congestion| format!("--stack-congestion={}", congestion.name())));
     let words =
         words.chain((score.workarounds != Workarounds::ALL).then(|| format!("--workarounds={}", score.workarounds)));
     repeat::command(&["conform".to_owned()].into_iter().chain(words).collect::<Vec<_>>())

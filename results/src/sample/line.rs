@@ -155,8 +155,8 @@ pub(super) fn parse(text: &str) -> Result<Line, String> {
         ENVIRONMENT => head(object),
         SAMPLE => sample(object),
         SCORE => {
-            let score = serde_json::from_value(Value::Object(object)).map_err(|error| error.to_string())?;
-            Ok(Line::Score(Box::new(score)))
+            let score: Score = serde_json::from_value(Value::Object(object)).map_err(|error| error.to_string())?;
+            Ok(Line::Score(Box::new(score.explained())))
         }
         kind => Err(format!("kind {kind:?}, which this program does not know; use the program that wrote the file")),
     }

@@ -1,8 +1,8 @@
 //! The result of a case of conformance.
 
-use conformance::known::{Known, When};
+use conformance::known::{self, Failure, How, When, Whose};
 use conformance::{Case, Layer, MTU, Outcome, Ran, Run};
-use netstacks::{StackKind, Workarounds};
+use netstacks::{StackCongestion, StackKind, Workarounds};
 use serde::{Deserialize, Serialize};
 
 use crate::is_default;
@@ -29,28 +29,41 @@ pub struct Score {
     pub mtu: u16,
     #[serde(default, skip_serializing_if = "is_default")]
     pub workarounds: Workarounds,
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub stack_congestion: StackCongestion,
     pub case: String,
     pub subject: String,
     pub title: String,
+    /// The demand that it is about; see [`conformance::Strength`]. Empty in files of older versions with other cases.
+    #[serde(default)]
+    pub level: String,
     pub rfc: String,
     pub expects: String,
     #[serde(flatten)]
     pub outcome: Outcome,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub known: Option<String>,
+    /// The name of the known cause of a failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
     /// The workarounds that mend a known failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workaround: Option<Workarounds>,
     /// Whether the known failure is a fault of the adapter, and not of the stack.
     #[serde(default, skip_serializing_if = "is_default")]
     pub of_adapter: bool,
+    /// Whether it is one of how this program builds the stack.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub of_build: bool,
 }
 
 impl Score {
     /// The score of a case that was run.
-    pub fn new(case: &Case, run: &Run, ran: &Ran, known: &Known) -> Self {
-        let Run { stack: netstack, layer, shards, offload, mtu, workarounds, .. } = *run;
-        let failure = known.failure(case.id, offload, workarounds).filter(|failure| match &ran.outcome {
+    pub fn new(case: &Case, run: &Run, ran: &Ran) -> Self {
+        let Run { stack: netstack, layer, shards, offload, mtu, workarounds, congestion, .. } = *run;
+        let known = known::of(netstack);
+        let failure = known.failure(case.id, How { offload, workarounds, congestion });
+        let failure = failure.filter(|failure| match &ran.outcome {
             Outcome::Fail { seen, .. } => known.covers(case.id, seen),
             _ => failure.when == When::Always,
         });
@@ -61,15 +74,52 @@ impl Score {
             offload,
             mtu,
             workarounds,
+            stack_congestion: congestion,
             case: case.id.to_owned(),
             subject: case.subject.to_owned(),
             title: case.title.to_owned(),
+            level: case.level.to_owned(),
             rfc: case.rfc.to_owned(),
             expects: case.expects.to_owned(),
             outcome: ran.outcome.clone(),
-            workaround: failure.as_ref().and_then(|failure| failure.workaround),
-            of_adapter: failure.as_ref().is_some_and(|failure| failure.of_adapter),
-            known: failure.map(|failure| failure.reason),
+            known: None,
+            cause: None,
+            workaround: None,
+            of_adapter: false,
+            of_build: false,
+        }
+        .because(failure)
+    }
+
+    /// Explains it again by the levels and causes that this program knows: files of older versions have none.
+    pub(super) fn explained(mut self) -> Self {
+        let Self { offload, workarounds, stack_congestion: congestion, .. } = self;
+        if let Some(case) = Case::find(&self.case) {
+            case.level.clone_into(&mut self.level);
+        }
+        let failure = known::of(self.netstack).failure(&self.case, How { offload, workarounds, congestion });
+        match failure.filter(|_| self.known.is_some()) {
+            None => self,
+            failure => self.because(failure),
+        }
+    }
+
+    fn because(mut self, failure: Option<Failure>) -> Self {
+        let Some(Failure { name, cause, workaround, .. }) = failure else { return self };
+        if self.has_failed() {
+            self.level = cause.breaks.unwrap_or(self.level);
+        }
+        (self.known, self.cause, self.workaround) = (Some(cause.text), Some(name), workaround);
+        (self.of_adapter, self.of_build) = (cause.whose == Whose::Adapter, cause.whose == Whose::Build);
+        self
+    }
+
+    /// Whose fault a known failure is.
+    pub const fn whose(&self) -> Whose {
+        match (self.of_adapter, self.of_build) {
+            (true, _) => Whose::Adapter,
+            (_, true) => Whose::Build,
+            _ => Whose::Stack,
         }
     }
 
@@ -79,6 +129,11 @@ impl Score {
             Outcome::Pass => "",
             Outcome::Fail { seen, .. } | Outcome::NotApplicable { seen } | Outcome::Unavailable { seen } => seen,
         }
+    }
+
+    /// Whether the case passed.
+    pub fn has_passed(&self) -> bool {
+        self.outcome == Outcome::Pass
     }
 
     /// Whether the case failed, known or not.

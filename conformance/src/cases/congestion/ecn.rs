@@ -12,7 +12,7 @@ const CAPABLE: u8 = 2;
 const MARKED: u8 = 3;
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("ecn-not-asked", "RFC 3168, 6.1.1 and 6.1.3", |lab| {
+    Case::new("ecn-not-asked", "MUST RFC 3168, 6.1.1: no ECN without a setup", "RFC 3168, 6.1.1 and 6.1.3", |lab| {
         let (mut client, mut served) = lab.connect()?;
         for _ in 0..2 {
             let ack = send(&mut client, &mut served, 0, MARKED)?;
@@ -27,7 +27,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("A packet with the mark \"congestion experienced\" on a connection without ECN")
     .expects("The data is delivered. No ACK has ECE, and no packet says that it can be marked."),
-    Case::new("ecn-echo", "RFC 3168, 6.1.3", |lab| {
+    Case::new("ecn-echo", "MUST RFC 3168, 6.1.3", "RFC 3168, 6.1.3", |lab| {
         let (mut client, mut served) = connect(lab)?;
         // The bits of the packets and of the ACKs that they bring.
         let steps = [
@@ -46,7 +46,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("The same on a connection with ECN; later the client says that it has slowed down")
     .expects("All ACKs have ECE until the segment with CWR comes, and none after it."),
-    Case::new("ecn-reduces", "RFC 3168, 6.1.2", |lab| {
+    Case::new("ecn-reduces", "MUST RFC 3168, 6.1.2: CWR", "RFC 3168, 6.1.2", |lab| {
         let (mut client, served) = connect(lab)?;
         let _sending = served.send(pattern(151, 400_000), Then::Keep);
         client.flight(QUIET)?.into_iter().try_for_each(|segment| client.take(segment, &mut Vec::new()))?;

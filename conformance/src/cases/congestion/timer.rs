@@ -3,7 +3,7 @@
 use crate::prelude::*;
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("timer-restarts", "RFC 6298, 5.3", |lab| {
+    Case::new("timer-restarts", "SHOULD RFC 6298, 5.3", "RFC 6298, 5.3", |lab| {
         const ROUND_TRIP: Duration = ms(100);
         let mut client = lab.client();
         client.syn_with(&Offer { mss: Some(1000), ..Offer::default() })?;
@@ -33,7 +33,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("On a path of 100 ms, four segments are acknowledged one after the other, each 150 ms after the last")
     .expects("Each ACK restarts the timer: nothing is sent again."),
-    Case::new("karn", "RFC 6298, 3 and 5.5", |lab| {
+    Case::new("karn", "MUST-18", "RFC 9293, 3.8.1; RFC 6298, 3 and 5.5", |lab| {
         let (mut client, mut served) = lab.connect()?;
         exchanges(&mut client, &mut served, 5)?;
         let first = timeout(&mut client, &mut served, LATE)?;
@@ -49,7 +49,7 @@ pub(in super::super) const CASES: &[Case] = &[
     .expects(
         "The ACK is no sample of the round-trip time, so the doubled timeout stays: the second time takes longer.",
     ),
-    Case::new("rto-restored", "RFC 6298, 2 and 5", |lab| {
+    Case::new("rto-restored", "MUST-18", "RFC 9293, 3.8.1; RFC 6298, 2 and 5", |lab| {
         let (mut client, mut served) = lab.connect()?;
         exchanges(&mut client, &mut served, 5)?;
         let first = timeout(&mut client, &mut served, LATE)?;

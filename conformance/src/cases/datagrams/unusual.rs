@@ -5,16 +5,16 @@ use std::net::Ipv4Addr;
 use crate::prelude::*;
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("udp-sum-of-zero", "RFC 768", sum_of_zero)
+    Case::new("udp-sum-of-zero", "MUST RFC 768: a sum of zero", "RFC 768", sum_of_zero)
         .about("Datagrams whose checksum is computed as zero, both ways")
         .expects("It is sent as all ones. Zero would mean that there is none.")
         .plain(),
-    Case::new("udp-sum-of-zero-ipv6", "RFC 8200, 8.1", sum_of_zero)
+    Case::new("udp-sum-of-zero-ipv6", "MUST RFC 8200, 8.1: a sum of zero", "RFC 8200, 8.1", sum_of_zero)
         .about("The same over IPv6")
         .expects("It is sent as all ones.")
         .plain()
         .ipv6(),
-    Case::new("udp-port-zero", "RFC 768; RFC 6335, 6", |lab| {
+    Case::new("udp-port-zero", "ours", "RFC 768; RFC 6335, 6", |lab| {
         let (peer, server) = (lab.peer(), lab.server());
         let [no_peer, no_server] = [peer, server].map(|address| SocketAddr::new(address.ip(), 0));
         let ends = [(no_peer, server), (peer, no_server), (no_peer, no_server)];
@@ -27,14 +27,14 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("Datagrams from port 0 and to port 0; the server sends to port 0")
     .expects("Nothing is sent to port 0. Later datagrams are received and answered."),
-    Case::new("udp-closed-port", "RFC 1122, 4.1.3.1", closed_port)
+    Case::new("udp-closed-port", "MUST RFC 1122, 3.2.2: quotes", "RFC 1122, 4.1.3.1", closed_port)
         .about("A datagram to a port that no program has open")
         .expects("ICMP \"port unreachable\" about this datagram, or silence. A connection opens."),
-    Case::new("udp-closed-port-ipv6", "RFC 4443, 3.1", closed_port)
+    Case::new("udp-closed-port-ipv6", "MUST RFC 4443, 2.4 (c)", "RFC 4443, 3.1", closed_port)
         .about("The same over IPv6")
         .expects("ICMPv6 \"port unreachable\" about this datagram, or silence. A connection opens.")
         .ipv6(),
-    Case::new("udp-unreachable", "RFC 1122, 4.1.3.3", |lab| {
+    Case::new("udp-unreachable", "ours", "RFC 1122, 4.1.3.3", |lab| {
         lab.arrives(b"question")?;
         lab.answers(b"answer")?;
         let about = packets::datagram(lab.server(), lab.peer(), b"answer");
@@ -49,7 +49,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("ICMP \"port unreachable\" and \"host unreachable\" about datagrams of the server")
     .expects("The server goes on: its next datagram is sent, and others are received."),
-    Case::new("udp-from-itself", "RFC 1122, 3.2.1.3; CERT CA-1996-01", |lab| {
+    Case::new("udp-from-itself", "ours", "RFC 1122, 3.2.1.3; CERT CA-1996-01", |lab| {
         let itself = packets::datagram(lab.server(), lab.server(), b"an echo of an echo");
         (0..10).try_for_each(|_| lab.send_packet(&itself))?;
         let count = lab.drain(ms(50))?;
@@ -60,17 +60,22 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("Ten datagrams from the server's own address and port")
     .expects("At most ten are received, and nothing comes for them. Later datagrams are received and answered."),
-    Case::new("udp-strange-sources", "RFC 1122, 3.2.1.3 and 4.1.3.6", |lab| {
-        let unspecified = (!lab.ipv6).then_some(Ipv4Addr::UNSPECIFIED.into());
-        for source in packets::groups(lab.ipv6).into_iter().chain(unspecified) {
-            lab.send_packet(&packets::datagram(SocketAddr::new(source, 4000), lab.server(), b"from all"))?;
-            check!(lab.received(ms(50))?.is_none(), Data, "a datagram from {source} was received")?;
-        }
-        lab.arrives(b"a good one")
-    })
+    Case::new(
+        "udp-strange-sources",
+        "MUST RFC 1122, 3.2.1.3: invalid sources",
+        "RFC 1122, 3.2.1.3 and 4.1.3.6",
+        |lab| {
+            let unspecified = (!lab.ipv6).then_some(Ipv4Addr::UNSPECIFIED.into());
+            for source in packets::groups(lab.ipv6).into_iter().chain(unspecified) {
+                lab.send_packet(&packets::datagram(SocketAddr::new(source, 4000), lab.server(), b"from all"))?;
+                check!(lab.received(ms(50))?.is_none(), Data, "a datagram from {source} was received")?;
+            }
+            lab.arrives(b"a good one")
+        },
+    )
     .about("Datagrams from multicast and broadcast addresses, and from 0.0.0.0")
     .expects("They are dropped. Later datagrams are received.")
-    .over_ipv6("udp-strange-sources-ipv6", "Datagrams from multicast addresses", "RFC 4291, 2.7"),
+    .over_ipv6("udp-strange-sources-ipv6", "ours", "Datagrams from multicast addresses", "RFC 4291, 2.7"),
 ];
 
 fn sum_of_zero(lab: &mut Lab) -> Step {

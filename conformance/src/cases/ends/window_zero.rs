@@ -4,7 +4,7 @@ use super::super::windows::{closed_with, opened};
 use crate::prelude::*;
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("close-at-window-zero", "RFC 9293, 3.10.4; 3.8.6.1", |lab| {
+    Case::new("close-at-window-zero", "MUST-36", "RFC 9293, 3.10.4; 3.8.6.1", |lab| {
         let (mut client, _) = end(lab, Then::Drop)?;
         client.close()?;
         lab.still_serves()
@@ -14,7 +14,7 @@ pub(in super::super) const CASES: &[Case] = &[
              opens it",
     )
     .expects("No RST. All data arrives, and then the FIN."),
-    Case::new("shutdown-at-window-zero", "RFC 9293, 3.10.4; 3.6, case 1", |lab| {
+    Case::new("shutdown-at-window-zero", "MUST-36", "RFC 9293, 3.10.4; 3.6, case 1", |lab| {
         let (mut client, served) = end(lab, Then::Shutdown)?;
         client.write(b"after the FIN")?;
         client.close()?;
@@ -22,7 +22,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("The same with a server that ends only its half")
     .expects("All data arrives, and then the FIN. The server reads what the client sends after it."),
-    Case::new("fin-at-window-zero", "RFC 9293, 3.8.6; 3.10.4", |lab| {
+    Case::new("fin-at-window-zero", "MUST RFC 9293, 3.6: FIN until acknowledged", "RFC 9293, 3.8.6; 3.10.4", |lab| {
         let (mut client, sending, bytes) = closed_with(lab, 3000, 3000, Then::Shutdown)?;
         sending.finish()?;
         same(&bytes, &pattern(5, 3000))?;
@@ -33,19 +33,29 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("The server's data fills the client's window, and then the server ends its half")
     .expects("The FIN arrives, at the latest when the window opens."),
-    Case::new("half-close-at-window-zero", "RFC 9293, 3.6, case 2; 3.8.6", |lab| {
-        let (mut client, sending, bytes) = closed_with(lab, 3000, 20_000, Then::Shutdown)?;
-        client.close()?;
-        sending.served()?.reads_to_end(b"")?;
-        opened(&mut client, bytes, 20_000)
-    })
+    Case::new(
+        "half-close-at-window-zero",
+        "MUST RFC 9293, 3.6: no FIN before CLOSE",
+        "RFC 9293, 3.6, case 2; 3.8.6",
+        |lab| {
+            let (mut client, sending, bytes) = closed_with(lab, 3000, 20_000, Then::Shutdown)?;
+            client.close()?;
+            sending.served()?.reads_to_end(b"")?;
+            opened(&mut client, bytes, 20_000)
+        },
+    )
     .about("The client sends its FIN while its window is closed and the server has more to send")
     .expects("The FIN is acknowledged, and the server reads the end. All data arrives when the window opens."),
-    Case::new("peer-vanishes-at-window-zero", "RFC 9293, 3.8.3; the promise of StackConfig::user_timeout", |lab| {
-        let (_client, served) = lab.connect_with(&Offer { window: 0, ..Offer::default() })?;
-        served.send(pattern(126, 8 * WINDOW), Then::Keep).times_out()?;
-        lab.still_serves()
-    })
+    Case::new(
+        "peer-vanishes-at-window-zero",
+        "MUST RFC 9293, 3.10.8: user timeout",
+        "RFC 9293, 3.8.3; the promise of StackConfig::user_timeout",
+        |lab| {
+            let (_client, served) = lab.connect_with(&Offer { window: 0, ..Offer::default() })?;
+            served.send(pattern(126, 8 * WINDOW), Then::Keep).times_out()?;
+            lab.still_serves()
+        },
+    )
     .about("The client closes its window and vanishes; the timeout is 1 second")
     .expects("Writes fail with \"timed out\".")
     .with(|config| config.user_timeout = SOON),

@@ -5,12 +5,12 @@ use crate::client::sack_option;
 use crate::prelude::*;
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("ack-beyond-sent", "RFC 9293, 3.10.7.4; RFC 5961, 5.2", |lab| {
+    Case::new("ack-beyond-sent", "MUST RFC 9293, 3.4: an acceptable ACK", "RFC 9293, 3.10.7.4; RFC 5961, 5.2", |lab| {
         forged(lab, |client, sent| client.packet(Out { ack: sent.wrapping_add(30_000), ..client.out() }))
     })
     .about("ACKs of bytes that were never sent, while a segment is lost")
     .expects("They acknowledge nothing: the missing segment comes again, and all data arrives."),
-    Case::new("ack-damaged", "RFC 9293, 3.1", |lab| {
+    Case::new("ack-damaged", "MUST-3", "RFC 9293, 3.1", |lab| {
         lab.needs_checksums()?;
         forged(lab, |client, sent| {
             let mut packet = client.packet(Out { ack: sent, ..client.out() });
@@ -21,14 +21,14 @@ pub(in super::super) const CASES: &[Case] = &[
     .about("ACKs of everything with wrong checksums, while a segment is lost")
     .expects("They acknowledge nothing: the missing segment comes again, and all data arrives.")
     .plain(),
-    Case::new("ack-outside-window", "RFC 9293, 3.10.7.4", |lab| {
+    Case::new("ack-outside-window", "MUST RFC 9293, 3.10.7.4: unacceptable segments", "RFC 9293, 3.10.7.4", |lab| {
         forged(lab, |client, sent| {
             client.packet(Out { seq: client.next.wrapping_add(0x0100_0000), ack: sent, ..client.out() })
         })
     })
     .about("ACKs of everything whose own numbers are outside the window, while a segment is lost")
     .expects("They acknowledge nothing: the missing segment comes again, and all data arrives."),
-    Case::new("ack-too-old", "RFC 5961, 5.2", |lab| {
+    Case::new("ack-too-old", "MAY-12", "RFC 9293, 3.10.7.4; RFC 5961, 5.2", |lab| {
         let (mut client, mut served) = lab.connect_and_exchange()?;
         client.forget()?;
         client.put(Out { ack: client.expected.wrapping_sub(0x1000_0000), ..client.part(b"forged", 0..6) })?;
@@ -38,7 +38,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("A data segment that acknowledges a number far before everything in flight")
     .expects("It is dropped and answered with an ACK."),
-    Case::new("sack-of-the-future", "RFC 2018, 4; RFC 9293, 3.10.7.4", |lab| {
+    Case::new("sack-of-the-future", "ours", "RFC 2018, 4; RFC 9293, 3.10.7.4", |lab| {
         forged(lab, |client, sent| {
             let future = [10_000, 90_000].map(|ahead| sent.wrapping_add(ahead));
             let past = [5000, 1000].map(|before| client.expected.wrapping_sub(before));
@@ -48,7 +48,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("SACK blocks of bytes that were never sent, before the acknowledged ones, and upside down")
     .expects("They change nothing: the missing segment comes again, and all data arrives."),
-    Case::new("sack-reneged", "RFC 2018, 8", |lab| {
+    Case::new("sack-reneged", "MUST RFC 2018, 8", "RFC 2018, 8", |lab| {
         let (mut client, served) = lab.connect_with(&Offer { sack: true, ..Offer::default() })?;
         let sending = served.send(pattern(101, 12_000), Then::Keep);
         let first = client.expect_data()?;
@@ -63,7 +63,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("The client reports by SACK all segments after the first, and then forgets them")
     .expects("Only the acknowledgement number frees bytes: all of them come again."),
-    Case::new("damaged-copies", "RFC 9293, 3.1; RFC 5681, 3.2", |lab| {
+    Case::new("damaged-copies", "MUST-3", "RFC 9293, 3.1; RFC 5681, 3.2", |lab| {
         lab.needs_checksums()?;
         let (mut is_lost, mut copies) = (nth(|number| number % 20 == 0), 0);
         let pause = transfer(lab.connect()?, 300_000, |client, segment| {
@@ -79,7 +79,7 @@ pub(in super::super) const CASES: &[Case] = &[
     .about("Each ACK is followed by three copies with a flipped bit; every 20th segment is lost")
     .expects("No number of a damaged packet is used: all data arrives. No pause is as long as three seconds.")
     .plain(),
-    Case::new("window-flaps", "RFC 9293, 3.8.6", |lab| {
+    Case::new("window-flaps", "MUST-34", "RFC 9293, 3.8.6", |lab| {
         const LEN: usize = 200_000;
         let (mut client, served) = lab.connect()?;
         let sending = served.send(pattern(103, LEN), Then::Keep);
@@ -100,7 +100,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("The client's ACKs open and close its window in turns")
     .expects("All data arrives, and the stack does not hang or crash."),
-    Case::new("icmp-tiny-mtu", "RFC 1191, 3 and 7.1; RFC 5927, 7", |lab| {
+    Case::new("icmp-tiny-mtu", "MUST RFC 1191, 3: never below 68", "RFC 1191, 3 and 7.1; RFC 5927, 7", |lab| {
         const LEN: usize = 30_000;
         let (mut client, served) = lab.connect_and_exchange()?;
         let tell = |client: &Client| lab.flood([0, 1, 40].map(|mtu| packets::too_big(mtu, &client.stack_packet())));

@@ -3,7 +3,7 @@
 use crate::prelude::*;
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("closed-windows", "RFC 9293, 3.8.6.1", |lab| {
+    Case::new("closed-windows", "ours", "RFC 9293, 3.8.6.1", |lab| {
         let mut waiting = Vec::new();
         for _ in 0..200 {
             let (_, served) = lab.connect_with(&Offer { window: 0, ..Offer::default() })?;
@@ -17,7 +17,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("200 clients open connections with a window of 0, and the server writes to each; another client works")
     .expects("The other client's requests are answered within a second each."),
-    Case::new("vanished-crowd", "RFC 9293, 3.8.3; the promise of StackConfig::user_timeout", |lab| {
+    Case::new("vanished-crowd", "MUST-21", "RFC 9293, 3.8.3; the promise of StackConfig::user_timeout", |lab| {
         let bytes = pattern(111, 2 * WINDOW);
         let mut writes = Vec::new();
         for _ in 0..100 {
@@ -33,7 +33,7 @@ pub(in super::super) const CASES: &[Case] = &[
     .about("100 clients vanish while the server writes to them; the timeout is 1 second")
     .expects("All writes fail with \"timed out\" within five seconds. Another client works meanwhile.")
     .with(|config| (config.window, config.user_timeout) = (16 << 10, SOON)),
-    Case::new("udp-senders", "the promise of netstacks::Datagrams", |lab| {
+    Case::new("udp-senders", "ours", "the promise of netstacks::Datagrams", |lab| {
         for round in 0..50_u16 {
             let sent = |index: u16| packets::datagram(lab.stranger(round * 100 + index).local, lab.server(), b"one");
             lab.flood((0..100).map(sent))?;
@@ -44,7 +44,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("5,000 addresses send a datagram each; nobody answers them. Then one more sends, and is answered")
     .expects("The last one is received, and gets its answer."),
-    Case::new("fragments-incomplete", "RFC 791, 3.2; RFC 1122, 3.3.2; CVE-2018-5391", |lab| {
+    Case::new("fragments-incomplete", "ours", "RFC 791, 3.2; RFC 1122, 3.3.2; CVE-2018-5391", |lab| {
         let payload = pattern(112, 4000);
         let first = |index: u16| {
             let packet = packets::datagram(lab.stranger(index).local, lab.server(), &payload);
@@ -56,7 +56,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("1,000 first fragments of datagrams whose rest never comes")
     .expects("A whole datagram is received after them, and a connection opens.")
-    .over_ipv6("fragments-incomplete-ipv6", "The same over IPv6", "RFC 8200, 4.5; CVE-2018-5391"),
+    .over_ipv6("fragments-incomplete-ipv6", "ours", "The same over IPv6", "RFC 8200, 4.5; CVE-2018-5391"),
 ];
 
 /// Sends a datagram from an address of its own, which the server must receive and answer.

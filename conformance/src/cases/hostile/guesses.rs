@@ -4,7 +4,7 @@ use super::received::answers;
 use crate::prelude::*;
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("challenge-ack-limit", "RFC 5961, 7", |lab| {
+    Case::new("challenge-ack-limit", "SHOULD RFC 5961, 7", "RFC 5961, 7", |lab| {
         const COUNT: usize = 1000;
         let (mut client, mut served) = lab.connect_and_exchange()?;
         for (name, flags) in [("RST", RST), ("SYN", SYN)] {
@@ -20,7 +20,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("1,000 forged RSTs within the window of a connection, and 1,000 forged SYNs")
     .expects("Challenge ACKs are limited: at most 100 for each flood. The connection goes on."),
-    Case::new("challenge-ack-not-shared", "RFC 5961, 3.2 and 7; CVE-2016-5696", |lab| {
+    Case::new("challenge-ack-not-shared", "ours", "RFC 5961, 3.2 and 7; CVE-2016-5696", |lab| {
         let (mut other, _held) = lab.connect_and_exchange()?;
         let (mut client, mut served) = lab.connect_and_exchange()?;
         let out = forged(&other, RST);
@@ -37,7 +37,7 @@ pub(in super::super) const CASES: &[Case] = &[
         "The other connection answers with its challenge ACK: a limit that all share would tell an attacker of \
              it.",
     ),
-    Case::new("isn-spread", "RFC 6528, 3; RFC 9293, 3.4.1", |lab| {
+    Case::new("isn-spread", "SHLD-1", "RFC 6528, 3; RFC 9293, 3.4.1", |lab| {
         let mut numbers = Vec::new();
         for _ in 0..32 {
             let (client, syn_ack) = lab.half_open()?;
@@ -53,7 +53,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("The initial sequence numbers of 32 connections from different ports")
     .expects("None follows from the one before: neither a constant step nor a small one."),
-    Case::new("isn-of-one-port", "RFC 9293, 3.4.1, MUST-8; RFC 6528, 3", |lab| {
+    Case::new("isn-of-one-port", "MUST-8", "RFC 9293, 3.4.1; RFC 6528, 3", |lab| {
         let (mut client, mut served) = lab.connect()?;
         for number in 2..=5 {
             let before = client.stack_isn;

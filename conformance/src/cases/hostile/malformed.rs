@@ -4,7 +4,7 @@ use super::super::segments::wrapped::PADDING;
 use crate::prelude::*;
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("options-nonsense", "RFC 9293, 3.1, MUST-7", |lab| {
+    Case::new("options-nonsense", "MUST-7", "RFC 9293, 3.1", |lab| {
         // The end, MSS, window scale, SACK permitted, SACK, timestamps, TCP Fast Open, and an unknown one.
         const KINDS: [u8; 8] = [0, 2, 3, 4, 5, 8, 34, 77];
         const LENS: [u8; 12] = [0, 1, 2, 3, 4, 5, 9, 10, 18, 34, 40, 255];
@@ -29,7 +29,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("SYNs and segments with every length of every usual option, in and beyond the header")
     .expects("The stack does not crash or hang: another connection goes on, and new ones open."),
-    Case::new("packets-cut", "RFC 1122, 3.2.1; RFC 9293, 3.1", |lab| {
+    Case::new("packets-cut", "ours", "RFC 1122, 3.2.1; RFC 9293, 3.1", |lab| {
         let headers_len = if lab.ipv6 { 40 } else { 0 };
         survives(lab, |packet| {
             // Half of them know their length.
@@ -39,8 +39,8 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("A segment and a SYN, cut after each of their bytes")
     .expects("They are dropped: the connection goes on, and new ones open.")
-    .over_ipv6("packets-cut-ipv6", "The same over IPv6", "RFC 8200, 3; RFC 9293, 3.1"),
-    Case::new("ip-length-wrong", "RFC 791, 3.1; RFC 1122, 3.2.1", |lab| {
+    .over_ipv6("packets-cut-ipv6", "ours", "The same over IPv6", "RFC 8200, 3; RFC 9293, 3.1"),
+    Case::new("ip-length-wrong", "ours", "RFC 791, 3.1; RFC 1122, 3.2.1", |lab| {
         survives(lab, |packet| {
             let len = packet.len();
             let lens = [0, 1, 19, 20, 21, 39, 40, 41, len - 1, len + 1, len + 1000, 65_535];
@@ -52,7 +52,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("IPv4 packets whose lengths are too small, or more than the packet has")
     .expects("They are dropped: the connection goes on, and new ones open."),
-    Case::new("ip-length-wrong-ipv6", "RFC 8200, 3", |lab| {
+    Case::new("ip-length-wrong-ipv6", "ours", "RFC 8200, 3", |lab| {
         survives(lab, |packet| {
             let len = packet.len() - 40;
             [0, 1, 19, 20, 21, len - 1, len + 1, len + 1000, 65_535].map(|len| with_len(packet, len)).into()
@@ -61,7 +61,7 @@ pub(in super::super) const CASES: &[Case] = &[
     .about("IPv6 packets whose payload length is too small, or more than the packet has")
     .expects("They are dropped: the connection goes on, and new ones open.")
     .ipv6(),
-    Case::new("ipv4-options-nonsense", "RFC 791, 3.1; RFC 1122, 3.2.1.8", |lab| {
+    Case::new("ipv4-options-nonsense", "ours", "RFC 791, 3.1; RFC 1122, 3.2.1.8", |lab| {
         // Record route, time stamp, security, source routes, stream identifier, router alert, and an unknown one.
         const KINDS: [u8; 8] = [7, 68, 130, 131, 137, 136, 148, 94];
         const LENS: [u8; 9] = [0, 1, 2, 3, 4, 7, 8, 12, 255];
@@ -73,7 +73,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("IPv4 options of every usual type with wrong lengths and pointers")
     .expects("The stack does not crash or hang: the connection goes on, and new ones open."),
-    Case::new("fragments-nonsense", "RFC 1858, 2 and 3; RFC 3128", |lab| {
+    Case::new("fragments-nonsense", "ours", "RFC 1858, 2 and 3; RFC 3128", |lab| {
         survives(lab, |packet| {
             let fragment = |(offset, more, len): (u16, bool, usize)| {
                 let fragment = &packet[..packet.len().min(20 + len)];
@@ -85,7 +85,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("Fragments that overlap, lie within each other, end beyond 65,535 bytes, or have no payload")
     .expects("The stack does not crash or hang: the connection goes on, and new ones open."),
-    Case::new("fragments-nonsense-ipv6", "RFC 5722, 4; RFC 8200, 4.5", |lab| {
+    Case::new("fragments-nonsense-ipv6", "ours", "RFC 5722, 4; RFC 8200, 4.5", |lab| {
         survives(lab, |packet| {
             let fragment = |(offset, more, len): (u16, bool, usize)| {
                 let [high, low] = (offset << 3 | u16::from(more)).to_be_bytes();
@@ -98,7 +98,7 @@ pub(in super::super) const CASES: &[Case] = &[
     .about("The same over IPv6")
     .expects("The stack does not crash or hang: the connection goes on, and new ones open.")
     .ipv6(),
-    Case::new("ipv6-header-chains", "RFC 8200, 4", |lab| {
+    Case::new("ipv6-header-chains", "ours", "RFC 8200, 4", |lab| {
         let chain = |packet: &[u8], number: u8, header: [u8; 8], count: usize| {
             (0..count).fold(packet.to_vec(), |packet, _| packets::with_extension(&packet, number, &header))
         };

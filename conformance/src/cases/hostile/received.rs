@@ -3,16 +3,20 @@
 use crate::prelude::*;
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("edge-out-of-order", "RFC 9293, 3.10.7.4", |lab| out_of_order(lab, ACK | PSH))
-        .about("A segment ends beyond the window; then all before it but the first byte, and last the first byte")
-        .expects("The segment is cut at the edge, or dropped. The server reads all bytes once and in order."),
-    Case::new("edge-out-of-order-fin", "RFC 9293, 3.10.7.4", |lab| out_of_order(lab, ACK | PSH | FIN))
-        .about("The same with a FIN in the segment")
-        .expects(
-            "The server reads all bytes once and in order. The FIN is beyond the window: it is dropped, or taken \
+    Case::new("edge-out-of-order", "MUST RFC 9293, 2.2: reliable and in order", "RFC 9293, 3.10.7.4", |lab| {
+        out_of_order(lab, ACK | PSH)
+    })
+    .about("A segment ends beyond the window; then all before it but the first byte, and last the first byte")
+    .expects("The segment is cut at the edge, or dropped. The server reads all bytes once and in order."),
+    Case::new("edge-out-of-order-fin", "MUST RFC 9293, 2.2: reliable and in order", "RFC 9293, 3.10.7.4", |lab| {
+        out_of_order(lab, ACK | PSH | FIN)
+    })
+    .about("The same with a FIN in the segment")
+    .expects(
+        "The server reads all bytes once and in order. The FIN is beyond the window: it is dropped, or taken \
              after all bytes.",
-        ),
-    Case::new("edge-in-order", "RFC 9293, 3.10.7.4", |lab| {
+    ),
+    Case::new("edge-in-order", "ours", "RFC 9293, 3.10.7.4", |lab| {
         let (mut client, mut served) = lab.connect()?;
         let bytes = pattern(91, 60_000);
         client.put_parts(&bytes, 0..60_000, 1200)?;
@@ -24,7 +28,7 @@ pub(in super::super) const CASES: &[Case] = &[
     .about("60,000 bytes in order into a window of 16 KiB, while nobody reads")
     .expects("At most 32 KiB are acknowledged before the server reads. The server reads all bytes once and in order.")
     .with(SMALL_WINDOW),
-    Case::new("edge-super-packet", "RFC 9293, 3.10.7.4; virtio 1.2, 5.1.6", |lab| {
+    Case::new("edge-super-packet", "ours", "RFC 9293, 3.10.7.4; virtio 1.2, 5.1.6", |lab| {
         let (mut client, mut served) = lab.connect()?;
         let bytes = pattern(92, 40_000);
         client.put_joined(&bytes)?;
@@ -35,7 +39,7 @@ pub(in super::super) const CASES: &[Case] = &[
     .expects("It is cut at the edge, or dropped. The server reads all bytes once and in order.")
     .with(SMALL_WINDOW)
     .offloading(),
-    Case::new("tiny-segments", "RFC 9293, 3.10.7.4; CVE-2018-5390", |lab| {
+    Case::new("tiny-segments", "ours", "RFC 9293, 3.10.7.4; CVE-2018-5390", |lab| {
         const COUNT: usize = 8000;
         let (mut other, mut other_served) = lab.connect()?;
         let (mut client, mut served) = lab.connect()?;
@@ -66,7 +70,7 @@ pub(in super::super) const CASES: &[Case] = &[
         "Each request of the other client is answered within a second. When all bytes have come again, the server \
              reads them once and in order.",
     ),
-    Case::new("overlap-contradicts", "RFC 9293, 3.10.7.4", |lab| {
+    Case::new("overlap-contradicts", "ours", "RFC 9293, 3.10.7.4", |lab| {
         const LEN: usize = 3000;
         let (mut client, mut served) = lab.connect()?;
         let [a, b, c] = [[b'a'; LEN], [b'b'; LEN], [b'c'; LEN]];
@@ -82,7 +86,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("Overlapping segments, out of order, with different bytes for the same numbers")
     .expects("The server reads every number once, each with one of its bytes, and the connection goes on."),
-    Case::new("urgent-nonsense", "RFC 9293, 3.8.5; RFC 6093, 6", |lab| {
+    Case::new("urgent-nonsense", "SHOULD RFC 9293, 3.8.5: wrong pointers", "RFC 9293, 3.8.5; RFC 6093, 6", |lab| {
         let (mut client, mut served) = lab.connect()?;
         for (pointer, data) in [(0_u16, "zero"), (3, ""), (1000, "beyond"), (65_535, "far"), (0, ""), (65_535, "")] {
             let out = Out { flags: ACK | PSH | URG, ..client.part(data.as_bytes(), 0..data.len()) };
@@ -94,7 +98,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("Urgent pointers of 0, beyond the segment, and without data")
     .expects("The bytes are part of the stream, and the connection goes on."),
-    Case::new("timestamps-unasked", "RFC 7323, 3.2", |lab| {
+    Case::new("timestamps-unasked", "MUST RFC 7323, 3.2: ignored without an option", "RFC 7323, 3.2", |lab| {
         let (mut client, mut served) = lab.connect()?;
         for time in [u32::MAX, 5, 0, 1 << 31] {
             client.stamps = Some([time, u32::MAX]);
@@ -106,7 +110,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("Segments with timestamps that go back, on a connection that did not agree on them")
     .expects("The timestamps are ignored, and the data is delivered."),
-    Case::new("ack-answers", "RFC 9293, 3.10.7.4; RFC 5961, 7", |lab| {
+    Case::new("ack-answers", "ours", "RFC 9293, 3.10.7.4; RFC 5961, 7", |lab| {
         const COUNT: usize = 200;
         let (mut client, mut served) = lab.connect_and_exchange()?;
         // The stack may send a window update of its own.

@@ -3,7 +3,7 @@
 use crate::prelude::*;
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("syn-flood", "RFC 4987, 3", |lab| {
+    Case::new("syn-flood", "ours", "RFC 4987, 3", |lab| {
         for round in 0..10 {
             lab.flood((0..300).map(|index| lab.stranger(round * 300 + index).syn_packet(b"")))?;
             named(lab.still_serves(), || format!("after {} SYNs", (round + 1) * 300))?;
@@ -12,7 +12,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("3,000 SYNs from addresses that never answer; a client connects after each 300")
     .expects("Each of the client's SYNs is answered within a second, and its connections carry bytes."),
-    Case::new("syn-flood-at-once", "RFC 4987, 3", |lab| {
+    Case::new("syn-flood-at-once", "ours", "RFC 4987, 3", |lab| {
         let (mut client, mut served) = lab.connect()?;
         lab.flood((0..5000).map(|index| lab.stranger(index).syn_packet(b"")))?;
         named(exchange(&mut client, &mut served), || "on the open connection".to_owned())?;
@@ -24,7 +24,7 @@ pub(in super::super) const CASES: &[Case] = &[
     )
     .expects("The open connection goes on, and a new one opens.")
     .with(|config| config.window = StackConfig::default().window),
-    Case::new("syn-flood-newest", "RFC 4987, 3.4", |lab| {
+    Case::new("syn-flood-newest", "ours", "RFC 4987, 3.4", |lab| {
         const NEWEST: u16 = 64;
         lab.flood((0..5000).map(|index| lab.stranger(index).syn_packet(b"")))?;
         // The newest have the usual address, so that each SYN+ACK has a port of its own.
@@ -48,14 +48,14 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("5,000 half-open connections; the newest 64 of their clients answer the SYN+ACK")
     .expects("Old ones give way: the newest are accepted, and carry bytes."),
-    Case::new("syn-flood-with-data", "RFC 4987, 3; RFC 9293, 3.10.7.2", |lab| {
+    Case::new("syn-flood-with-data", "ours", "RFC 4987, 3; RFC 9293, 3.10.7.2", |lab| {
         let data = pattern(70, 1000);
         lab.flood((0..2000).map(|index| lab.stranger(index).syn_packet(&data)))?;
         lab.still_serves()
     })
     .about("2,000 SYNs with 1,000 bytes of data each, from addresses that never answer")
     .expects("A new connection opens and carries bytes."),
-    Case::new("half-open-scan", "RFC 9293, 3.10.7.4", |lab| {
+    Case::new("half-open-scan", "ours", "RFC 9293, 3.10.7.4", |lab| {
         for index in 0..100 {
             let (client, _) = named(lab.half_open(), || format!("after {index} scans"))?;
             client.put(Out { flags: RST, ack: 0, ..client.out() })?;
@@ -65,7 +65,7 @@ pub(in super::super) const CASES: &[Case] = &[
     .about("100 clients answer the SYN+ACK with RST; the backlog is 16")
     .expects("Each RST frees its place: every SYN is answered, and the next connection is accepted.")
     .with(|config| config.backlog = 16),
-    Case::new("accept-queue-overflows", "the promise of StackConfig::backlog", |lab| {
+    Case::new("accept-queue-overflows", "ours", "the promise of StackConfig::backlog", |lab| {
         let mut clients = [lab.client(), lab.client(), lab.client()];
         clients.iter_mut().try_for_each(Client::syn)?;
         let mut waiting = Vec::new();
@@ -97,7 +97,7 @@ pub(in super::super) const CASES: &[Case] = &[
     .about("Three clients complete their handshakes at once; the backlog is one")
     .expects("No RST. Those that do not fit are accepted later, when the client repeats its last packet.")
     .with(|config| config.backlog = 1),
-    Case::new("flags-nonsense", "RFC 9293, 3.10.7.2 and 3.10.7.4", |lab| {
+    Case::new("flags-nonsense", "SHOULD RFC 5961, 4.2", "RFC 5961, 4.2; RFC 9293, 3.10.7.2 and 3.10.7.4", |lab| {
         const ALL: u8 = 0xff;
         let (mut client, mut served) = lab.connect()?;
         for flags in [SYN | FIN, SYN | FIN | ACK, 0, FIN, FIN | PSH | URG, SYN | RST | FIN, ALL] {
@@ -113,7 +113,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("SYN+FIN, SYN+RST, all flags, no flags and FIN without ACK, to an open connection and to none")
     .expects("The open connection goes on, and new ones open."),
-    Case::new("land", "RFC 1122, 3.2.1.3; CERT CA-1997-28", |lab| {
+    Case::new("land", "ours", "RFC 1122, 3.2.1.3; CERT CA-1997-28", |lab| {
         let mut itself = lab.client_from(lab.server(), lab.server());
         let syn = itself.syn_packet(b"");
         (0..10).try_for_each(|_| lab.send_packet(&syn))?;
@@ -127,7 +127,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("SYNs from the server's own address and port")
     .expects("At most a few packets come for them, and new connections open."),
-    Case::new("strange-sources", "RFC 1122, 3.2.1.3 and 4.2.3.10", |lab| {
+    Case::new("strange-sources", "MUST-63", "RFC 9293, 3.9.2.3; RFC 1122, 3.2.1.3 and 4.2.3.10", |lab| {
         let unspecified = platform::unspecified(lab.ipv6);
         for (source, port) in packets::groups(lab.ipv6).into_iter().chain([unspecified]).zip(2000..) {
             let mut client = lab.client_from(SocketAddr::new(source, port), lab.server());
@@ -140,10 +140,11 @@ pub(in super::super) const CASES: &[Case] = &[
     .expects("Silence. New connections open.")
     .over_ipv6(
         "strange-sources-ipv6",
+        "MUST-63",
         "SYNs from multicast addresses and from ::",
         "RFC 4291, 2.5.2 and 2.7; RFC 9293, 3.9.2.3",
     ),
-    Case::new("port-zero", "RFC 6335, 6", |lab| {
+    Case::new("port-zero", "ours", "RFC 6335, 6", |lab| {
         let (peer, server) = (lab.client().local, lab.server());
         let [no_peer, no_server] = [peer, server].map(|address| SocketAddr::new(address.ip(), 0));
         let ends = [(no_peer, server), (peer, no_server), (no_peer, no_server)];
@@ -152,7 +153,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("SYNs from port 0 and to port 0")
     .expects("The stack does not crash or hang: new connections open."),
-    Case::new("mss-tiny", "RFC 9293, 3.7.1; CVE-2019-11479", |lab| {
+    Case::new("mss-tiny", "ours", "RFC 9293, 3.7.1; CVE-2019-11479", |lab| {
         const LEN: usize = 4000;
         let mut client = lab.client();
         client.open_with(&Offer { mss: Some(1), ..Offer::default() })?;
@@ -170,7 +171,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("The SYN has an MSS of 1; the server writes 4,000 bytes")
     .expects("At most 500 packets, 8 bytes each: a client cannot make a packet of every byte. Other connections work."),
-    Case::new("scale-nonsense", "RFC 7323, 2.3", |lab| {
+    Case::new("scale-nonsense", "MUST RFC 7323, 2.3: at most 14", "RFC 7323, 2.3", |lab| {
         let (mut client, mut served) = lab.connect_with(&Offer { scale: Some(255), ..Offer::default() })?;
         client.write(&pattern(72, 20_000))?;
         served.reads(&pattern(72, 20_000))?;

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use crate::prelude::*;
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("echo", "RFC 1122, 3.2.2.6", |lab| {
+    Case::new("echo", "MUST RFC 1122, 3.2.2.6", "RFC 1122, 3.2.2.6", |lab| {
         needs_echo(lab)?;
         let largest = if lab.ipv6 { 1452 } else { 1472 };
         for len in [0, 1, 2, 999, largest - 1, largest] {
@@ -18,15 +18,20 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("Echo requests with 0 to 1,472 bytes")
     .expects("Each reply has the number and the bytes of its request, and comes from the address that was asked.")
-    .over_ipv6("echo-ipv6", "The same over IPv6, up to 1,452 bytes", "RFC 4443, 4.2"),
-    Case::new("echo-fragments", "RFC 1122, 3.2.2.6 and 3.3.2", |lab| {
+    .over_ipv6("echo-ipv6", "MUST RFC 4443, 4.2", "The same over IPv6, up to 1,452 bytes", "RFC 4443, 4.2"),
+    Case::new("echo-fragments", "MUST RFC 1122, 3.3.2: reassembly", "RFC 1122, 3.2.2.6 and 3.3.2", |lab| {
         needs_echo(lab)?;
         answered(lab, &pattern(140, 1400), 480)
     })
     .about("An echo request with 1,400 bytes in three fragments")
     .expects("It is put together, and the reply has all its bytes.")
-    .over_ipv6("echo-fragments-ipv6", "The same over IPv6", "RFC 4443, 4.2; RFC 8200, 4.5 and 5"),
-    Case::new("echo-wrong-checksum", "RFC 792", |lab| {
+    .over_ipv6(
+        "echo-fragments-ipv6",
+        "MUST RFC 8200, 5: reassembly",
+        "The same over IPv6",
+        "RFC 4443, 4.2; RFC 8200, 4.5 and 5",
+    ),
+    Case::new("echo-wrong-checksum", "ours", "RFC 792", |lab| {
         needs_echo(lab)?;
         lab.send_packet(&packets::damaged(request(lab.peer().ip(), lab.server().ip(), b"damaged")))?;
         silence(lab)?;
@@ -34,18 +39,18 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("An echo request with a wrong checksum")
     .expects("Silence.")
-    .over_ipv6("echo-wrong-checksum-ipv6", "The same over IPv6", "RFC 4443, 2.3"),
-    Case::new("icmp-error-quotes", "RFC 1122, 3.2.2 and 3.2.2.1", error_quotes)
+    .over_ipv6("echo-wrong-checksum-ipv6", "MUST RFC 4443, 2.1", "The same over IPv6", "RFC 4443, 2.3"),
+    Case::new("icmp-error-quotes", "MUST RFC 1122, 3.2.2: quotes", "RFC 1122, 3.2.2 and 3.2.2.1", error_quotes)
         .about("A packet of an unknown protocol")
         .expects("ICMP \"protocol unreachable\", which quotes at least the IP header and 8 bytes of it unchanged."),
-    Case::new("icmp-error-quotes-ipv6", "RFC 4443, 2.4 and 3.4; RFC 8200, 4", error_quotes)
+    Case::new("icmp-error-quotes-ipv6", "MUST RFC 4443, 2.4 (c)", "RFC 4443, 2.4 and 3.4; RFC 8200, 4", error_quotes)
         .about("The same over IPv6")
         .expects(
             "ICMPv6 \"unrecognized next header\", which points to its place and quotes the packet, as far as 1280 \
              bytes hold it.",
         )
         .ipv6(),
-    Case::new("icmp-error-rate-ipv6", "RFC 4443, 2.4 (f)", |lab| {
+    Case::new("icmp-error-rate-ipv6", "MUST RFC 4443, 2.4 (f)", "RFC 4443, 2.4 (f)", |lab| {
         let packet = unknown(lab.peer().ip(), lab.server().ip(), 100);
         lab.flood(std::iter::repeat_n(packet, 1000))?;
         let mut count = 0;
@@ -61,7 +66,7 @@ pub(in super::super) const CASES: &[Case] = &[
     .about("1,000 IPv6 packets of an unknown protocol")
     .expects("The rate of errors is limited: at most 200 come.")
     .ipv6(),
-    Case::new("icmp-error-about-error", "RFC 1122, 3.2.2", |lab| {
+    Case::new("icmp-error-about-error", "MUST RFC 1122, 3.2.2: not about errors", "RFC 1122, 3.2.2", |lab| {
         let (peer, server) = (lab.peer(), lab.server());
         let abouts = [
             packets::datagram(server, peer, b"nobody sent this"),
@@ -74,7 +79,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("ICMP errors of every type and of unknown codes, about packets that nobody has sent")
     .expects("No ICMP message comes for them."),
-    Case::new("icmp-error-about-error-ipv6", "RFC 4443, 2.4 (e.1); RFC 8200, 4.2", |lab| {
+    Case::new("icmp-error-about-error-ipv6", "MUST RFC 4443, 2.4 (e.1)", "RFC 4443, 2.4 (e.1); RFC 8200, 4.2", |lab| {
         // An unknown option that asks for an error (RFC 8200, 4.2).
         const OPTION: [u8; 8] = [0, 0, 0x9e, 4, 0, 0, 0, 0];
         let about = packets::datagram(lab.server(), lab.peer(), b"nobody sent this");
@@ -85,7 +90,7 @@ pub(in super::super) const CASES: &[Case] = &[
     .about("ICMPv6 errors of known and unknown types, also behind an option that nobody knows")
     .expects("No ICMP message comes for them.")
     .ipv6(),
-    Case::new("icmp-error-about-multicast", "RFC 1122, 3.2.2", |lab| {
+    Case::new("icmp-error-about-multicast", "MUST RFC 1122, 3.2.2: not about multicast", "RFC 1122, 3.2.2", |lab| {
         let peer = lab.peer();
         let packets =
             |group| [packets::datagram(peer, SocketAddr::new(group, 9), b"to all"), unknown(peer.ip(), group, 100)];
@@ -95,25 +100,37 @@ pub(in super::super) const CASES: &[Case] = &[
     .expects("No ICMP message comes for them.")
     .over_ipv6(
         "icmp-error-about-multicast-ipv6",
+        "MUST RFC 4443, 2.4 (e.3)",
         "The same to multicast addresses over IPv6",
         "RFC 4443, 2.4 (e.3)",
     ),
-    Case::new("icmp-error-about-fragment", "RFC 1122, 3.2.2", |lab| {
-        let whole = [lab.to_server(&[7; 1000]), unknown(lab.peer().ip(), lab.server().ip(), 1000)];
-        unanswered(lab, whole.iter().flat_map(|packet| packets::fragments(packet, 400).split_off(1)))
-    })
+    Case::new(
+        "icmp-error-about-fragment",
+        "MUST RFC 1122, 3.2.2: not about later fragments",
+        "RFC 1122, 3.2.2",
+        |lab| {
+            let whole = [lab.to_server(&[7; 1000]), unknown(lab.peer().ip(), lab.server().ip(), 1000)];
+            unanswered(lab, whole.iter().flat_map(|packet| packets::fragments(packet, 400).split_off(1)))
+        },
+    )
     .about("Later fragments of datagrams, and of packets of an unknown protocol")
     .expects("No ICMP message comes for them."),
-    Case::new("icmp-strange-sources", "RFC 1122, 3.2.1.3 and 3.2.2", |lab| {
-        let server = lab.server().ip();
-        let unspecified = (!lab.ipv6).then_some(Ipv4Addr::UNSPECIFIED.into());
-        let packets = |source| [request(source, server, b"to all of you"), unknown(source, server, 100)];
-        unanswered(lab, packets::groups(lab.ipv6).into_iter().chain(unspecified).flat_map(packets))
-    })
+    Case::new(
+        "icmp-strange-sources",
+        "MUST RFC 1122, 3.2.2: not to many hosts",
+        "RFC 1122, 3.2.1.3 and 3.2.2",
+        |lab| {
+            let server = lab.server().ip();
+            let unspecified = (!lab.ipv6).then_some(Ipv4Addr::UNSPECIFIED.into());
+            let packets = |source| [request(source, server, b"to all of you"), unknown(source, server, 100)];
+            unanswered(lab, packets::groups(lab.ipv6).into_iter().chain(unspecified).flat_map(packets))
+        },
+    )
     .about("Echo requests, and packets of an unknown protocol, from multicast, broadcast and unspecified addresses")
     .expects("Silence.")
     .over_ipv6(
         "icmp-strange-sources-ipv6",
+        "MUST RFC 4443, 2.4 (e.6)",
         "The same from multicast addresses over IPv6",
         "RFC 4291, 2.7; RFC 4443, 2.4 (e.6)",
     ),

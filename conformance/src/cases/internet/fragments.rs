@@ -6,7 +6,7 @@ use super::super::datagrams::fragments;
 use crate::prelude::*;
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("fragments-in-any-order", "RFC 791, 3.2; RFC 1122, 3.3.2", |lab| {
+    Case::new("fragments-in-any-order", "MUST RFC 1122, 3.3.2: reassembly", "RFC 791, 3.2; RFC 1122, 3.3.2", |lab| {
         for (number, order) in
             [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]].into_iter().enumerate()
         {
@@ -19,8 +19,13 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("Datagrams in three fragments, in each of the six orders")
     .expects("Each is put together and received.")
-    .over_ipv6("fragments-in-any-order-ipv6", "The same over IPv6", "RFC 8200, 4.5 and 5"),
-    Case::new("fragments-duplicated", "RFC 791, 3.2", |lab| {
+    .over_ipv6(
+        "fragments-in-any-order-ipv6",
+        "MUST RFC 8200, 5: reassembly",
+        "The same over IPv6",
+        "RFC 8200, 4.5 and 5",
+    ),
+    Case::new("fragments-duplicated", "MUST RFC 791, 3.2: reassembly", "RFC 791, 3.2", |lab| {
         needs_reassembly(lab)?;
         let payload = payload(160);
         let fragments = cut(lab, lab.peer(), &payload, 1);
@@ -30,14 +35,14 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("A datagram in three fragments, of which the first two come twice")
     .expects("It is received once."),
-    Case::new("fragments-overlap", "RFC 791, 3.2; RFC 1858, 4", overlap)
+    Case::new("fragments-overlap", "MUST RFC 791, 3.2: reassembly", "RFC 791, 3.2; RFC 1858, 4", overlap)
         .about("A fragment with other bytes overlaps those of a datagram")
         .expects("The datagram is received as its checksum says, or dropped. The next one is received."),
-    Case::new("fragments-overlap-ipv6", "RFC 5722, 4; RFC 8200, 4.5", overlap)
+    Case::new("fragments-overlap-ipv6", "MUST RFC 8200, 4.5: overlaps", "RFC 5722, 4; RFC 8200, 4.5", overlap)
         .about("The same over IPv6")
         .expects("The whole datagram is dropped, silently. The next one is received.")
         .ipv6(),
-    Case::new("fragments-of-two-senders", "RFC 791, 3.2", |lab| {
+    Case::new("fragments-of-two-senders", "MUST RFC 791, 3.2: whose fragments", "RFC 791, 3.2", |lab| {
         needs_reassembly(lab)?;
         let mut expected = vec![(lab.peer(), payload(163)), (neighbour(lab), payload(164))];
         let [first, second] = [0, 1].map(|index: usize| cut(lab, expected[index].0, &expected[index].1, 1));
@@ -55,21 +60,31 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("Fragments of two senders with the same identification, in turns")
     .expects("Both datagrams are received.")
-    .over_ipv6("fragments-of-two-senders-ipv6", "The same over IPv6", "RFC 8200, 4.5"),
-    Case::new("fragments-left-over", "RFC 4963, 3; RFC 791, 3.2", |lab| {
-        needs_reassembly(lab)?;
-        let (first, second, third) = (payload(165), payload(166), payload(167));
-        lab.flood(cut(lab, lab.peer(), &first, 1).into_iter().take(1))?;
-        lab.flood(cut(lab, lab.peer(), &second, 1))?;
-        if let Some((bytes, _)) = lab.received(ms(200))? {
-            same(&bytes, &second)?;
-        }
-        lab.flood(cut(lab, lab.peer(), &third, 2))?;
-        lab.receives_next(&third)
-    })
+    .over_ipv6(
+        "fragments-of-two-senders-ipv6",
+        "MUST RFC 8200, 4.5: whose fragments",
+        "The same over IPv6",
+        "RFC 8200, 4.5",
+    ),
+    Case::new(
+        "fragments-left-over",
+        "MUST RFC 1122, 4.1.3.4: wrong checksums",
+        "RFC 4963, 3; RFC 1122, 4.1.3.4",
+        |lab| {
+            needs_reassembly(lab)?;
+            let (first, second, third) = (payload(165), payload(166), payload(167));
+            lab.flood(cut(lab, lab.peer(), &first, 1).into_iter().take(1))?;
+            lab.flood(cut(lab, lab.peer(), &second, 1))?;
+            if let Some((bytes, _)) = lab.received(ms(200))? {
+                same(&bytes, &second)?;
+            }
+            lab.flood(cut(lab, lab.peer(), &third, 2))?;
+            lab.receives_next(&third)
+        },
+    )
     .about("The first fragment of a datagram, and then another datagram with the same identification")
     .expects("The second is received or dropped, and never mixed with the first. The next one is received."),
-    Case::new("fragments-tiny", "RFC 791, 3.2; CVE-2018-5391", |lab| {
+    Case::new("fragments-tiny", "ours", "RFC 791, 3.2; CVE-2018-5391", |lab| {
         needs_reassembly(lab)?;
         let payload = pattern(168, 1000);
         lab.flood(packets::fragments(&lab.to_server(&payload), 8))?;
@@ -83,7 +98,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("A datagram of 1,000 bytes in fragments of 8 bytes; then 8,000 such fragments of one that never ends")
     .expects("The first is received. After the flood a datagram in one packet is received, and a connection opens."),
-    Case::new("fragments-sent-numbers", "RFC 6864, 4.2; RFC 791, 3.2", |lab| {
+    Case::new("fragments-sent-numbers", "MUST RFC 6864, 4.3", "RFC 6864, 4.2; RFC 791, 3.2", |lab| {
         let len = usize::from(lab.mtu) + 2500;
         applies!(len <= 65_507, "a datagram is no longer than a packet")?;
         let mut numbers = BTreeSet::new();

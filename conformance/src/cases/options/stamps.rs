@@ -7,18 +7,23 @@ use crate::prelude::*;
 const BEGIN: u32 = 1000;
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("timestamps-not-offered", "RFC 7323, 3.2", |lab| {
-        let (mut client, served) = lab.connect_and_exchange()?;
-        let mut count = usize::from(client.has_agreed(TIMESTAMPS));
-        deliver_with(&mut client, served, &pattern(170, 20_000), LATE, |_, segment| {
-            count += usize::from(segment.option(TIMESTAMPS).is_some());
-            Ok(false)
-        })?;
-        check!(count == 0, "{count} segments have a timestamp")
-    })
+    Case::new(
+        "timestamps-not-offered",
+        "MUST RFC 7323, 3.2: no timestamps without an option",
+        "RFC 7323, 3.2",
+        |lab| {
+            let (mut client, served) = lab.connect_and_exchange()?;
+            let mut count = usize::from(client.has_agreed(TIMESTAMPS));
+            deliver_with(&mut client, served, &pattern(170, 20_000), LATE, |_, segment| {
+                count += usize::from(segment.option(TIMESTAMPS).is_some());
+                Ok(false)
+            })?;
+            check!(count == 0, "{count} segments have a timestamp")
+        },
+    )
     .about("The SYN has no timestamp")
     .expects("The SYN+ACK and all later segments have none."),
-    Case::new("timestamps-in-every-segment", "RFC 7323, 3.2", |lab| {
+    Case::new("timestamps-in-every-segment", "MUST RFC 7323, 3.2: in every segment", "RFC 7323, 3.2", |lab| {
         let (mut client, mut served) = connect(lab, BEGIN)?;
         for round in 1..=5 {
             client.stamp(BEGIN + round);
@@ -43,7 +48,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("A connection with timestamps carries data both ways and ends")
     .expects("Every segment has a timestamp, and none is before the last one."),
-    Case::new("timestamps-echoed", "RFC 7323, 4.3", |lab| {
+    Case::new("timestamps-echoed", "SHOULD RFC 7323, 4.3 (A)", "RFC 7323, 4.3", |lab| {
         let (mut client, mut served) = connect(lab, BEGIN)?;
         let begin = client.next;
         for stamp in [BEGIN + 100, BEGIN + 101] {
@@ -62,7 +67,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("Two segments with different timestamps arrive together")
     .expects("An ACK has the timestamp of the first segment that it acknowledges."),
-    Case::new("timestamps-echoed-at-a-hole", "RFC 7323, 4.3", |lab| {
+    Case::new("timestamps-echoed-at-a-hole", "MUST RFC 7323, 4.3 (C)", "RFC 7323, 4.3", |lab| {
         let (mut client, mut served) = connect(lab, BEGIN)?;
         let bytes = pattern(172, 3000);
         for (stamp, from, expected, acked) in [
@@ -84,7 +89,7 @@ pub(in super::super) const CASES: &[Case] = &[
         "The first ACK has the timestamp of the last segment in order, the second one of the segment that fills \
              the hole.",
     ),
-    Case::new("paws", "RFC 7323, 5.3, R1", |lab| {
+    Case::new("paws", "MAY RFC 7323, 5.3", "RFC 7323, 5.3, R1", |lab| {
         let (mut client, mut served) = exchanged(lab, BEGIN + 10_000)?;
         client.forget()?;
         client.stamp(BEGIN);
@@ -96,7 +101,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("A data segment within the window has a timestamp from before the last one")
     .expects("It is dropped and answered with an ACK. The right one is delivered."),
-    Case::new("paws-rst", "RFC 7323, 5.2 and 5.3", |lab| {
+    Case::new("paws-rst", "MUST RFC 7323, 5.2: no PAWS for RST", "RFC 7323, 5.2 and 5.3", |lab| {
         let (mut client, mut served) = exchanged(lab, BEGIN + 10_000)?;
         client.stamp(BEGIN);
         client.rst()?;
@@ -104,7 +109,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("A RST with the right number has an old timestamp")
     .expects("A RST is never dropped for its timestamp: reads fail with \"connection reset\"."),
-    Case::new("timestamp-missing", "RFC 7323, 3.2", |lab| {
+    Case::new("timestamp-missing", "MUST RFC 7323, 3.2: no abort", "RFC 7323, 3.2", |lab| {
         let (mut client, mut served) = exchanged(lab, BEGIN)?;
         let stamps = client.stamps.take();
         client.put(client.part(b"data", 0..4))?;
@@ -116,7 +121,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("A segment has no timestamp although the connection has them, and comes again with one")
     .expects("It is dropped or taken, but the connection is not aborted. The server reads the data once."),
-    Case::new("timestamps-wrap", "RFC 7323, 5.3", |lab| {
+    Case::new("timestamps-wrap", "MUST RFC 7323, 5.2: unsigned arithmetic", "RFC 7323, 5.3", |lab| {
         let begin = u32::MAX - 2;
         let (mut client, mut served) = connect(lab, begin)?;
         for round in 0..6 {
@@ -127,7 +132,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("The client's timestamps pass 2³²")
     .expects("All segments are delivered."),
-    Case::new("tsecr-nonsense", "RFC 7323, 3.2 and 4.1", |lab| {
+    Case::new("tsecr-nonsense", "ours", "RFC 7323, 3.2 and 4.1", |lab| {
         const LEN: usize = 50_000;
         const ECHOES: [u32; 6] = [0, 1, u32::MAX, 1 << 31, 0x7fff_ffff, BEGIN];
         let (mut client, served) = exchanged(lab, BEGIN)?;
@@ -152,7 +157,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("The client's ACKs echo timestamps that the stack never sent; the last segment is lost")
     .expects("The timeout does not grow without bound: the segment comes again within 4 seconds."),
-    Case::new("mss-less-timestamps", "RFC 6691, 2; RFC 9293, 3.7.1, MUST-16", |lab| {
+    Case::new("mss-less-timestamps", "MUST-16", "RFC 6691, 2; RFC 9293, 3.7.1", |lab| {
         let (mut client, served) = connect(lab, BEGIN)?;
         deliver_up_to(&mut client, served, &pattern(174, 20_000), 988)
     })

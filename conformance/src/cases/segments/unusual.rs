@@ -3,29 +3,29 @@
 use crate::prelude::*;
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("mss-announced", "RFC 9293, 3.7.1", mss_announced)
+    Case::new("mss-announced", "SHOULD RFC 9293, 3.7.1: the MSS to send", "RFC 9293, 3.7.1", mss_announced)
         .about("The MSS of the stack's SYN+ACK")
         .expects("The MTU without an IPv4 and a TCP header: 1460 of 1500."),
-    Case::new("mss-announced-ipv6", "RFC 8200, 8.3", mss_announced)
+    Case::new("mss-announced-ipv6", "MUST RFC 8200, 8.3", "RFC 8200, 8.3", mss_announced)
         .about("The same over IPv6")
         .expects("The MTU without an IPv6 and a TCP header: 1440 of 1500.")
         .ipv6(),
-    Case::new("mss-small", "RFC 9293, 3.7.1", |lab| segments_of(lab, Some(300), 300))
+    Case::new("mss-small", "MUST-16", "RFC 9293, 3.7.1", |lab| segments_of(lab, Some(300), 300))
         .about("The client takes segments of 300 bytes")
         .expects("No segment has more."),
-    Case::new("mss-missing", "RFC 9293, 3.7.1", mss_missing)
+    Case::new("mss-missing", "MUST-15", "RFC 9293, 3.7.1", mss_missing)
         .about("The SYN has no MSS option")
         .expects("No segment has more than 536 bytes."),
-    Case::new("mss-missing-ipv6", "RFC 9293, 3.7.1", mss_missing)
+    Case::new("mss-missing-ipv6", "MUST-15", "RFC 9293, 3.7.1", mss_missing)
         .about("The same over IPv6")
         .expects("No segment has more than 1220 bytes.")
         .ipv6(),
-    Case::new("mss-large", "RFC 9293, 3.7.1; RFC 1122, 4.2.2.6", |lab| {
+    Case::new("mss-large", "MUST-16", "RFC 9293, 3.7.1; RFC 1122, 4.2.2.6", |lab| {
         segments_of(lab, Some(lab.mtu.saturating_add(7500)), usize::from(lab.mtu) - 40)
     })
     .about("The client takes segments of 7,500 bytes more than the MTU")
     .expects("No packet is longer than the MTU."),
-    Case::new("mss-zero", "RFC 9293, 3.7.1", |lab| {
+    Case::new("mss-zero", "ours", "RFC 9293, 3.7.1", |lab| {
         let mut client = lab.client();
         client.syn_with(&Offer { mss: Some(0), ..Offer::default() })?;
         if client.syn_ack(SOON).is_ok() {
@@ -40,7 +40,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("The SYN has an MSS of 0")
     .expects("The stack does not crash or hang: other connections work."),
-    Case::new("options-unknown", "RFC 9293, 3.1, MUST-6", |lab| {
+    Case::new("options-unknown", "MUST-6", "RFC 9293, 3.1", |lab| {
         // An experimental option and one of RFC 7413 around an MSS of 300.
         let extra = vec![253, 6, 1, 2, 3, 4, MSS, 4, 1, 44, 34, 2];
         let (mut client, mut served) = lab.connect_with(&Offer { mss: None, extra, ..Offer::default() })?;
@@ -53,7 +53,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("Unknown options in the SYN and in a data segment")
     .expects("They are skipped by their length fields, and the known ones are used."),
-    Case::new("options-malformed", "RFC 9293, 3.1, MUST-7", |lab| {
+    Case::new("options-malformed", "MUST-7", "RFC 9293, 3.1", |lab| {
         let malformed: [[u8; 4]; 6] =
             [[2, 0, 5, 0xb4], [2, 1, 5, 0xb4], [2, 40, 5, 0xb4], [1, 1, 1, 2], [253, 0, 0, 0], [3, 2, 3, 1]];
         for options in malformed {
@@ -69,7 +69,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("Options with a length of 0, 1, and beyond the header")
     .expects("The stack does not crash or hang: other connections work."),
-    Case::new("header-length-wrong", "RFC 9293, 3.1", |lab| {
+    Case::new("header-length-wrong", "ours", "RFC 9293, 3.1", |lab| {
         let (mut client, mut served) = lab.connect()?;
         for words in [0, 1, 4, 15] {
             let packet = client.packet(client.part(b"data", 0..4));
@@ -80,7 +80,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("TCP headers whose length is too small, or more than the packet has")
     .expects("They are dropped, and other segments are delivered."),
-    Case::new("keep-alive", "RFC 9293, 3.8.4", |lab| {
+    Case::new("keep-alive", "MUST RFC 9293, 3.5.2: group 3", "RFC 9293, 3.8.4", |lab| {
         let (mut client, mut served) = lab.connect_and_exchange()?;
         for payload in [&b""[..], b"\0"] {
             client.forget()?;
@@ -92,7 +92,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("Keep-alive probes, without data and with one old byte")
     .expects("Each is answered with an ACK, and the server reads nothing."),
-    Case::new("old-segment", "RFC 9293, 3.10.7.4", |lab| {
+    Case::new("old-segment", "MUST RFC 9293, 3.5.2: group 3", "RFC 9293, 3.10.7.4", |lab| {
         let (mut client, mut served) = lab.connect_and_exchange()?;
         client.forget()?;
         client.put(Out { flags: ACK | PSH, seq: client.next.wrapping_sub(4), payload: b"ping", ..client.out() })?;
@@ -102,7 +102,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("A segment comes again, as if its ACK was lost")
     .expects("It is answered with an ACK of what is expected, and the server reads nothing of it."),
-    Case::new("no-ack-flag", "RFC 9293, 3.10.7.4", |lab| {
+    Case::new("no-ack-flag", "MUST RFC 9293, 3.10.7.4: no ACK bit", "RFC 9293, 3.10.7.4", |lab| {
         let (mut client, mut served) = lab.connect()?;
         client.put(Out { flags: PSH, ..client.part(b"no ACK", 0..6) })?;
         check!(served.is_quiet(ms(100)), Data, "it was delivered")?;
@@ -110,7 +110,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("A data segment without the ACK flag")
     .expects("It is dropped."),
-    Case::new("urgent", "RFC 9293, 3.8.5", |lab| {
+    Case::new("urgent", "MUST RFC 9293, 3.8.5: urgent data are in the stream", "RFC 9293, 3.8.5", |lab| {
         let (mut client, mut served) = lab.connect()?;
         client.send(Out { flags: ACK | PSH | URG, ..client.part(b"urgent", 0..6) })?;
         client.data(b" and not")?;

@@ -4,7 +4,7 @@ use super::{full, full_but};
 use crate::prelude::*;
 
 pub(in super::super) const CASES: &[Case] = &[
-    Case::new("edge-while-ack-delayed", "RFC 9293, 3.10.7.4", |lab| {
+    Case::new("edge-while-ack-delayed", "MUST RFC 9293, 2.2: reliable and in order", "RFC 9293, 3.10.7.4", |lab| {
         let (mut client, mut served, bytes) = full_but(lab, 1000)?;
         served.reads(&bytes[..500])?;
         thread::sleep(ms(20));
@@ -22,7 +22,7 @@ pub(in super::super) const CASES: &[Case] = &[
              latest when they have come again.",
     )
     .with(SMALL_WINDOW),
-    Case::new("spans-the-window", "RFC 9293, 3.10.7.4", |lab| {
+    Case::new("spans-the-window", "MUST RFC 9293, 2.2: reliable and in order", "RFC 9293, 3.10.7.4", |lab| {
         let (mut client, mut served, bytes) = full_but(lab, 500)?;
         let more = pattern(121, 700);
         let segment = [&bytes[bytes.len() - 300..], &more].concat();
@@ -38,7 +38,7 @@ pub(in super::super) const CASES: &[Case] = &[
              they have come again.",
     )
     .with(SMALL_WINDOW),
-    Case::new("hole-before-full-window", "RFC 9293, 3.10.7.4, SHLD-31", |lab| {
+    Case::new("hole-before-full-window", "SHLD-31", "RFC 9293, 3.10.7.4", |lab| {
         let (mut client, mut served) = lab.connect()?;
         client.data(b"x")?;
         let window = usize::from(client.acked(SOON)?.window);
@@ -53,7 +53,7 @@ pub(in super::super) const CASES: &[Case] = &[
     })
     .about("The first segment of a full window is lost, and comes last")
     .expects("The segments after it are kept: when it comes, one ACK covers the whole window."),
-    Case::new("fin-into-full-window", "RFC 9293, 3.10.7.4", |lab| {
+    Case::new("fin-into-full-window", "MUST RFC 9293, 3.8.6.1: ACK at window zero", "RFC 9293, 3.10.7.4", |lab| {
         let (mut client, mut served, bytes) = full(lab)?;
         client.fin()?;
         let ack = client.expect("ACK", |segment| segment.has(ACK))?;
@@ -70,7 +70,7 @@ pub(in super::super) const CASES: &[Case] = &[
              the end.",
     )
     .with(SMALL_WINDOW),
-    Case::new("fin-at-the-edge", "RFC 9293, 3.10.7.4", |lab| {
+    Case::new("fin-at-the-edge", "MUST RFC 9293, 3.10.7.4: FIN", "RFC 9293, 3.10.7.4", |lab| {
         let (mut client, mut served, bytes) = full_but(lab, 500)?;
         client.forget()?;
         let last = pattern(123, 500);
@@ -88,7 +88,7 @@ pub(in super::super) const CASES: &[Case] = &[
              data, and then the end.",
     )
     .with(SMALL_WINDOW),
-    Case::new("rst-at-window-zero", "RFC 9293, 3.4, MUST-66", |lab| {
+    Case::new("rst-at-window-zero", "MUST-66", "RFC 9293, 3.4", |lab| {
         let (client, mut served, _) = full(lab)?;
         client.rst()?;
         served.reads_reset()
@@ -96,7 +96,7 @@ pub(in super::super) const CASES: &[Case] = &[
     .about("The client resets while the stack's window is closed")
     .expects("Reads fail with \"connection reset\".")
     .with(SMALL_WINDOW),
-    Case::new("acks-at-window-zero", "RFC 9293, 3.10.7.4", |lab| {
+    Case::new("acks-at-window-zero", "MUST RFC 9293, 3.4: ACKs at window zero", "RFC 9293, 3.10.7.4", |lab| {
         let (mut client, served, bytes) = full_but(lab, 0)?;
         deliver(&mut client, served, &pattern(124, 100_000), LATE)?.reads(&bytes)
     })

@@ -371,6 +371,8 @@ fn every_published_file_can_be_read() {
         let planned: BTreeSet<_> = published.heads[0].plan.iter().flat_map(|line| cells_of_plan(line)).collect();
         let stray = published.samples.iter().find(|sample| !planned.contains(&sample.cell));
         assert!(stray.is_none(), "{}: {stray:?}", path.display());
+        let is_unexplained = |score: &&Score| score.level.is_empty() || (score.has_failed() && score.cause.is_none());
+        assert_eq!(published.scores.iter().find(is_unexplained), None, "this program knows the levels and the causes");
         let has_samples = published.scores.is_empty();
         assert_eq!(published.into_samples(None, "").is_ok(), has_samples, "{}", path.display());
     }
