@@ -198,7 +198,7 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
     };
     let mut environment = crate::environment();
     environment.program.go_forwarder = go::version([scenario]);
-    Sample { cell, measured, environment: Arc::new(environment) }
+    Sample { measured: measured.judged(&cell), cell, environment: Arc::new(environment) }
 }
 
 #[cfg(test)]
