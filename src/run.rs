@@ -199,7 +199,7 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
     let mut environment = crate::environment();
     environment.program.go_forwarder = go::version([scenario]);
     blame(&cell, environment.machine.damage(), &mut measured);
-    Sample { cell, measured, environment: Arc::new(environment) }
+    Sample { measured: measured.judged(&cell), cell, environment: Arc::new(environment) }
 }
 
 /// Names a fault of the kernel in a run that may have failed by it: the kernel sent bytes to a device that arrived changed.

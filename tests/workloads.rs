@@ -163,7 +163,7 @@ fn black_holes_are_held_beside_the_requests() {
 fn a_delay_is_in_the_latency_of_every_request() {
     skip_if!(no_device());
     for subject in ["-n lwip", "-n ipstack", "-n smoltcp", "-n kernel", "--program smoltcp"] {
-        let sample = success(&format!("-m rr {subject} --delay 40ms --time 0.8"));
+        let sample = success(&format!("-m rr {subject} --parallel 4 --delay 40ms --time 0.8"));
         let latency = &sample["requests"]["latency"];
         assert!(count(&latency["p50_us"]) >= 80_000.0, "{sample}");
         // With a third delay it would be at least 120 ms. A busy machine may add many milliseconds.
@@ -395,11 +395,11 @@ fn requests_that_wait_for_room_are_sent_once() {
 #[test]
 fn requests_beside_a_stream_take_longer() {
     skip_if!(no_device());
-    let p99 = |more: &str| {
+    let p90 = |more: &str| {
         let sample = success(&format!("-m rr -n smoltcp --time 1 --rate 200 --rate-limit 100M {more}"));
-        count(&sample["requests"]["latency"]["p99_us"])
+        count(&sample["requests"]["latency"]["p90_us"])
     };
     // The stream's packets queue up before the slow link, and the requests wait behind them.
-    let (alone, beside) = (p99(""), p99("--background writer"));
+    let (alone, beside) = (p90(""), p90("--background writer"));
     assert!(beside > 2.0 * alone, "{beside} and {alone}");
 }

@@ -18,5 +18,6 @@ pub use self::conditions::{Difference, Differences, differences};
 pub use self::rank::SIGNIFICANCE;
 pub use self::settled::{FEWEST_ROUNDS, settled};
 pub(crate) use self::statistics::{estimate, median};
+pub(crate) use self::summary::best;
 pub use self::summary::{CellSummary, Estimate, Summary, latency};
 pub(crate) use self::warnings::grouped;

@@ -237,11 +237,13 @@ impl Profile {
 
     /// Whether this machine has the program and those that set it up, in a folder of `PATH` or at their paths.
     pub fn is_installed(&self) -> bool {
-        let folders = env::var_os("PATH").unwrap_or_default();
-        self.commands().filter_map(|words| words.first()).filter(|program| *program != THIS).all(|program| {
-            let named = |folder: PathBuf| folder.join(program).is_file();
-            Path::new(program).is_file() || (!program.contains('/') && env::split_paths(&folders).any(named))
-        })
+        let mut programs = self.commands().filter_map(|words| words.first()).filter(|program| *program != THIS);
+        programs.all(|program| found(program).is_some())
+    }
+
+    /// The file of its program, unless that is this program or the kernel.
+    pub fn file(&self) -> Option<PathBuf> {
+        self.command.first().filter(|program| *program != THIS).and_then(|program| found(program))
     }
 
     /// Where it, or the client itself, sends connections; none for a tunnel, which has packets alone.
@@ -323,6 +325,15 @@ impl Profile {
                       device, such as a SOCKS5 server alone, cannot be measured";
         refuse(self.role != Role::Route && ends.iter().any(|used| !used.contains(&"tun")), reason)
     }
+}
+
+/// The file of a program: at its path, or in a folder of `PATH`.
+fn found(program: &str) -> Option<PathBuf> {
+    if program.contains('/') {
+        return Some(PathBuf::from(program)).filter(|path| path.is_file());
+    }
+    let folders = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&folders).map(|folder| folder.join(program)).find(|path| path.is_file())
 }
 
 fn refuse(is_wrong: bool, reason: &str) -> Result<(), String> {

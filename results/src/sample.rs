@@ -29,13 +29,13 @@ pub use self::file::{Appender, FileError, SampleFile};
 pub use self::latency::Latency;
 pub use self::line::{Head, SCHEMA, line, line_of_its_own, parse_line, score_line};
 pub use self::score::Score;
-/// A search for the highest rate of datagrams accepts a rate if it loses a smaller share than this.
-pub const MAX_LOST_SHARE: f64 = 0.001;
-
 pub use self::warning::{FEWEST_RUNS, SHORTEST_WINDOW, WIDEST_REACH, Warning};
 use crate::cell::{Cell, Mode, Subject, Verify};
 use crate::is_default;
 use crate::units::nanoseconds;
+
+/// A search for the highest rate of datagrams accepts a rate if it loses at most this share.
+pub const MAX_LOST_SHARE: f64 = 0.001;
 
 /// One run. A value that the system does not report is `None`.
 #[derive(Clone, Debug, PartialEq)]
@@ -243,6 +243,8 @@ pub enum Status {
     Reset,
     /// Fewer bytes arrived than were sent.
     Short,
+    /// The timed window lost more datagrams than a search for their rate accepts.
+    Lossy,
     /// Other bytes arrived than were sent, or the device has a packet that cannot be.
     Corrupt,
     /// Time ran out while bytes were still arriving.
@@ -274,6 +276,26 @@ impl Measurements {
             let start = mem::replace(&mut begin, interval.end);
             (start, interval.end.saturating_sub(start), interval)
         })
+    }
+
+    /// The same, as lossy if a search has found the rate of its datagrams and the timed window did not hold it: too many did not
+    /// arrive in time, and only those that did are in its bytes. Files of older versions have such runs as good ones.
+    #[must_use]
+    pub fn judged(self, cell: &Cell) -> Self {
+        let (Some(facts), Some(len), Status::Ok) = (self.datagrams, cell.workload().datagram_bytes(), self.status)
+        else {
+            return self;
+        };
+        let sent = facts.sent as f64;
+        let missing = facts.sent.saturating_sub(facts.arrived.min(self.bytes / u64::from(len.get()))) as f64;
+        if !cell.searches() || missing <= MAX_LOST_SHARE * sent {
+            return self;
+        }
+        let (rate, share, most) = (sent / self.elapsed.as_secs_f64(), missing / sent * 100.0, MAX_LOST_SHARE * 100.0);
+        let detail = format!(
+            "{share:.3} % of {rate:.0} datagrams a second did not arrive in time, and a rate counts if at most {most} % do not"
+        );
+        Self { status: Status::Lossy, detail: Some(detail), ..self }
     }
 
     /// The measurements of a run that failed before its timed window.

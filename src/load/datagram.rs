@@ -18,7 +18,7 @@ pub(crate) mod server;
 mod trial;
 
 use std::net::SocketAddr;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -114,6 +114,9 @@ pub(crate) struct Flows {
     each: Vec<Flow>,
     trial: watch::Sender<Trial>,
     is_warm: AtomicBool,
+    /// The most timed windows, if their rate is searched for; and the last of them that did not hold it, from 1.
+    windows: u32,
+    again: AtomicU32,
     wakes: Mutex<Vec<Cancel>>,
     finish: OnceLock<Delivery>,
 }
@@ -236,6 +239,8 @@ impl Flows {
             each: directions.iter().flat_map(of).collect(),
             trial: watch::Sender::new(first),
             is_warm: AtomicBool::new(false),
+            windows: if scenario.cell.searches() { search::windows(time, scenario.timeout) } else { 1 },
+            again: AtomicU32::new(0),
             wakes: Mutex::default(),
             finish: OnceLock::new(),
         })

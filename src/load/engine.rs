@@ -72,6 +72,11 @@ pub(crate) trait Work<S: Sockets>: Send + 'static {
 
     fn finish(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<(), LoadError>;
 
+    /// Whether the window did not hold what it should have, and is made again by all threads.
+    fn is_again(&self) -> bool {
+        false
+    }
+
     /// Hands over what was counted, also after a failure.
     fn leave(&mut self) {}
 
@@ -102,11 +107,16 @@ impl<S: Sockets> Engine<S> {
     fn deliver(&mut self, work: &mut impl Work<S>, window: &Window) -> Result<(), LoadError> {
         let _timers = platform::sharpen_timers();
         work.warm_up(self, window)?;
-        window.wait()?;
-        let begun = Cost::of_thread();
-        work.run(self, window)?;
-        window.end(Cost::of_thread().since(begun));
-        work.finish(self, window)?;
+        loop {
+            window.wait()?;
+            let begun = Cost::of_thread();
+            work.run(self, window)?;
+            window.end(Cost::of_thread().since(begun));
+            work.finish(self, window)?;
+            if !work.is_again() {
+                break;
+            }
+        }
         // Sockets in memory send their last acknowledgements in a wait. The server may need them to end.
         let now = self.now();
         self.sockets.wait(now, Some(now), &mut self.ready).map_err(LoadError::io("wait for events"))

@@ -8,7 +8,8 @@ use tokio::sync::Notify;
 use super::error::LoadError;
 use crate::meter::{Cost, Meter, Snapshot, Usage, Withheld};
 
-/// Holds all client threads until each has done its warm-up. Takes a [`Snapshot`] when they begin, and when each ends.
+/// Holds all client threads until each has done its warm-up. Takes a [`Snapshot`] when they begin, and when each ends. If all wait
+/// again, it opens anew.
 pub(crate) struct Window {
     threads: usize,
     meter: Box<dyn Meter>,
@@ -21,6 +22,7 @@ pub(crate) struct Window {
 #[derive(Default)]
 struct State {
     waiting: usize,
+    openings: usize,
     cancelled: bool,
     opened: Option<Snapshot>,
     ended: Option<Ended>,
@@ -41,20 +43,21 @@ impl Window {
 
     /// Waits for the other threads. The last one opens the window for all.
     pub(crate) fn wait(&self) -> Result<(), LoadError> {
-        let is_last = {
+        let (is_last, openings) = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
             state.waiting += 1;
-            state.waiting == self.threads
+            (state.waiting == self.threads, state.openings)
         };
         // Before the clock, so that the cost of reading is outside the window, and without the lock, as it may take a while.
         let counters = is_last.then(|| (Withheld::so_far(), self.meter.counters()));
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((withheld, counters)) = counters {
+            (state.waiting, state.openings, state.ended) = (0, openings + 1, None);
             state.opened = Some(Snapshot { at: Instant::now(), usage: self.meter.usage(), counters, withheld });
             self.changed.notify_all();
             self.opening.notify_waiters();
         }
-        while state.opened.is_none() && !state.cancelled {
+        while state.openings == openings && !state.cancelled {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         if state.cancelled { Err(LoadError::Cancelled) } else { Ok(()) }
@@ -106,5 +109,33 @@ impl Window {
     pub(crate) fn cancel(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).cancelled = true;
         self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::meter::LinkMeter;
+
+    #[test]
+    fn a_window_that_all_wait_for_again_opens_anew() {
+        let window = Window::new(2, Box::new(LinkMeter::new([], || None)));
+        let twice = || {
+            [(); 2].map(|()| {
+                window.wait().unwrap();
+                window.end(Cost { cpu: Some(Duration::from_secs(1)), switches: None });
+                window.opened().unwrap().at
+            })
+        };
+        let [one, other] =
+            thread::scope(|scope| [(); 2].map(|()| scope.spawn(twice)).map(|thread| thread.join().unwrap()));
+        assert!(one == other && one[0] < one[1], "{one:?} {other:?}");
+        // The cost of the last one alone.
+        assert_eq!(window.ended().unwrap().cost.cpu, Some(Duration::from_secs(2)));
     }
 }

@@ -160,11 +160,6 @@ impl Scenario {
         self.cell.program.as_ref()?.profile().filter(|profile| profile.is_of_file()).cloned()
     }
 
-    /// Whether the highest rate of its datagrams is searched for.
-    pub fn searches(&self) -> bool {
-        self.cell.datagram.is_some() && self.cell.bitrate.is_none()
-    }
-
     /// The cell of its sample before the run: it offloads only if the scenario demands it.
     pub fn planned(&self) -> Cell {
         self.cell.with_offload(false)

@@ -41,17 +41,16 @@ impl Intervals {
     /// Waits until the next record is due. Safe to cancel and call again.
     pub(super) async fn due(&mut self, window: &Window) {
         let Some(every) = self.every else { return future::pending().await };
-        let opened = if let Some(opened) = self.opened {
-            opened
-        } else {
-            let opening = window.opening().await;
-            self.before = opening.usage;
-            *self.opened.insert(opening.at)
-        };
+        let opening = window.opening().await;
+        // A window that did not hold its rate is made again.
+        if self.opened != Some(opening.at) {
+            (self.opened, self.before) = (Some(opening.at), opening.usage);
+            self.records.clear();
+        }
         // A late record does not move those after it.
         let past = self.records.last().map_or(0, |record| record.end.as_nanos() / every.as_nanos().max(1));
         let next = u32::try_from(past + 1).unwrap_or(u32::MAX);
-        tokio::time::sleep_until((opened + every.saturating_mul(next)).into()).await;
+        tokio::time::sleep_until((opening.at + every.saturating_mul(next)).into()).await;
     }
 
     /// Records the bytes that have arrived in the timed window so far, and the current usage.
@@ -91,6 +90,7 @@ impl Intervals {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::meter::LinkMeter;
 
     fn ms(time: u64) -> Duration {
         Duration::from_millis(time)
@@ -144,6 +144,23 @@ mod tests {
         let parts: Vec<_> =
             parts.iter().map(|part| (part.end.as_millis(), part.bytes, part.cpu_seconds, part.rss_bytes)).collect();
         assert_eq!(parts, [(1000, 600, Some(0.03), Some(8)), (2500, 600, Some(0.07), Some(6))]);
+    }
+
+    #[tokio::test]
+    async fn a_window_that_is_made_again_has_its_own_intervals() {
+        let window = Window::new(1, Box::new(LinkMeter::new([], || None)));
+        let mut intervals = Intervals::new(Some(ms(1)));
+        for bytes in [50, 60, 7] {
+            if bytes != 60 {
+                assert!(window.wait().is_ok());
+            }
+            intervals.due(&window).await;
+            intervals.record(bytes, Usage::default());
+        }
+        assert_eq!(
+            intervals.finish(ms(1000), 9, Usage::default()).iter().map(|part| part.bytes).collect::<Vec<_>>(),
+            [7, 2]
+        );
     }
 
     #[test]

@@ -38,7 +38,9 @@ impl Readings {
         if elapsed < SHORTEST_WINDOW || bytes == 0 {
             return None;
         }
-        let readings = self.kept.iter().map(|(at, arrived)| (at.saturating_duration_since(opened), *arrived));
+        // Those before it are of a window that did not hold its rate.
+        let readings =
+            self.kept.iter().filter_map(|(at, arrived)| Some((at.checked_duration_since(opened)?, *arrived)));
         let inside = readings.filter(|(at, arrived)| *at < elapsed && *arrived <= bytes).chain([(elapsed, bytes)]);
         let arrived_by = |time: Duration| {
             let (mut begin, mut before) = (Duration::ZERO, 0);
@@ -76,6 +78,11 @@ mod tests {
         assert_eq!(thirds(3, [], 300), Some([100, 100, 100]));
         // A reading after the end, and one of more than arrived.
         assert_eq!(thirds(3, [(2500, 310), (3500, 300)], 300), Some([100, 100, 100]));
+        // One before the window.
+        let (begin, mut all) = (Instant::now(), Readings::default());
+        all.add(begin, 250);
+        let second = Duration::from_secs(1);
+        assert_eq!(all.thirds(begin + second, 3 * second, 300), Some([100, 100, 100]));
     }
 
     #[test]

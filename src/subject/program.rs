@@ -14,6 +14,7 @@
 
 mod echo;
 mod end;
+mod file;
 mod keys;
 mod link;
 mod place;

@@ -138,10 +138,9 @@ impl Cell {
         }
         let has_two = !self.think.is_zero() && self.rate.is_some();
         refuse(has_two, "--think", "a rate has its own schedule; leave out --rate")?;
-        let searches = self.has_datagrams() && self.bitrate.is_none();
         let reason =
             "must be set: on a link that loses datagrams, the search for a rate with almost no loss finds none";
-        refuse(searches && self.impairments.loses(), "--bitrate", reason)?;
+        refuse(self.searches() && self.impairments.loses(), "--bitrate", reason)?;
         let count = self.parallel.get();
         let reason = format!("at most {MAX_FLOWS} flows of datagrams");
         refuse(count > MAX_FLOWS && self.has_datagrams(), "--parallel", reason)?;

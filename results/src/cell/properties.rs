@@ -295,6 +295,11 @@ impl Cell {
         self.has_client() && self.protocol == Protocol::Udp && self.is_bulk()
     }
 
+    /// Whether the highest rate of its datagrams is searched for.
+    pub fn searches(&self) -> bool {
+        self.has_datagrams() && self.bitrate.is_none()
+    }
+
     pub(super) fn has_streams(&self) -> bool {
         self.layer == Layer::Device
             || self.protocol == Protocol::Tcp && self.is_bulk()

@@ -51,8 +51,10 @@ pub fn differences(old: &[Sample], new: &[Sample]) -> Differences {
         machine: between(&sides, |sample| fields(&sample.environment.machine)),
         program: between(&sides, |sample| {
             let mut fields = fields(&sample.environment.program);
-            let version = sample.measured.program.as_ref().and_then(|facts| facts.version.clone());
-            fields.extend(version.map(|version| ("program_version".to_owned(), version)));
+            let facts = sample.measured.program.as_deref();
+            let version = facts.and_then(|facts| Some(("program_version".to_owned(), facts.version.clone()?)));
+            let sha256 = facts.and_then(|facts| Some(("program_sha256".to_owned(), facts.sha256.clone()?)));
+            fields.extend(version.into_iter().chain(sha256));
             fields
         }),
         settings,

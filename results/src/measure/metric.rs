@@ -386,7 +386,7 @@ mod tests {
     #[test]
     fn the_speed_of_a_run_is_the_metric_of_its_cell() {
         let mut latency = Latency::default();
-        (1..=100).for_each(|milliseconds| latency.record(Duration::from_millis(milliseconds)));
+        (1..=1000).for_each(|tenths| latency.record(Duration::from_micros(tenths * 100)));
         for (words, name, expected) in [
             ("both", "gbps", 2.0),
             ("rr", "requests_per_second", 50.0),

@@ -65,13 +65,18 @@ impl RankTest {
         let median = statistics::median(&self.changes).unwrap_or_default();
         let ratio = |change: f64| if change < LARGEST_CHANGE { change.exp() } else { f64::INFINITY };
         let [low, high] = [outside, self.changes.len() - 1 - outside].map(|index| ratio(self.changes[index]));
-        Estimate { median: ratio(median), low, high }
+        Estimate { median: ratio(median), low, high, is_range: !significant(&0) }
     }
 
     pub(super) fn p_value(&self) -> f64 {
         let not_slower = self.changes.iter().filter(|change| **change >= 0.0).count();
         let not_faster = self.changes.iter().filter(|change| **change <= 0.0).count();
         (2.0 * self.count.at_most(not_slower.min(not_faster))).min(1.0)
+    }
+
+    /// The same of a change to less alone.
+    pub(super) fn p_value_of_decrease(&self) -> f64 {
+        self.count.at_most(self.changes.iter().filter(|change| **change >= 0.0).count())
     }
 }
 

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::metric::{METRICS, Taken, speed, speed_of};
-use super::rank::RankTest;
+use super::rank::{RankTest, SIGNIFICANCE};
 use super::{statistics, warnings};
 use crate::cell::Cell;
 use crate::program::{self, Role};
-use crate::sample::{Latency, Sample, Status, Warning};
+use crate::sample::{FEWEST_RUNS, Latency, Sample, Status, Warning};
 
-/// A median with an interval that should hold the true value in 95 of 100 cases: see `docs/method.md`.
+/// A median with an interval that should hold the true value in 95 of 100 cases, or with a range: see `docs/method.md`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// The median.
@@ -18,6 +18,8 @@ pub struct Estimate {
     pub low: f64,
     /// The upper end of its interval.
     pub high: f64,
+    /// Whether these are the least and the greatest value instead: of fewer than six runs, and of runs with two modes.
+    pub is_range: bool,
 }
 
 impl Estimate {
@@ -25,6 +27,10 @@ impl Estimate {
     pub fn half_width(&self) -> f64 {
         let reach = (self.high - self.median).max(self.median - self.low);
         if reach > 0.0 { reach / self.median } else { 0.0 }
+    }
+
+    pub(crate) const fn name(&self) -> &'static str {
+        if self.is_range { "range" } else { "interval" }
     }
 }
 
@@ -63,32 +69,54 @@ pub struct Summary {
 }
 
 impl CellSummary {
-    /// Whether the change between the runs of one round may be none; if runs are missing, whether the intervals overlap.
-    pub fn ties_with(&self, other: &Self) -> bool {
-        let overlap = |one: Estimate, other: Estimate| one.high >= other.low && other.high >= one.low;
-        match self.within_rounds(other) {
-            Some(change) => change.low <= 1.0 && change.high >= 1.0,
-            None => self.estimate.zip(other.estimate).is_some_and(|(one, other)| overlap(one, other)),
-        }
+    /// Its median if no run failed. The figure of those that survived is not compared with others.
+    pub(crate) fn ranked(&self) -> Option<f64> {
+        self.estimate.filter(|_| self.failures.is_empty()).map(|estimate| estimate.median)
     }
 
-    /// How many times another figure its own is; `None` if one of them is unknown or 0.
+    /// How many times another figure its own is; `None` if one of them is unknown or 0, or has failed runs.
     pub fn times(&self, other: &Self) -> Option<f64> {
-        let of_medians = || Some(self.estimate?.median / other.estimate?.median);
-        let times = self.within_rounds(other).map(|change| change.median).or_else(of_medians)?;
+        let of_medians = self.ranked()? / other.ranked()?;
+        let times = self.within_rounds(other).map_or(of_medians, |test| test.ratio().median);
         (times.is_finite() && times > 0.0).then_some(times)
     }
 
     /// The change from another figure to its own between the runs of one round; `None` if runs are missing.
-    fn within_rounds(&self, other: &Self) -> Option<Estimate> {
+    fn within_rounds(&self, other: &Self) -> Option<RankTest> {
         let has_all = |row: &Self| row.speeds.len() == row.runs;
         let by_round = |row: &Self| -> BTreeMap<u32, f64> {
             row.rounds.iter().zip(&row.speeds).filter_map(|(round, speed)| Some(((*round)?, *speed))).collect()
         };
         let (own, others) = (by_round(self), by_round(other));
         let pairs: Vec<_> = others.iter().filter_map(|(round, other)| Some((*other, *own.get(round)?))).collect();
-        RankTest::within(&pairs).filter(|_| has_all(self) && has_all(other)).map(|test| test.ratio())
+        RankTest::within(&pairs).filter(|_| has_all(self) && has_all(other))
     }
+
+    /// Whether the runs of the same rounds, or else all, are below those of the best by more than chance. `others` are compared
+    /// with the best in all, and the test is at 5 % for all of them together.
+    pub(super) fn is_below(&self, best: &Self, others: usize) -> bool {
+        let test = self.within_rounds(best).or_else(|| RankTest::between(&best.speeds, &self.speeds));
+        test.is_some_and(|test| test.p_value_of_decrease() * others.max(1) as f64 <= SIGNIFICANCE)
+    }
+}
+
+/// How far behind the best a figure may be that is not told apart from it.
+const NEAR: f64 = 0.9;
+
+/// Which rows of a column, where more is better, are the best: Hsu's multiple comparisons with the best (Annals of Statistics 12,
+/// 1984), by rank tests. That one, and each that is not told apart from it and within a tenth. `None` is no rival. With one
+/// row, or fewer than six runs of any, none is; a row that failed is behind all others.
+pub(crate) fn best(rows: &[Option<&CellSummary>]) -> Vec<bool> {
+    let ranked: Vec<_> = rows.iter().map(|row| Some(((*row)?, (*row)?.ranked()?))).collect();
+    let rivals = || ranked.iter().flatten();
+    let is_open = rows.iter().flatten().count() < 2 || rivals().any(|(row, _)| row.speeds.len() < FEWEST_RUNS);
+    let best = rivals().copied().max_by(|one, other| one.1.total_cmp(&other.1)).filter(|_| !is_open);
+    let is_best = |row: &Option<(&CellSummary, f64)>| {
+        row.zip(best).is_some_and(|((row, figure), (best, most))| {
+            figure >= NEAR * most && !row.is_below(best, rivals().count() - 1)
+        })
+    };
+    ranked.iter().map(is_best).collect()
 }
 
 impl Summary {
@@ -100,10 +128,10 @@ impl Summary {
         }
         let mut cells: Vec<_> =
             groups.into_iter().map(|((_, cell), samples)| CellSummary::of(cell, &samples)).collect();
-        let median = |row: &CellSummary| Some((row.cell.clone(), row.role, row.estimate?.median));
+        let median = |row: &CellSummary| Some((row.cell.clone(), row.role, row.ranked()?));
         let medians: Vec<_> = cells.iter().filter_map(median).collect();
         for row in &mut cells {
-            let Some(Estimate { median, .. }) = row.estimate else { continue };
+            let Some(median) = row.ranked() else { continue };
             for metric in METRICS.iter().filter(|metric| (metric.exists)(&row.cell)) {
                 let Taken::Relative(is_rival) = metric.taken else { continue };
                 // A tunnel's packets come out again, and a proxy ends connections: they do not do the same work.

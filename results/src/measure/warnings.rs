@@ -14,8 +14,9 @@ pub(super) fn of_cell(samples: &[&Sample], estimate: Option<Estimate>, runs: usi
     if (1..FEWEST_RUNS).contains(&runs) {
         warnings.push(Warning::FewRuns(runs));
     }
-    let reach = estimate.map(|estimate| estimate.half_width());
-    warnings.extend(reach.filter(|reach| *reach > WIDEST_REACH && reach.is_finite()).map(Warning::HighSpread));
+    let reach = estimate.map(|estimate| (estimate.half_width(), estimate.name()));
+    let wide = reach.filter(|(reach, _)| *reach > WIDEST_REACH && reach.is_finite());
+    warnings.extend(wide.map(|(reach, name)| Warning::HighSpread(reach, name)));
     if outliers > 0 {
         warnings.push(Warning::Outliers(outliers));
     }

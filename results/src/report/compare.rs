@@ -109,7 +109,10 @@ fn change(ratio: f64) -> String {
 /// A change from 0 has no end above, and none at all if all old runs have 0.
 fn interval(ratio: Estimate) -> Option<String> {
     match (ratio.low, ratio.high) {
-        (low, high) if high.is_finite() => Some(format!("{} to {}", percent(low), change(high))),
+        (low, high) if high.is_finite() => {
+            let name = if ratio.is_range { "range " } else { "" };
+            Some(format!("{name}{} to {}", percent(low), change(high)))
+        }
         (low, _) => low.is_finite().then(|| format!("above {}", change(low))),
     }
 }

@@ -20,7 +20,7 @@ use serde_json::Value;
 use self::repeat::repeat;
 use super::format::{self, UNKNOWN};
 use super::model::{Block, Column, Document, Section, Table};
-use super::series::Series;
+use super::series::{self, Series};
 use crate::sample;
 
 pub(super) fn document(all: &[Series]) -> Document {
@@ -32,6 +32,8 @@ pub(super) fn document(all: &[Series]) -> Document {
     } else {
         picture.captions.extend(machines);
     }
+    let days = series::days(all.iter().flat_map(|one| &one.samples));
+    picture.captions.extend(days.map(|days| format!("Measured {days}.")));
     let mut sections = Vec::new();
     sections.extend(section("stacks", "Stacks", None, stacks::blocks(all)));
     for (title, blocks) in programs::sections(all) {

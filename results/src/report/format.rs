@@ -7,7 +7,7 @@ use netstacks::{StackKind, Workarounds};
 use crate::cell::properties::PROPERTIES;
 use crate::cell::{Cell, Subject};
 use crate::measure::metric::{Metric, speed_of};
-use crate::measure::{CellSummary, Summary, grouped};
+use crate::measure::{CellSummary, Estimate, Summary, grouped};
 use crate::sample::Warning;
 
 pub(super) const UNKNOWN: &str = "–";
@@ -22,10 +22,14 @@ pub(super) fn figure(row: &CellSummary, metric: &Metric) -> Option<String> {
     row.figure(metric.name).map(|value| metric.write(value))
 }
 
-/// The interval of a median; a single run has none.
+/// The interval of a median, or the range, which is called so; a single run has none.
 pub(super) fn interval(row: &CellSummary) -> Option<String> {
-    let estimate = row.estimate.filter(|_| row.speeds.len() > 1)?;
-    Some(format!("{} to {}", speed(row, estimate.low), speed(row, estimate.high)))
+    Some(ends(&row.estimate.filter(|_| row.speeds.len() > 1)?, |end| speed(row, end)))
+}
+
+pub(super) fn ends(estimate: &Estimate, write: impl Fn(f64) -> String) -> String {
+    let name = if estimate.is_range { "range " } else { "" };
+    format!("{name}{} to {}", write(estimate.low), write(estimate.high))
 }
 
 pub(super) fn percent(ratio: f64) -> String {
@@ -41,16 +45,20 @@ pub(super) fn failures(row: &CellSummary) -> String {
     kinds.join(", ")
 }
 
-pub(super) fn no_figure(row: &CellSummary) -> String {
-    if row.failures.is_empty() { UNKNOWN.to_owned() } else { failures(row) }
+/// How the runs failed, and behind it the figure of those that did not. A percentile that no run has alone is of all together.
+pub(super) fn behind_failures(row: &CellSummary, figure: Option<String>) -> String {
+    let figure = figure.or_else(|| self::figure(row, speed_of(&row.cell)));
+    let words = [Some(failures(row)).filter(|text| !text.is_empty()), figure].into_iter().flatten();
+    let words: Vec<_> = words.collect();
+    if words.is_empty() { UNKNOWN.to_owned() } else { words.join("; ") }
 }
 
-/// The median; or how the runs failed.
+/// The median, behind the failures.
 pub(super) fn figure_or_failures(row: &CellSummary) -> String {
-    row.estimate.map_or_else(|| no_figure(row), |estimate| speed(row, estimate.median))
+    behind_failures(row, row.estimate.map(|estimate| speed(row, estimate.median)))
 }
 
-/// The median, and its interval if there is one; or how the runs failed.
+/// The same, and its interval if there is one.
 pub(super) fn median_or_failures(row: &CellSummary) -> String {
     let median = figure_or_failures(row);
     interval(row).map_or_else(|| median.clone(), |interval| format!("{median} ({interval})"))

@@ -1,6 +1,9 @@
 //! The samples that a report shows side by side.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+
+use time::OffsetDateTime;
 
 use super::axis::{self, Shared};
 use super::format;
@@ -124,6 +127,7 @@ impl Series {
             };
             shared.extend(true, [words]);
         }
+        shared.extend(true, days(&self.samples).map(|days| format!("measured {days}")));
         shared
     }
 
@@ -138,6 +142,23 @@ impl Series {
         let whole: Vec<_> = rows().filter(is_whole).collect();
         if whole.is_empty() { rows().collect() } else { whole }
     }
+}
+
+/// The machine of some series, and the days of their runs.
+pub(super) fn machine_and_days(all: &[&Series]) -> String {
+    let days = days(all.iter().flat_map(|one| &one.samples)).map(|days| format!(", {days}"));
+    format!("{}{}", all[0].machine(), days.unwrap_or_default())
+}
+
+/// The day on which runs were made, or the first and the last one, by the clock of UTC; `None` if they do not say when.
+pub(super) fn days<'a>(samples: impl IntoIterator<Item = &'a Sample>) -> Option<String> {
+    let days = samples.into_iter().filter_map(|sample| {
+        let seconds = i64::try_from(sample.measured.started_unix_ms? / 1000).ok()?;
+        Some(OffsetDateTime::from_unix_timestamp(seconds).ok()?.date())
+    });
+    let days: BTreeSet<_> = days.collect();
+    let (first, last) = (days.first()?, days.last()?);
+    Some(if first == last { format!("on {first}") } else { format!("from {first} to {last}") })
 }
 
 /// Whether the runs of a head are of forwarders, as a cell is, or of others. A head without a plan may be of both.

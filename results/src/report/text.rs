@@ -11,7 +11,7 @@ use crate::cell::properties::{PROPERTIES, Property};
 use crate::cell::{Layer, Protocol, Verify};
 use crate::measure::metric::METRICS;
 use crate::plural;
-use crate::sample::{IdleFacts, Interval, MAX_LOST_SHARE, Sample, gbps};
+use crate::sample::{IdleFacts, Interval, Sample, gbps};
 
 /// Writes the line to `out` if the run succeeded, and everything else to `err`.
 pub fn text(sample: &Sample, out: &mut impl Write, err: &mut impl Write) -> io::Result<()> {
@@ -43,11 +43,10 @@ fn latencies(sample: &Sample) -> String {
     format!("latency {}", values.collect::<Vec<_>>().join(", "))
 }
 
-/// The share of the datagrams that were lost, and whether a search accepts less.
+/// The share of the datagrams that were lost.
 fn lost(sample: &Sample) -> String {
     let share = sample.measured.datagrams.and_then(|datagrams| datagrams.lost_share());
-    let more = sample.lost_more().map(|_| format!(", more than the {} % of a search", MAX_LOST_SHARE * 100.0));
-    share.map(|share| format!(", lost: {:.3} %{}", share * 100.0, more.unwrap_or_default())).unwrap_or_default()
+    share.map(|share| format!(", lost: {:.3} %", share * 100.0)).unwrap_or_default()
 }
 
 fn memory(sample: &Sample, idle: &IdleFacts) -> String {
@@ -275,20 +274,11 @@ mod tests {
     }
 
     #[test]
-    fn the_line_says_if_more_was_lost_than_a_search_accepts() {
-        let searches = "--layer loopback -m reader --protocol udp";
-        let line =
-            |words: &str, change: fn(&mut Measurements)| printed(words, change).lines().next().map(str::to_owned);
-        let lost = |measured: &mut Measurements| {
+    fn the_line_says_how_many_datagrams_were_lost() {
+        let printed = printed("--layer loopback -m reader --protocol udp --bitrate 1M", |measured| {
             measured.datagrams = Some(DatagramFacts { sent: 1000, arrived: 998, ..DatagramFacts::default() });
-        };
-        let next_to_none = |measured: &mut Measurements| {
-            measured.datagrams = Some(DatagramFacts { sent: 1000, arrived: 999, ..DatagramFacts::default() });
-        };
-        let found = line(searches, lost).unwrap();
-        assert!(found.ends_with(" Gbps, lost: 0.200 %, more than the 0.1 % of a search"), "{found}");
-        assert!(line(searches, next_to_none).unwrap().ends_with(" Gbps, lost: 0.100 %"));
-        assert!(line(&format!("{searches} --bitrate 1M"), lost).unwrap().ends_with(" Gbps, lost: 0.200 %"));
+        });
+        assert!(printed.lines().next().is_some_and(|line| line.ends_with(" Gbps, lost: 0.200 %")), "{printed}");
     }
 
     #[test]

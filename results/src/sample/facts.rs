@@ -40,6 +40,9 @@ pub struct ProgramFacts {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
     pub version: Option<String>,
+    /// The SHA-256 of its file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
     /// From its start to the first answer through it, in seconds.
     pub start_seconds: f64,
     pub device: Option<AdoptedFacts>,

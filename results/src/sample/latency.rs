@@ -22,14 +22,17 @@ const DIGITS: u8 = 3;
 #[derive(Clone, PartialEq)]
 pub struct Latency(Histogram<u64>);
 
+/// How many requests have to be slower than a percentile: p99 of a hundred requests would be the slowest of them.
+const FEWEST_BEYOND: f64 = 10.0;
+
 /// Latencies in a file: the quantiles are for people. This program reads only the histogram.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Fields {
-    p50_us: f64,
-    p90_us: f64,
-    p99_us: f64,
-    p999_us: f64,
-    max_us: f64,
+    p50_us: Option<f64>,
+    p90_us: Option<f64>,
+    p99_us: Option<f64>,
+    p999_us: Option<f64>,
+    max_us: Option<f64>,
     histogram: String,
 }
 
@@ -57,9 +60,13 @@ impl Latency {
         self.0.len()
     }
 
-    /// The time within which this share of the requests was answered, in microseconds; `None` without requests.
+    /// The time within which this share of the requests was answered, in microseconds, with ten that took longer. The share of 1 is
+    /// the longest. `None` with fewer, and without requests.
     pub fn quantile_us(&self, share: f64) -> Option<f64> {
-        (self.count() > 0).then(|| self.0.value_at_quantile(share).min(self.0.max()) as f64 / 1000.0)
+        // The difference from 1 may be a little less than it should.
+        let is_known = (1.0 - share) * self.count() as f64 > FEWEST_BEYOND - 1e-6 || share >= 1.0;
+        let time = || self.0.value_at_quantile(share).min(self.0.max()) as f64 / 1000.0;
+        (self.count() > 0 && is_known).then(time)
     }
 }
 
@@ -81,7 +88,7 @@ impl fmt::Debug for Latency {
 
 impl Serialize for Latency {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let quantile = |share| self.quantile_us(share).unwrap_or_default();
+        let quantile = |share| self.quantile_us(share);
         let mut bytes = Vec::new();
         Encoder::new().serialize(&self.0, &mut bytes).map_err(serde::ser::Error::custom)?;
         let fields = Fields {
@@ -144,11 +151,11 @@ mod tests {
     #[test]
     fn quantiles_are_right_to_a_thousandth_and_survive_a_file() {
         let mut latency = Latency::default();
-        assert_eq!(latency.quantile_us(0.5), None);
+        assert_eq!([0.5, 1.0].map(|share| latency.quantile_us(share)), [None; 2]);
         for microseconds in 1..=1000 {
             latency.record(Duration::from_micros(microseconds));
         }
-        for (share, expected) in [(0.5, 500.0), (0.9, 900.0), (0.99, 990.0), (0.999, 999.0), (1.0, 1000.0)] {
+        for (share, expected) in [(0.5, 500.0), (0.9, 900.0), (0.99, 990.0), (1.0, 1000.0)] {
             let quantile = latency.quantile_us(share).unwrap();
             assert!((quantile / expected - 1.0).abs() < 0.001, "{share}: {quantile}");
         }
@@ -156,16 +163,19 @@ mod tests {
         assert!(text.len() < 4000, "{} bytes", text.len());
         let read: Latency = serde_json::from_str(&text).unwrap();
         assert_eq!(read.count(), 1000);
+        // Nine are slower than 99.1 %, and one than 99.9 %.
+        assert_eq!([0.991, 0.999].map(|share| latency.quantile_us(share)), [None; 2]);
+        assert!(text.contains("\"p999_us\":null"), "{text}");
         assert_eq!(read.quantile_us(0.99), latency.quantile_us(0.99));
     }
 
     #[test]
     fn runs_are_merged_request_by_request() {
         let [mut one, mut other] = [Latency::default(), Latency::default()];
-        (0..99).for_each(|_| one.record(Duration::from_micros(10)));
+        (0..999).for_each(|_| one.record(Duration::from_micros(10)));
         other.record(Duration::from_secs(200));
         one.add(&other);
-        assert_eq!(one.count(), 100);
+        assert_eq!(one.count(), 1000);
         assert!(one.quantile_us(0.99).unwrap() < 11.0);
         // A latency above the bounds counts as the upper bound.
         assert!((one.quantile_us(1.0).unwrap() / 100e6 - 1.0).abs() < 0.5);

@@ -192,7 +192,7 @@ fn sample(mut object: Map<String, Value>) -> Result<Line, String> {
         ));
     }
     check(&measured)?;
-    Ok(Line::Sample { cell: Box::new(cell), measured: Box::new(measured), id, environment })
+    Ok(Line::Sample { measured: Box::new(measured.judged(&cell)), cell: Box::new(cell), id, environment })
 }
 
 /// Refuses impossible times, and values that contradict each other.

@@ -3,7 +3,7 @@
 use std::mem;
 use std::time::Duration;
 
-use super::{MAX_LOST_SHARE, Measurements, ProgramFacts, Sample, Status};
+use super::{Measurements, ProgramFacts, Sample, Status};
 use crate::cell::{Cell, Forwarder, MAX_QUEUE, Protocol};
 use crate::plural;
 use crate::program::is_baseline;
@@ -21,11 +21,6 @@ pub enum Warning {
     DeviceDrops(u64, String),
     #[error("{} {} dropped {}", plural(.0, "packet"), if *.0 == 1 { "was" } else { "were" }, .1)]
     LinkDrops(u64, &'static str),
-    #[error(
-        "{:.2} % of the datagrams were lost, although next to none was when the rate was found; keep the machine idle",
-        .0 * 100.0
-    )]
-    LostMore(f64),
     #[error("{} arrived again, and the link repeats none", plural(.0, "datagram"))]
     Repeated(u64),
     #[error("the host took {:.0} % of the processors' time; run again when the host is idle", .0 * 100.0)]
@@ -78,8 +73,8 @@ pub enum Warning {
         plural(.0, "run"), if *.0 == 1 { "says" } else { "say" }
     )]
     FewRuns(usize),
-    #[error("the interval is the median ±{:.0} %; keep the machine idle, or make more runs (matrix --until)", .0 * 100.0)]
-    HighSpread(f64),
+    #[error("the {} is the median ±{:.0} %; keep the machine idle, or make more runs (matrix --until)", .1, .0 * 100.0)]
+    HighSpread(f64, &'static str),
     #[error(
         "{} far from the others; check what else the machine did",
         if *.0 == 1 { "one run lies".to_owned() } else { format!("{} runs lie", .0) }
@@ -153,7 +148,6 @@ impl Warning {
             Self::NoSuperPackets(amount)
             | Self::BusyAtRest(amount)
             | Self::SlowerByTheEnd(amount)
-            | Self::LostMore(amount)
             | Self::NotGrown(amount)
             | Self::Stolen(amount)
             | Self::Throttled(amount)
@@ -190,7 +184,6 @@ impl Sample {
         let has_outage = self.cell.impairments.outage.is_some();
         let drops = measured.device_drops.filter(|count| *count > 0 && !is_udp && !has_outage);
         warnings.extend(drops.map(|count| dropped(self, count)));
-        warnings.extend(self.lost_more().map(Warning::LostMore));
         let repeated = measured.datagrams.map(|datagrams| datagrams.duplicated);
         let repeats_none = self.cell.impairments.duplicate_ppm == 0;
         warnings.extend(repeated.filter(|count| *count > 0 && repeats_none).map(Warning::Repeated));
@@ -213,12 +206,6 @@ impl Sample {
         warnings.extend(slower_by_the_end(self).map(Warning::SlowerByTheEnd));
         warnings.extend(measured.program.as_deref().into_iter().flat_map(of_program));
         warnings
-    }
-
-    /// The share of datagrams that was lost, if that is more than a search accepts.
-    pub fn lost_more(&self) -> Option<f64> {
-        let searched = self.cell.workload().datagram_bytes().is_some() && self.cell.bitrate.is_none();
-        self.measured.datagrams?.lost_share().filter(|share| searched && *share > MAX_LOST_SHARE)
     }
 }
 

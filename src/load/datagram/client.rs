@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::arrivals::Arrived;
-use super::search::{Outcome, TRIAL, search};
+use super::search::{Outcome, TRIAL, lower, search};
 use super::{Delivery, Flow, Flows, MAX_RECEIVED_BYTES, TURN, Trial};
 use crate::load::engine::{Client, Engine, Work};
 use crate::load::error::{LoadError, unless_blocked};
@@ -40,6 +40,7 @@ pub(crate) fn client(flows: &Arc<Flows>, mine: Range<usize>, target: SocketAddr,
         hello: None,
         ring: None,
         rate: None,
+        windows: 0,
         buffer: vec![0; MAX_RECEIVED_BYTES],
     };
     Client::new(sockets, work)
@@ -59,6 +60,8 @@ struct Datagrams {
     /// When the server's senders are rung next: the timers of runtimes are too coarse.
     ring: Option<Instant>,
     rate: Option<f64>,
+    /// Timed windows that this thread has made.
+    windows: u32,
     buffer: Vec<u8>,
 }
 
@@ -89,6 +92,7 @@ impl<S: Sockets> Work<S> for Datagrams {
     }
 
     fn run(&mut self, engine: &mut Engine<S>, _: &Window) -> Result<(), LoadError> {
+        self.windows += 1;
         if self.leads {
             self.flows.begin(self.rate, self.flows.time, true);
         } else {
@@ -100,12 +104,20 @@ impl<S: Sockets> Work<S> for Datagrams {
 
     fn finish(&mut self, engine: &mut Engine<S>, _: &Window) -> Result<(), LoadError> {
         if !self.leads {
-            return engine.turn_while(self, |work| work.flows.finish.get().is_none());
+            return engine.turn_while(self, |work| work.flows.finish.get().is_none() && !work.begins_again());
         }
         let trial = self.flows.trial();
         let made = self.settle(engine, &trial)?;
         if made.arrived.count == 0 {
             return Err(LoadError::Silent { sent: made.sent });
+        }
+        if !made.passes() && self.windows < self.flows.windows {
+            self.rate = Some(lower(self.rate, &made, self.flows.time));
+            // A trial that is not timed: the other threads wait for the next one that is.
+            self.trial(engine, self.rate, TRIAL.min(self.flows.time))?;
+            self.flows.again.store(self.windows, Ordering::Release);
+            self.flows.wake();
+            return Ok(());
         }
         let found = self.rate.filter(|_| self.flows.rate.is_none());
         let _first = self.flows.finish.set(Delivery {
@@ -120,6 +132,10 @@ impl<S: Sockets> Work<S> for Datagrams {
             },
         });
         Ok(())
+    }
+
+    fn is_again(&self) -> bool {
+        self.begins_again()
     }
 
     fn connect(&mut self, sockets: &mut S, index: usize) -> Result<(), LoadError> {
@@ -190,6 +206,11 @@ impl<S: Sockets> Work<S> for Datagrams {
 }
 
 impl Datagrams {
+    /// Whether the last window of this thread did not hold the rate, and there is another.
+    fn begins_again(&self) -> bool {
+        self.flows.again.load(Ordering::Acquire) == self.windows
+    }
+
     fn flow(&self, index: usize) -> &Flow {
         &self.flows.each[self.ends[index].flow]
     }

@@ -18,6 +18,22 @@ const MAX_CONFIRMATIONS: usize = 16;
 /// A search ends when a rate that is too high is less than so many times one that is not.
 const PRECISION: f64 = 1.04;
 
+/// How many times as high a rate that did not hold is as the one that is tried next.
+const STEP: f64 = PRECISION * PRECISION;
+
+/// How often the timed window is made, at lower and lower rates, until one holds. At most half of the time-out is for that.
+const MAX_WINDOWS: f64 = 4.0;
+
+pub(super) fn windows(time: Duration, timeout: Duration) -> u32 {
+    (timeout / 2).div_duration_f64(time).clamp(1.0, MAX_WINDOWS) as u32
+}
+
+/// The rate to try after one that lost too many: a step below it, or what arrived if that is less.
+pub(super) fn lower(rate: Option<f64>, made: &Outcome, time: Duration) -> f64 {
+    let [sent, in_time] = [made.sent, made.in_time()].map(|count| count as f64 / time.as_secs_f64());
+    (rate.map_or(sent, |rate| rate.min(sent)) / STEP).min(in_time).max(1.0)
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Outcome {
     pub(super) sent: u64,
@@ -74,7 +90,7 @@ pub(super) fn search(
         if let Some(sent) = attempt(rate, CONFIRMATION)? {
             return Ok(Some(sent));
         }
-        rate /= PRECISION * PRECISION;
+        rate /= STEP;
     }
     Err(LoadError::Unsteady { per_second: rate as u64 })
 }
@@ -126,6 +142,19 @@ mod tests {
         let mut even = path(50_000.0, 20_000.0);
         let found = search(|rate, time| if rate.is_some() { even(rate, time) } else { free(rate, time) });
         assert!((19_000.0..=20_000.0).contains(&found.unwrap().unwrap()));
+    }
+
+    #[test]
+    fn a_window_that_lost_too_many_has_a_lower_rate_after_it() {
+        let made = |in_time| Outcome { sent: 2000, in_time: [in_time, 0], ..Outcome::default() };
+        let lower = |rate, in_time| lower(rate, &made(in_time), Duration::from_secs(2)) as u64;
+        // A step below what was asked for, or sent, or to what arrived.
+        assert_eq!(lower(Some(500.0), 1990), (500.0 / STEP) as u64);
+        assert_eq!(lower(None, 1990), (1000.0 / STEP) as u64);
+        assert_eq!(lower(Some(1100.0), 1500), 750);
+        assert_eq!(lower(None, 0), 1);
+        let windows = |timeout, time| windows(Duration::from_secs(time), Duration::from_secs(timeout));
+        assert_eq!([windows(60, 1), windows(15, 3), windows(15, 10)], [4, 2, 1]);
     }
 
     #[test]

@@ -88,6 +88,11 @@ fn each_cell_is_planned_once() {
         let plan = plan(&format!("--preset {preset}"));
         let different: HashSet<Cell> = cells(&plan).into_iter().collect();
         assert_eq!(different.len(), plan.scenarios.len(), "{preset}");
+        let limits: HashSet<Duration> = plan.scenarios.iter().map(|run| run.timeout).collect();
+        assert_eq!(limits, HashSet::from([Duration::from_secs(15)]), "{preset}: the same for all rows of a table");
+        let shortest = Duration::from_secs(if preset == "stacks" { 2 } else { 1 });
+        let is_long = |run: &Scenario| matches!(run.amount, Amount::Time { time, .. } if time >= shortest);
+        assert!(plan.scenarios.iter().all(is_long), "{preset}");
         let skipped: HashSet<&String> = plan.skipped.iter().collect();
         assert_eq!(skipped.len(), plan.skipped.len(), "{preset}: {:?}", plan.skipped);
     }

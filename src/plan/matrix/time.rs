@@ -63,7 +63,7 @@ fn length(scenario: &Scenario) -> Option<Duration> {
         Amount::Time { time, .. } if scenario.cell.workload().is_held() => {
             Some(time + scenario.release + 2 * OVERHEAD + program)
         }
-        Amount::Time { time, .. } if scenario.searches() => Some(time + SEARCH + program),
+        Amount::Time { time, .. } if scenario.cell.searches() => Some(time + SEARCH + program),
         Amount::Time { time, .. } => Some(time + OVERHEAD + program),
         Amount::Bytes(_) => None,
     }

@@ -14,6 +14,7 @@ use super::super::carrier::{Carrier, CarrierProgram};
 use super::super::networks::{self, FAR, NEAR, Networks, Side, socks5_address};
 use super::echo::Echo;
 use super::end::{End, LAST_LINES, LOOK, READY_TIMEOUT};
+use super::file;
 use super::place::{Run, command};
 use super::residents::{ProgramMeter, Residents};
 use crate::error::RunError;
@@ -80,8 +81,8 @@ pub(crate) struct Running {
 
 impl Running {
     pub(super) async fn start(run: &Run<'_>, upstream: Option<Socks5>) -> Result<Self, RunError> {
-        let (role, version) = (Some(run.profile.role), version(run.profile).await);
-        let facts = ProgramFacts { role, version, ..ProgramFacts::default() };
+        let (role, (sha256, version)) = (Some(run.profile.role), origin(run.profile).await);
+        let facts = ProgramFacts { role, version, sha256, ..ProgramFacts::default() };
         let begun = Instant::now();
         let sides: &[Side] = match run.profile.role {
             Role::Route => &[],
@@ -375,6 +376,18 @@ async fn rest(residents: Option<Arc<Residents>>) -> Option<(ProcessFacts, f64)> 
     sleep(REST).await;
     let taken = residents.cpu().saturating_sub(before);
     Some((residents.facts(), taken.as_secs_f64() / REST.as_secs_f64()))
+}
+
+/// The hash of a program's file, and its version: that of its Go module, or the one that it prints.
+async fn origin(profile: &Profile) -> (Option<String>, Option<String>) {
+    let file = profile.file();
+    let read = spawn_blocking(move || file::read(&file?).ok());
+    let (sha256, module) = read.await.ok().flatten().unzip();
+    let version = match module.flatten() {
+        Some(module) => Some(module),
+        None => version(profile).await,
+    };
+    (sha256, version)
 }
 
 /// The first line with a digit at the beginning of what a program prints as its version.

@@ -42,9 +42,17 @@ pub(crate) fn virtual_machine() -> Option<bool> {
     value(&cpuinfo, "flags").map(|flags| flags.split(' ').any(|flag| flag == "hypervisor"))
 }
 
-/// A container often has none. The kernel also has an id, but another one after each start.
+/// The machine's id, processor, number of processors and memory: a cloned image has the same id elsewhere. A container often has
+/// no id. The kernel also has one, but another one after each start.
 pub(crate) fn identity() -> Option<String> {
-    line("/etc/machine-id").filter(|text| text.len() >= 32 && text.chars().all(|digit| digit.is_ascii_hexdigit()))
+    let id =
+        line("/etc/machine-id").filter(|id| id.len() >= 32 && id.chars().all(|digit| digit.is_ascii_hexdigit()))?;
+    Some(identity_of(&id, cpu().as_deref(), line("/sys/devices/system/cpu/present").as_deref(), memory_bytes()))
+}
+
+/// The memory is in whole GiB, because each kernel keeps a little of it for itself.
+fn identity_of(id: &str, cpu: Option<&str>, processors: Option<&str>, memory_bytes: Option<u64>) -> String {
+    format!("{id} {cpu:?} {processors:?} {:?}", memory_bytes.map(|bytes| bytes.div_ceil(1 << 30)))
 }
 
 /// The machine's memory, in bytes.
@@ -150,6 +158,16 @@ mod tests {
         assert_eq!(named(mips, ""), "MIPS 1004Kc V2.15, Xiaomi Mi Router 4A");
         assert_eq!(named("", ""), "");
         assert_eq!(named("CPU part\t:\n", ""), "");
+    }
+
+    #[test]
+    fn a_cloned_image_on_another_machine_has_another_identity() {
+        let id = "2c8c1f5ad3b04ef9a9bd2b7a4f0f6c11";
+        let of = |cpu, processors, mib: u64| identity_of(id, Some(cpu), Some(processors), Some(mib << 20));
+        let this = of("Xeon", "0-1", 7900);
+        assert_eq!(this, of("Xeon", "0-1", 7950), "another kernel");
+        let others = [of("EPYC", "0-1", 7900), of("Xeon", "0-3", 7900), of("Xeon", "0-1", 15_900)];
+        assert!(others.iter().all(|other| *other != this), "{this}: {others:?}");
     }
 
     /// The name is one line of text.

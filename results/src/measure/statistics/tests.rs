@@ -23,12 +23,12 @@ fn standard_error_of_a_median_is_that_of_the_textbook() {
 fn interval_of_a_median_is_what_it_says() {
     let mut random = ChaCha8Rng::seed_from_u64(7);
     let normal = Normal::standard();
-    for (runs, least) in [(5, 0.9), (7, 0.9), (10, 0.9)] {
+    for (runs, least) in [(6, 0.9), (7, 0.9), (10, 0.9)] {
         let mut held = 0;
         for _ in 0..100 {
             let values: Vec<f64> =
                 (0..runs).map(|_| 10.0 + normal.inverse_cdf(random.random_range(1e-9..1.0))).collect();
-            let Estimate { median, low, high } = estimate(&values).unwrap();
+            let Estimate { median, low, high, .. } = estimate(&values).unwrap();
             assert!(low < median && median < high, "{values:?}");
             held += usize::from(low <= 10.0 && 10.0 <= high);
         }
@@ -39,13 +39,30 @@ fn interval_of_a_median_is_what_it_says() {
 
 #[test]
 fn interval_is_the_same_each_time_and_that_of_equal_runs_is_a_point() {
-    let values = [9.0, 9.5, 10.0, 10.2, 11.0];
+    let values = [9.0, 9.5, 10.0, 10.2, 10.3, 11.0];
     assert_eq!(estimate(&values), estimate(&values));
-    assert_eq!(estimate(&[2.0; 5]), Some(Estimate { median: 2.0, low: 2.0, high: 2.0 }));
-    assert_eq!(estimate(&[2.0]), Some(Estimate { median: 2.0, low: 2.0, high: 2.0 }));
+    let Estimate { low, high, is_range, .. } = estimate(&[2.0; 6]).unwrap();
+    assert!((low - 2.0).abs() < 1e-9 && (high - 2.0).abs() < 1e-9 && !is_range, "{low} {high}");
     assert_eq!(estimate(&[]), None);
-    let Estimate { low, high, .. } = estimate(&[2.0, 3.0]).unwrap();
-    assert!(low < 2.1 && high > 2.9);
+}
+
+/// On a linear scale the interval of these runs began at 0, which is below every run.
+#[test]
+fn interval_of_scattered_runs_begins_near_them() {
+    let Estimate { low, high, is_range, .. } = estimate(&[0.8, 1.1, 1.6, 2.4, 4.1, 7.5, 11.0]).unwrap();
+    assert!(!is_range && low > 0.5 && high < 16.0, "{low} {high}");
+}
+
+#[test]
+fn few_runs_a_zero_and_two_modes_have_a_range() {
+    let two_modes = [1.0, 1.02, 1.03, 2.0, 2.01, 2.05, 2.06];
+    for values in [&[2.0][..], &[2.0, 3.0], &[3.0, 2.0, 2.5, 2.2, 2.9], &[0.0, 2.0, 2.1, 2.2, 2.3, 2.4], &two_modes] {
+        let Estimate { low, high, is_range, .. } = estimate(values).unwrap();
+        let ends = [f64::min, f64::max].map(|of_two| values.iter().copied().reduce(of_two));
+        assert_eq!((is_range, [Some(low), Some(high)]), (true, ends), "{values:?}");
+    }
+    // An outlier is no second mode.
+    assert!(!estimate(&[1.0, 2.0, 2.01, 2.05, 2.06, 2.02, 2.03]).unwrap().is_range);
 }
 
 /// NIST/SEMATECH e-Handbook of Statistical Methods, 7.1.6: of these ninety values 1441 lies outside the

@@ -24,7 +24,7 @@ fn row(samples: &[Sample]) -> (CellSummary, Vec<String>) {
 #[test]
 fn a_quiet_cell_has_an_interval_and_no_warning() {
     let (row, warnings) = row(&samples(&[10.0, 10.1, 9.9, 10.05, 9.95, 10.02, 9.98, 10.0, 10.01, 9.97]));
-    let Estimate { median, low, high } = row.estimate.unwrap();
+    let Estimate { median, low, high, .. } = row.estimate.unwrap();
     assert_eq!(median, 10.0);
     assert!(9.9 < low && low < median && median < high && high < 10.1, "{low} {high}");
     assert!(row.outliers.is_empty() && warnings.is_empty(), "{warnings:?}");
@@ -44,7 +44,7 @@ fn few_and_noisy_runs_give_warnings() {
     assert_eq!(row.estimate.unwrap().median, 10.0);
     assert_eq!(warnings.len(), 2, "{warnings:?}");
     assert!(warnings[0].starts_with("3 runs say little"), "{warnings:?}");
-    assert!(warnings[1].starts_with("the interval is "), "{warnings:?}");
+    assert!(warnings[1].starts_with("the range is the median ±20 %"), "{warnings:?}");
 }
 
 #[test]
@@ -180,7 +180,52 @@ fn figures_are_compared_within_a_round() {
         }
         CellSummary::of(&cell, &runs.iter().collect::<Vec<_>>())
     };
-    let (one, other) = (runs("smoltcp", 1.0, false), runs("lwip", 1.1, true));
-    assert!(!one.ties_with(&other), "as far apart in each round");
-    assert!((other.times(&one).unwrap() - 1.1).abs() < 1e-9);
+    let (one, other) = (runs("smoltcp", 1.0, false), runs("lwip", 1.05, true));
+    assert_eq!(best(&[Some(&one), Some(&other)]), [false, true], "as far apart in each round");
+    assert!((other.times(&one).unwrap() - 1.05).abs() < 1e-9);
+}
+
+/// The summary of runs of a stack with these rates, none with 0.
+fn rated(stack: &str, rates: &[f64]) -> CellSummary {
+    let cell = cell(&format!("-n {stack} -m reader"));
+    let run = |(rate, round): (&f64, u32)| {
+        in_round(if *rate > 0.0 { sample(&cell, *rate) } else { failed(&cell, Status::Stalled) }, round)
+    };
+    let runs: Vec<_> = rates.iter().zip(1..).map(run).collect();
+    CellSummary::of(&cell, &runs.iter().collect::<Vec<_>>())
+}
+
+#[test]
+fn the_best_are_those_within_a_tenth_that_a_test_does_not_tell_apart() {
+    let scattered = |factor: f64| [9.0, 10.0, 9.6, 11.0, 10.4, 9.3].map(|rate| rate * factor);
+    let lowered = scattered(0.97);
+    let mut mixed = scattered(1.0);
+    mixed.rotate_left(2);
+    let (first, behind, tie, far) = (
+        rated("lwip", &scattered(1.0)),
+        rated("ipstack", &lowered),
+        rated("smoltcp", &mixed),
+        rated("tcp_ip", &[12.0, 5.0, 13.0, 5.0, 8.0, 8.0]),
+    );
+    let rows = |rows: &[&CellSummary]| best(&rows.iter().map(|row| Some(*row)).collect::<Vec<_>>());
+    assert_eq!(rows(&[&first, &behind]), [true, false], "3 % less in each round");
+    assert_eq!(rows(&[&first, &tie]), [true, true]);
+    assert_eq!(rows(&[&first, &behind, &tie, &far]), [true, true, true, false], "a tenth is far enough by itself");
+    let few = rated("ipstack", &lowered[..5]);
+    assert_eq!(rows(&[&first, &few]), [false, false], "five runs");
+    assert_eq!(rows(&[&first]), [false], "one row");
+    assert_eq!(best(&[Some(&first), None]), [false, false], "one row, and one that is no rival");
+}
+
+/// What survives is not a median of the subject.
+#[test]
+fn a_cell_that_failed_is_behind_all_that_never_did_and_has_no_ratio() {
+    let (never, failing) = (rated("lwip", &[5.0; 6]), rated("smoltcp", &[50.0, 50.0, 0.0, 50.0, 50.0, 50.0, 50.0]));
+    assert_eq!(best(&[Some(&never), Some(&failing)]), [true, false]);
+    assert_eq!((failing.times(&never), never.times(&failing), never.times(&never)), (None, None, Some(1.0)));
+    let samples =
+        [samples(&[20.0, 20.0]), vec![failed(&cell(SMOLTCP), Status::Stalled), run("-n lwip -m reader", 10.0)]];
+    let of_fastest =
+        Summary::of(&samples.concat()).cells.iter().map(|row| row.figure("of_fastest")).collect::<Vec<_>>();
+    assert_eq!(of_fastest, [Some(1.0), None]);
 }

@@ -80,7 +80,7 @@ fn table(one: &Series) -> Table {
             table.push(Column::new("95 % interval", true), rows.iter().map(format::interval));
             table.push(
                 Column::new("runs", true).if_room(Need::Extra),
-                rows.iter().map(|row| row.speeds.len().to_string()),
+                rows.iter().map(|row| (row.runs - row.failures.values().sum::<usize>()).to_string()),
             );
         } else {
             table.push(head.if_room(need(metric)), rows.iter().map(|row| format::figure(row, metric)));
@@ -92,11 +92,6 @@ fn table(one: &Series) -> Table {
     };
     if rows.iter().any(|row| slower(row).is_some()) {
         table.push(Column::new("slower by the end", false).if_room(Need::Wanted), rows.iter().map(slower));
-    }
-    let is_mixed = |row: &CellSummary| !row.failures.is_empty() && row.estimate.is_some();
-    if rows.iter().any(is_mixed) {
-        let failed = rows.iter().map(|row| is_mixed(row).then(|| format::failures(row)));
-        table.push(Column::new("failed", false), failed);
     }
     table
 }
@@ -136,6 +131,7 @@ pub(super) fn records(all: &[Series]) -> Table {
     push("runs".to_owned(), true, &|_, row| Some(row.runs.to_string()));
     push("runs_ok".to_owned(), true, &|_, row| Some(row.speeds.len().to_string()));
     push("outliers".to_owned(), true, &|_, row| Some(row.outliers.len().to_string()));
+    push("interval_or_range".to_owned(), false, &|_, row| Some(row.estimate?.name().to_owned()));
     for metric in &METRICS {
         let is_median = matches!(metric.taken, Taken::Median(_));
         if !(metric.is_speed() && is_median) {

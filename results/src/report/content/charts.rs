@@ -47,8 +47,8 @@ pub(super) fn bars(all: &[Series]) -> Chart {
         };
         panels.extend(of_magnitudes(scale, groups));
     }
-    let key =
-        "Bar and number: median. Line: its 95 % interval. Dot: a run. Ring: an outlier, which counts like any other.";
+    let key = "Bar and number: median. Line: its 95 % interval, or the range of runs that are fewer than six or have two modes. Dot: a \
+         run. Ring: an outlier, which counts like any other.";
     let has_reference = panels.iter().flat_map(|panel| &panel.groups).any(|group| !group.references.is_empty());
     let about = if has_reference { " Dashed: the kernel alone, for comparison." } else { "" };
     of_panels(panels, "The main figure of each cell", &format!("{key}{about}"))
@@ -157,16 +157,12 @@ pub(super) fn name(cell: &Cell) -> String {
 }
 
 pub(super) fn bar(label: String, row: &CellSummary) -> Bar {
-    let mut note = format::figure_or_failures(row);
-    if row.estimate.is_some() && !row.failures.is_empty() {
-        note = format!("{note} ({})", format::failures(row));
-    }
     Bar {
         label,
         mark: mark(&row.cell),
         median: row.estimate.map(|estimate| (estimate.median, estimate.low..estimate.high)),
         runs: row.speeds.iter().enumerate().map(|(index, gbps)| (*gbps, row.outliers.contains(&index))).collect(),
-        note,
+        note: format::figure_or_failures(row),
     }
 }
 

@@ -6,7 +6,7 @@ use std::num::NonZeroU16;
 use super::{charts, overview, requests};
 use crate::cell::Cell;
 use crate::measure::metric::speed;
-use crate::measure::{CellSummary, Estimate, estimate};
+use crate::measure::{CellSummary, estimate};
 use crate::plural;
 use crate::report::axis;
 use crate::report::format;
@@ -87,10 +87,11 @@ fn table(one: &Series, subjects: &[Subject<'_>]) -> Table {
     push(format!("{most} by 1"), &|of| {
         let times = |round: &Round| Some(round.get(&most)? / round.get(&1).filter(|speed| **speed > 0.0)?);
         let times: Vec<_> = of.rounds.iter().filter_map(times).collect();
-        let Estimate { median, low, high } = estimate(&times)?;
+        let never_failed = |count: &u16| of.rows.get(count).is_none_or(|row| row.failures.is_empty());
+        let estimate = estimate(&times).filter(|_| [1, most].iter().all(never_failed))?;
         // One round has no interval.
-        let interval = (times.len() > 1).then(|| format!(" ({low:.2} to {high:.2})"));
-        Some(format!("{median:.2}{}", interval.unwrap_or_default()))
+        let interval = (times.len() > 1).then(|| format!(" ({})", format::ends(&estimate, |end| format!("{end:.2}"))));
+        Some(format!("{:.2}{}", estimate.median, interval.unwrap_or_default()))
     });
     table
 }
@@ -125,7 +126,7 @@ mod tests {
         let table = &blocks_of(&[several.clone(), one_instance].concat());
         let titles: Vec<_> = table_of(table).columns.iter().map(|column| column.title.as_str()).collect();
         assert_eq!(titles, ["subject", "1 shard, Gbps", "2 shards, Gbps", "2 by 1"]);
-        assert_eq!(table_of(table).rows, [["smoltcp", "10.00", "15.00", "1.50 (1.50 to 1.50)"]]);
+        assert_eq!(table_of(table).rows, [["smoltcp", "10.00", "15.00", "1.50 (range 1.50 to 1.50)"]]);
         // Of two rounds, only one has both numbers of shards.
         assert_eq!(table_of(&blocks_of(&several[..3])).rows[0][3], "1.50");
     }

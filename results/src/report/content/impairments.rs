@@ -58,8 +58,7 @@ fn table(rows: &[&CellSummary]) -> Option<Table> {
             rows.iter().find(|row| row.cell == cell)
         });
         let column: Vec<_> = column.collect();
-        let median = |row: &CellSummary| row.estimate.map(|estimate| estimate.median);
-        let medians = column.iter().map(|row| row.and_then(|row| median(row)).unwrap_or_default());
+        let medians = column.iter().map(|row| row.and_then(|row| row.ranked()).unwrap_or_default());
         let best = medians.clone().fold(f64::MIN_POSITIVE, f64::max);
         let of_link = PROPERTIES.iter().filter(|property| property.is_impairment);
         let title = axis::phrase(&Cell { impairments: *impairments, ..cells[0].clone() }, of_link);

@@ -60,18 +60,17 @@ fn table(one: &Series, paths: &[Layers<'_>], axes: &[&Property]) -> Table {
         let values = paths.iter().map(|layers| axis.value(&layers.path.cell));
         table.push(Column::new(axis.title, axis.is_number), values);
     }
-    let median = |row: Option<&CellSummary>| row.and_then(|row| row.estimate).map(|estimate| estimate.median);
     let mut push = |title, value: &dyn Fn(&Layers<'_>) -> Option<String>| {
         table.push(Column::new(title, true), paths.iter().map(value));
     };
-    let figure = |row: Option<&CellSummary>| Some(format::speed(row?, median(row)?));
+    let figure = |row: Option<&CellSummary>| row.map(format::figure_or_failures);
     push("loopback", &|layers| figure(layers.loopback));
     push("device", &|layers| figure(layers.device));
     push("stack in memory", &|layers| figure(layers.stack));
     push("path", &|layers| figure(Some(layers.path)));
     push("of stack", &|layers| {
-        let stack = median(layers.stack).filter(|stack| *stack > 0.0)?;
-        Some(format!("{:.0} %", median(Some(layers.path))? / stack * 100.0))
+        let stack = layers.stack?.ranked().filter(|stack| *stack > 0.0)?;
+        Some(format!("{:.0} %", layers.path.ranked()? / stack * 100.0))
     });
     table
 }

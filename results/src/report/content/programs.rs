@@ -8,7 +8,7 @@ use crate::measure::{self, CellSummary, Summary};
 use crate::program::{self, ProgramName, Role, is_baseline};
 use crate::report::format::{self, UNKNOWN};
 use crate::report::model::{Block, Column, Need};
-use crate::report::series::Series;
+use crate::report::series::{self, Series};
 use crate::sample::ProgramFacts;
 
 /// Those of the preset `programs`.
@@ -95,7 +95,7 @@ fn blocks(all: &[&Series], programs: &[Program], wanted: Role, title: &'static s
     let note = format!(
         "Medians of the runs that succeeded, with their intervals, on {}, with one stream or as many connections as the column \
          says. {} Memory is of the near end of a tunnel.",
-        all[0].machine(),
+        series::machine_and_days(all),
         questions::about_bold("program")
     );
     let has_row = |row: &&CellSummary| shown.iter().any(|program| row.cell.program() == Some(program.name));
@@ -112,8 +112,11 @@ fn median(facts: &[&ProgramFacts], of: impl Fn(&ProgramFacts) -> Option<f64>, de
     median.map_or(UNKNOWN.to_owned(), |value| format!("{value:.decimals$}"))
 }
 
+/// Its version, or the beginning of the hash of its file.
 fn version(facts: &[&ProgramFacts]) -> String {
-    facts.iter().find_map(|facts| facts.version.as_deref()).map_or(UNKNOWN.to_owned(), format::one_line)
+    let version = facts.iter().find_map(|facts| facts.version.as_deref()).map(format::one_line);
+    let hash = || Some(format!("sha256 {}", facts.iter().find_map(|facts| facts.sha256.as_deref()?.get(..12))?));
+    version.or_else(hash).unwrap_or(UNKNOWN.to_owned())
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use forwarders::{ForwardConfig, Handoff, Io, Offload};
 
 use crate::cell::{Cell, Forwarder, ForwarderName, ROWS};
-use crate::measure::CellSummary;
 use crate::measure::metric::METRICS;
 use crate::plural;
 use crate::report::axis;
@@ -32,7 +31,7 @@ pub(super) fn table(one: &Series) -> Table {
     let mut table = Table::new(format!("Table of {}", one.label));
     names(&axis::cells(&one.summary.cells), &mut table);
     let rows = &one.summary.cells;
-    table.push(Column::new("Gbps", true), rows.iter().map(rate));
+    table.push(Column::new("Gbps", true), rows.iter().map(format::median_or_failures));
     for (title, name) in FIGURES {
         let metric = METRICS.iter().find(|metric| metric.name == name);
         table.push(Column::new(title, true), rows.iter().map(|row| format::figure(row, metric?)));
@@ -66,14 +65,6 @@ pub(super) fn names(cells: &[&Cell], table: &mut Table) {
         // The column "Mode" is the forwarder's.
         let title = if axis.name == "mode" { "client" } else { axis.title };
         push(title, axis.is_number, &|cell, _| axis.text(cell));
-    }
-}
-
-fn rate(row: &CellSummary) -> String {
-    let figure = format::median_or_failures(row);
-    match format::failures(row) {
-        failures if failures.is_empty() || row.estimate.is_none() => figure,
-        failures => format!("{figure}, {failures}"),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tables of the main figures: a row for each subject, a column for each question that cells of a preset answer.
 
 use crate::cell::Cell;
-use crate::measure::{CellSummary, Estimate};
+use crate::measure::{CellSummary, Estimate, best};
 use crate::report::format::{self, UNKNOWN};
 use crate::report::model::{Column, Table};
 use crate::sample::WIDEST_REACH;
@@ -101,19 +101,10 @@ pub(super) fn table(
             let kernel = kernel.filter(|_| row.is_rival && figures == Figures::Medians);
             answer.map_or(UNKNOWN.to_owned(), |answer| text(question, answer, kernel, figures))
         });
-        // A subject that fails in any run cannot be the best.
-        let rivals = rows.iter().zip(&answers).map(|(row, answer)| {
-            let answer = answer.filter(|answer| row.is_rival && answer.failures.is_empty())?;
-            Some((answer, answer.estimate?.median))
-        });
-        let rivals: Vec<_> = rivals.collect();
-        // More is better, also where the answer is less: of memory, the figure is connections in a megabyte.
-        let best = rivals.iter().flatten().copied().reduce(|best, one| if one.1 > best.1 { one } else { best });
-        let is_best = |rival: &Option<(&CellSummary, f64)>| {
-            rival.zip(best).is_some_and(|((rival, _), (best, _))| rival.ties_with(best))
-        };
         let mut column = Column::new(question.title, true);
-        column.bold = rivals.iter().map(is_best).collect();
+        // More is better, also where the answer is less: of memory, the figure is connections in a megabyte.
+        let rivals = rows.iter().zip(&answers).map(|(row, answer)| answer.filter(|_| row.is_rival));
+        column.bold = best(&rivals.collect::<Vec<_>>());
         let texts: Vec<_> = texts.collect();
         table.push(column, texts);
     }
@@ -122,34 +113,33 @@ pub(super) fn table(
 
 pub(super) fn about_bold(subject: &str) -> String {
     format!(
-        "In each column the best {subject} that never failed is bold, and each other one that is not told apart from it by the \
-         runs of the same rounds."
+        "In each column of six runs or more the best {subject} that never failed is bold, and each other one within a tenth of it \
+         that a test of all against the best, by the runs of the same rounds, does not tell apart. A range is of fewer than six \
+         runs, or of runs with two modes."
     )
 }
 
 pub(super) fn text(question: &Question, row: &CellSummary, kernel: Option<&CellSummary>, figures: Figures) -> String {
-    let Some(estimate) = row.estimate else { return format::no_figure(row) };
+    let Some(estimate) = row.estimate else { return format::behind_failures(row, None) };
     // The answer may be the reciprocal of the figure, so that its ends change places and its reach is another one.
     let [one, other, median] = [estimate.low, estimate.high, estimate.median].map(question.answer);
-    let answer = Estimate { median, low: one.min(other), high: one.max(other) };
+    let answer = Estimate { median, low: one.min(other), high: one.max(other), is_range: estimate.is_range };
     let figure = |figure| written(figure, question.decimals);
     let mut text = figure(median);
-    if figures == Figures::Intervals {
+    let is_wide = answer.half_width() > WIDEST_REACH;
+    let mut notes = Vec::new();
+    if figures == Figures::Intervals || (answer.is_range && is_wide) {
         // A single run has no interval, and one from 0 connections has no end.
-        if row.speeds.len() > 1 && answer.high.is_finite() {
-            text = format!("{text} ({} to {})", figure(answer.low), figure(answer.high));
-        }
-    } else if answer.half_width() > WIDEST_REACH {
+        let has_ends = row.speeds.len() > 1 && answer.high.is_finite();
+        notes.extend(has_ends.then(|| format::ends(&answer, figure)));
+    } else if is_wide {
         text = format!("{text} ±{:.0} %", answer.half_width() * 100.0);
     }
     let times = kernel.and_then(|kernel| row.times(kernel));
     let times = times.map(|times| if question.less_is_better { times.recip() } else { times });
-    let notes: Vec<_> = times
-        .map(times_written)
-        .into_iter()
-        .chain(Some(format::failures(row)).filter(|text| !text.is_empty()))
-        .collect();
-    if notes.is_empty() { text } else { format!("{text} ({})", notes.join("; ")) }
+    notes.extend(times.map(times_written));
+    let text = if notes.is_empty() { text } else { format!("{text} ({})", notes.join("; ")) };
+    format::behind_failures(row, Some(text))
 }
 
 fn times_written(times: f64) -> String {

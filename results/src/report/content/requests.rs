@@ -18,9 +18,6 @@ const POINTS_A_DECADE: u32 = 10;
 /// The number of such factors: the curves end at 99.99 %.
 const DECADES: u32 = 4;
 
-/// A quantile is uncertain if fewer requests are slower than it.
-const FEWEST_BEYOND: f64 = 10.0;
-
 /// The factor by which a logarithmic scale goes beyond its values. It is enough to have a tick on the scale.
 const FACTOR: f64 = 2.0;
 
@@ -135,11 +132,10 @@ pub(super) fn is_rival(one: &Cell, other: &Cell) -> bool {
     is_alike && PROPERTIES.iter().all(|property| is_subject(property.name) || agrees(property))
 }
 
-/// The quantiles of a cell up to the last one that is certain.
+/// The quantiles of a cell up to the last one that is known.
 fn curve(latency: &Latency) -> Vec<(f64, f64)> {
     let slower = (0..=DECADES * POINTS_A_DECADE).map(|step| 10_f64.powf(-f64::from(step) / f64::from(POINTS_A_DECADE)));
-    let certain = slower.take_while(|slower| slower * latency.count() as f64 >= FEWEST_BEYOND);
-    let points = certain.map(|slower| 1.0 - slower).filter_map(|share| Some((share, latency.quantile_us(share)?)));
+    let points = slower.map(|slower| 1.0 - slower).filter_map(|share| Some((share, latency.quantile_us(share)?)));
     // A logarithmic scale has no 0.
     points.filter(|(_, latency)| *latency > 0.0).collect()
 }

@@ -9,7 +9,7 @@ use crate::cell::{Cell, Layer, Offload, Subject};
 use crate::measure::CellSummary;
 use crate::report::format::{Stack, name_of};
 use crate::report::model::Block;
-use crate::report::series::Series;
+use crate::report::series::{self, Series};
 
 /// Those of the preset `stacks`.
 pub(super) const QUESTIONS: [Question; 7] = [
@@ -65,7 +65,7 @@ pub(super) fn blocks(all: &[Series]) -> Vec<Block> {
         "Medians of the runs that succeeded, on {}, with one stream or as many connections as the column says. {} The kernel's \
          figures are over loopback; at 1 % loss they are through two TUN devices. In parentheses: how many times the kernel's figure it is, by the \
          runs of the same rounds. ±: the interval of the median, where it is wider than 10 %.{}",
-        all[0].machine(),
+        series::machine_and_days(&alike().collect::<Vec<_>>()),
         questions::about_bold("stack"),
         if has_workarounds { AS_IT_IS } else { "" }
     );
@@ -173,13 +173,13 @@ mod tests {
         insta::assert_snapshot!(written(&[smoltcp, vec![with_cubic], tcp_ip, published, one_off].concat()));
     }
 
-    /// Its three runs are from 2,000 to 4,000, and so is the best.
+    /// Its runs are from 2,000 to 4,000, and so are those of the best.
     #[test]
     fn a_tie_is_bold_for_both() {
-        let of = |stack, figures: [f64; 3]| figures.map(|figure| answers(stack, figure)).concat();
-        let best = of("lwip", [2000.0, 3100.0, 4000.0]);
-        let tie = of("ipstack", [2100.0, 3000.0, 3900.0]);
-        let third = of("smoltcp", [1000.0, 1001.0, 1002.0]);
+        let of = |stack, figures: [f64; 6]| figures.map(|figure| answers(stack, figure)).concat();
+        let best = of("lwip", [2000.0, 3100.0, 4000.0, 2500.0, 3600.0, 3000.0]);
+        let tie = of("ipstack", [2100.0, 3000.0, 3900.0, 2600.0, 3500.0, 2900.0]);
+        let third = of("smoltcp", [1000.0, 1001.0, 1002.0, 1003.0, 1004.0, 1005.0]);
         insta::assert_snapshot!(written(&[best, tie, third].concat()));
     }
 
@@ -188,7 +188,8 @@ mod tests {
         let [slow, fast, kernel] =
             [("ipstack", 2000.0), ("lwip", 3000.0), ("", 9000.0)].map(|(subject, figure)| answers(subject, figure));
         let stalled = failed(&slow[4].cell, Status::Stalled);
-        let samples = [slow.clone(), vec![stalled], fast, kernel].concat();
+        let six = vec![[slow.clone(), fast, kernel].concat(); 6].concat();
+        let samples = [six, vec![stalled]].concat();
         insta::assert_snapshot!(written(&samples));
         assert!(blocks(&Series::split("stacks", &slow[1..], &[])).is_empty(), "a question without an answer");
     }

@@ -103,7 +103,7 @@ fn requests() -> Sample {
 /// Samples over UDP: bulk bytes, and requests beside a stream.
 fn over_udp() -> [Sample; 2] {
     let [mut bulk, mut asked] = [sample(), requests()];
-    let datagrams = DatagramFacts { sent: 12, arrived: 9, reordered: 1, duplicated: 2, found_per_second: Some(5) };
+    let datagrams = DatagramFacts { sent: 12, arrived: 12, reordered: 1, duplicated: 2, found_per_second: Some(5) };
     bulk.cell = fixture::cell("-n smoltcp -m reader --protocol udp --datagram 1200");
     bulk.measured.datagrams = Some(datagrams);
     asked.cell = fixture::cell("-n smoltcp -m rr --protocol udp --background both --bitrate 1M");
@@ -129,6 +129,26 @@ fn a_sample_survives_writing_and_reading() {
         assert!(!line.contains('\n'), "{line}");
         assert_eq!(parse_line(&line).unwrap(), sample);
     }
+}
+
+/// Of 1000 datagrams of 1200 bytes a search accepts a loss of one. Late ones are in the counts, but their bytes are not.
+#[test]
+fn a_rate_that_its_window_did_not_hold_is_lossy() {
+    let read = |words: &str, (arrived, in_time): (u64, u64)| {
+        let mut sample =
+            Sample { cell: fixture::cell(&format!("-n smoltcp -m reader --protocol udp {words}")), ..sample() };
+        sample.measured.intervals.clear();
+        (sample.measured.bytes, sample.measured.elapsed) = (in_time * 1200, Duration::from_secs(2));
+        sample.measured.datagrams = Some(DatagramFacts { sent: 1000, arrived, ..DatagramFacts::default() });
+        let Measurements { status, detail, .. } = parse_line(&line_of_its_own(&sample)).unwrap().measured;
+        (status, detail)
+    };
+    let lossy = "0.200 % of 500 datagrams a second did not arrive in time, and a rate counts if at most 0.1 % do not";
+    let searched = "--datagram 1200";
+    assert_eq!(read(searched, (998, 998)), (Status::Lossy, Some(lossy.to_owned())));
+    assert_eq!(read(searched, (1000, 998)).0, Status::Lossy, "two were late");
+    assert_eq!(read(searched, (999, 999)).0, Status::Ok);
+    assert_eq!(read("--datagram 1200 --bitrate 1M", (500, 500)).0, Status::Ok);
 }
 
 #[test]
