@@ -23,7 +23,7 @@ cp "$built/rust-tun-perf$suffix" LICENSE README.md CHANGELOG.md "$folder"
 # The program for Windows contains Wintun's library, which is under a licence of its own: it lies in the package of the wintun crate.
 if [[ $target == *windows* ]]; then
     metadata=$(cargo metadata --format-version 1 --locked --filter-platform "$target" | grep -oE '"[^"]*[/\\]wintun(-[0-9.]+)?[/\\]+Cargo.toml"')
-    package=$(dirname "$(head -n 1 <<<"$metadata" | tr -d '"' | tr -s '\\' /)")
+    package=$(dirname "$(head -n 1 <<<"$metadata" | tr -d '"' | tr -s '\134' /)")
     cp "$package/wintun/LICENSE.txt" "$folder/LICENSE-wintun.txt"
 fi
 program=$folder/rust-tun-perf$suffix
