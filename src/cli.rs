@@ -447,25 +447,19 @@ pub fn command() -> clap::Command {
         let id = arg.get_id().as_str();
         NOT_OF_FORWARDERS.contains(&id) || is_property(id) && !has(&of_forwarder, id)
     };
-    let hide = |arg: clap::Arg, is_hidden: bool| if is_hidden { arg.hide(true) } else { arg };
-    let hide_forwarder = |command: clap::Command| {
-        command.mut_args(|arg| {
-            let is = only_forwarder(&arg);
-            hide(arg, is)
-        })
+    let hide = |command: clap::Command, is_hidden: &dyn Fn(&clap::Arg) -> bool| {
+        command.mut_args(|arg| if is_hidden(&arg) { arg.hide(true) } else { arg })
     };
-    hide_forwarder(Cli::command()).mut_subcommand("matrix", hide_forwarder).mut_subcommand("forward", |command| {
-        command.mut_args(|arg| {
-            let is = no_forwarder(&arg);
-            hide(arg, is).hide_short_help(false)
-        })
-    })
+    hide(Cli::command(), &only_forwarder)
+        .mut_subcommand("matrix", |command| hide(command, &only_forwarder))
+        .mut_subcommand("forward", |command| hide(command, &no_forwarder).mut_args(|arg| arg.hide_short_help(false)))
 }
 
 /// Settings that forwarders alone have, and those that they do not have.
 const OF_FORWARDERS: [&str; 6] = ["forwarder", "go_forwarder", "near_name", "far_name", "near_addr", "far_addr"];
-const NOT_OF_FORWARDERS: [&str; 11] = [
+const NOT_OF_FORWARDERS: [&str; 12] = [
     "upstream",
+    "dest",
     "release",
     "command",
     "link_seed",
