@@ -10,7 +10,7 @@ use crate::cell::{Cell, Subject};
 use crate::cli::Settings;
 
 /// The name of the device by default.
-pub(super) const DEVICE: &str = "utun8";
+const DEVICE: &str = "utun8";
 
 /// Address, peer and mask of the device by default, for each IP version.
 const DEFAULT_V4: [Ipv4Addr; 3] =
@@ -50,6 +50,11 @@ pub(super) fn name(option: &'static str, name: &str) -> Result<String, PlanError
         Ok(()) => Ok(name.to_owned()),
         Err(error) => Err(PlanError::new(option, error.to_string())),
     }
+}
+
+/// The name of the device of a run or a proxy, and whether it may have another unit if that is taken: a typed name stays.
+pub(super) fn tun_name(typed: Option<&str>, fd: Option<i32>) -> Result<(String, bool), PlanError> {
+    Ok((name("--tun-name", typed.unwrap_or(DEVICE))?, typed.is_none() && fd.is_none()))
 }
 
 /// The standard streams are never a device.

@@ -108,7 +108,7 @@ impl TryFrom<cli::Proxy> for ProxyPlan {
             let reason = format!("{queues} queues for {}; there is one for each, or 1", plural(proxy.shards, "shard"));
             return Err(PlanError::new("--queues", reason));
         }
-        let name = proxy.tun_name.as_deref().unwrap_or(devices::DEVICE);
+        let (name, or_next) = devices::tun_name(proxy.tun_name.as_deref(), proxy.tun_fd)?;
         if proxy.tun_fd.is_none() && proxy.interface == name {
             return Err(PlanError::new("--interface", OWN_DEVICE));
         }
@@ -116,8 +116,8 @@ impl TryFrom<cli::Proxy> for ProxyPlan {
         let is_one = proxy.current_thread || proxy.runtime == Runtime::CurrentThread;
         Ok(Self {
             device: TunConfig {
-                name: devices::name("--tun-name", name)?,
-                or_next: proxy.tun_name.is_none() && proxy.tun_fd.is_none(),
+                name,
+                or_next,
                 network: network(&proxy)?,
                 mtu: proxy.mtu,
                 tx_queue_len: TX_QUEUE_LEN,

@@ -110,12 +110,9 @@ impl TryFrom<Run> for Scenario {
             } else if let Some(device) = &cell.device {
                 devices::given(device, &settings, cell.ipv6)?
             } else {
-                Devices::Tun(Tun {
-                    name: devices::name("--tun-name", settings.tun_name.as_deref().unwrap_or(devices::DEVICE))?,
-                    or_next: settings.tun_name.is_none() && settings.tun_fd.is_none(),
-                    network: devices::network(&settings, cell.ipv6)?,
-                    fd: devices::tun_fd(settings.tun_fd, &cell)?,
-                })
+                let (name, or_next) = devices::tun_name(settings.tun_name.as_deref(), settings.tun_fd)?;
+                let network = devices::network(&settings, cell.ipv6)?;
+                Devices::Tun(Tun { name, or_next, network, fd: devices::tun_fd(settings.tun_fd, &cell)? })
             },
             go_forwarder: settings.go_forwarder,
             command: settings.command,
