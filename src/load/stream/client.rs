@@ -371,7 +371,8 @@ impl Clients {
                 self.draining += 1;
                 let stream = self.stream(index);
                 stream.stop.store(true, Ordering::Release);
-                if stream.keeps_halves {
+                // The only socket of a thread may block.
+                if stream.keeps_halves && self.flows.len() == 1 {
                     sockets.unblock().map_err(LoadError::io("set up a connection"))?;
                 }
                 stream.is_served_elsewhere
