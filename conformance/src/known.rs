@@ -105,7 +105,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 pub struct How {
     /// Whether with offload.
     pub offload: bool,
-    /// What the adapter does in the stack's place.
+    /// What the adapter does for the stack.
     pub workarounds: Workarounds,
     /// Congestion control of smoltcp.
     pub congestion: StackCongestion,

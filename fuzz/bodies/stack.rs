@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use super::input::{self, Input};
 
-/// Sends packets, datagrams and fragments, each of which the bytes choose, to the stack `S` with an echo server. Neither the
+/// Sends packets, datagrams and fragments, as the bytes choose, to the stack `S`, on which an echo server runs. Neither the
 /// stack nor its driver may end. Whole connections are the target `connection`'s.
 pub(crate) fn run<S: Netstack<MemoryLink>>(bytes: &[u8]) {
     // Time passes when nothing else does, so that timers run out as well.

@@ -18,7 +18,7 @@ pub struct ConformPlan {
     pub exploration: Option<Exploration>,
     /// Whether the link offloads; `None` if each case decides. A case without a preference runs without offload.
     pub offload: Option<bool>,
-    /// What the adapters do in the stacks' place: each choice that was named. See [`ConformPlan::choices_of`].
+    /// What the adapters do for the stacks: each choice that was named. See [`ConformPlan::choices_of`].
     pub workarounds: Vec<Workarounds>,
     /// The other options, as they were typed.
     pub typed: Conform,

@@ -69,7 +69,7 @@ pub fn bind_to_interface(socket: &Socket, interface: &str, ipv6: bool) -> io::Re
     if ipv6 { socket.bind_device_by_index_v6(index) } else { socket.bind_device_by_index_v4(index) }
 }
 
-/// The index of an interface that came in the place of another is a new one.
+/// An interface that replaces another has a new index.
 pub fn is_bound_to(socket: &Socket, interface: &str) -> bool {
     let index = nix::net::if_::if_nametoindex(interface).ok().and_then(NonZero::new);
     // A socket has the option of its own IP version alone.

@@ -44,7 +44,7 @@ fn load() -> Result<Wintun, Error> {
         Some(path) => (path, None),
         None => copy_in(&folder()?).map(|(path, file)| (path, Some(file)))?,
     };
-    // SAFETY: loading a library runs its code. This is the signed Wintun, or a file in the place of the program itself.
+    // SAFETY: loading a library runs its code. This is the signed Wintun, or a file that lies beside the program.
     unsafe { wintun::load_from_path(&path) }
         .map_err(|error| Error::new(Cause::BadWintun, "load", path.display().to_string(), reason(&error)))
 }
