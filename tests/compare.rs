@@ -106,11 +106,16 @@ fn machine(samples: &mut [Sample], change: fn(&mut Environment)) {
     }
 }
 
+/// The runs, and those of a reference on a machine that does not change.
+fn beside_loopback(runs: &[Sample]) -> Vec<Sample> {
+    [runs, &vec![sample(&cell("--layer loopback -m reader"), 20.0); 10]].concat()
+}
+
 /// What the program says of two files.
 fn compared(test: &str, old: &[Sample], new: &[Sample]) -> String {
     let files = Files::new(test);
-    files.write("old.jsonl", old);
-    files.write("new.jsonl", new);
+    files.write("old.jsonl", &beside_loopback(old));
+    files.write("new.jsonl", &beside_loopback(new));
     files.compare("old.jsonl new.jsonl")
 }
 
@@ -148,8 +153,8 @@ fn every_verdict() {
         failing(&missing, 9.0, 10, Status::Unavailable),
         ten(&only_new, 12.0),
     ];
-    files.write("old.jsonl", &old.concat());
-    files.write("new.jsonl", &new.concat());
+    files.write("old.jsonl", &beside_loopback(&old.concat()));
+    files.write("new.jsonl", &beside_loopback(&new.concat()));
     insta::assert_snapshot!(files.compare("old.jsonl new.jsonl"));
     // The other way round, with a floor between both changes.
     insta::assert_snapshot!("every_verdict_the_other_way_round", files.compare("new.jsonl old.jsonl --floor 6.5"));
@@ -211,8 +216,11 @@ fn a_comparison_without_a_possible_verdict_is_no_success() {
     files.write("few.jsonl", &cells.each_ref().map(|cell| ten(cell, 10.0)[..2].to_vec()).concat());
     files.write("none.jsonl", &failing(&cells[0], 10.0, 10, Status::Unavailable));
     files.write("failing.jsonl", &cells.each_ref().map(|cell| failing(cell, 10.0, 10, Status::Stalled)).concat());
-    let answers = ["few.jsonl few.jsonl", "few.jsonl none.jsonl", "failing.jsonl failing.jsonl"]
-        .map(|arguments| files.compare(arguments));
+    // Nothing shows what the machine did.
+    files.write("alone.jsonl", &ten(&cells[0], 10.0));
+    let answers =
+        ["few.jsonl few.jsonl", "few.jsonl none.jsonl", "failing.jsonl failing.jsonl", "alone.jsonl alone.jsonl"]
+            .map(|arguments| files.compare(arguments));
     insta::assert_snapshot!(answers.join("\n"));
 }
 
@@ -303,7 +311,9 @@ fn requests_at_a_rate_are_compared_by_their_p99() {
     };
     let cells = ["--rate 1000", "--rate 2000", ""].map(|rate| cell(&format!("-n smoltcp -m rr {rate}")));
     let [old, new] = [[10_000.0, 10_000.0, 10_000.0], [15_000.0, 6_000.0, 15_000.0]].map(|usual_us| {
-        cells.iter().zip(usual_us).flat_map(|(cell, usual_us)| runs(cell, usual_us)).collect::<Vec<_>>()
+        beside_loopback(
+            &cells.iter().zip(usual_us).flat_map(|(cell, usual_us)| runs(cell, usual_us)).collect::<Vec<_>>(),
+        )
     });
     insta::assert_snapshot!(table(&Comparison::of(&old, &new, 0.02).unwrap(), &old, &new));
 }

@@ -29,6 +29,10 @@ const DEFAULT_RUNS: u32 = 10;
 /// The most rounds of a matrix that ends once its figures are known well enough.
 const MOST_RUNS: u32 = 10_000;
 
+/// With another build: many short pairs tell more than a few long ones, see docs/method.md.
+const DEFAULT_PAIRS: u32 = 40;
+const DEFAULT_TIME_OF_A_PAIR: Duration = Duration::from_millis(200);
+
 const DEFAULT_FORWARD_RUNS: u32 = 3;
 
 /// The scenarios of a matrix, and how often each is run.
@@ -55,13 +59,15 @@ pub struct MatrixPlan {
 }
 
 impl MatrixPlan {
-    /// The order of a round: the indices of its `runs`, shuffled. Equal seeds give equal orders.
-    pub fn order(runs: usize, seed: u64, round: u32) -> Vec<usize> {
+    /// The order of a round: the indices of its cells, shuffled, each with the `programs` that run it, one right after the
+    /// other, in turns first. Equal seeds give equal orders.
+    pub fn order(cells: usize, programs: usize, seed: u64, round: u32) -> Vec<(usize, usize)> {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         random.set_stream(round.into());
-        let mut order: Vec<usize> = (0..runs).collect();
+        let mut order: Vec<usize> = (0..cells).collect();
         order.shuffle(&mut random);
-        order
+        let turns = |cell: usize| (0..programs).map(move |turn| (cell, (turn + cell + round as usize) % programs));
+        order.into_iter().flat_map(turns).collect()
     }
 
     /// The user's seed, or one from the clock.
@@ -94,7 +100,11 @@ impl TryFrom<Matrix> for MatrixPlan {
         let mut first_error = None;
         let mut taken = HashSet::new();
         for line in lines {
-            let line = with_defaults(line, matrix.baseline);
+            let mut line = with_defaults(line, matrix.baseline);
+            if !line.has("bytes") {
+                let time = if plan.against.is_some() { DEFAULT_TIME_OF_A_PAIR } else { DEFAULT_TIME };
+                line.or("time", time.as_secs_f64().to_string());
+            }
             for mut words in product(&line)? {
                 taken.extend(words.iter().map(|word| word.option.clone()));
                 words.extend(line.settings());
@@ -112,7 +122,11 @@ impl TryFrom<Matrix> for MatrixPlan {
             Some(error) if plan.scenarios.is_empty() => return Err(error),
             _ => {}
         }
-        let default = if until.is_some() { MOST_RUNS } else { preset.runs.unwrap_or(DEFAULT_RUNS) };
+        let default = match (until, &plan.against) {
+            (Some(_), _) => MOST_RUNS,
+            (None, Some(_)) => DEFAULT_PAIRS,
+            (None, None) => preset.runs.unwrap_or(DEFAULT_RUNS),
+        };
         plan.runs = rounds(runs, default, &plan)?;
         Ok(plan)
     }
@@ -286,9 +300,6 @@ fn with_defaults(mut line: Words, baseline: bool) -> Words {
         for text in texts {
             *text = text.replace("auto", on);
         }
-    }
-    if !line.has("bytes") {
-        line.or("time", DEFAULT_TIME.as_secs_f64().to_string());
     }
     line
 }

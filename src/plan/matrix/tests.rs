@@ -256,21 +256,36 @@ fn a_baseline_of_the_device_needs_a_network_of_its_own() {
 #[test]
 fn a_round_runs_every_scenario_once() {
     for round in 1..=50 {
-        let mut order = MatrixPlan::order(24, 7, round);
+        let mut order = MatrixPlan::order(24, 1, 7, round);
         order.sort_unstable();
-        assert_eq!(order, (0..24).collect::<Vec<_>>(), "round {round}");
+        assert_eq!(order, (0..24).map(|cell| (cell, 0)).collect::<Vec<_>>(), "round {round}");
     }
+}
+
+/// The nearer two runs are, the less the machine changes between them; and each build is first as often as the other.
+#[test]
+fn two_builds_run_a_cell_right_after_each_other_in_turns_first() {
+    let mut firsts = [[0; 2]; 6];
+    for round in 1..=10 {
+        for pair in MatrixPlan::order(6, 2, 7, round).chunks(2) {
+            let [(cell, first), (other, second)] = [pair[0], pair[1]];
+            assert_eq!((cell, first + second), (other, 1), "round {round}");
+            firsts[cell][first] += 1;
+        }
+    }
+    assert_eq!(firsts, [[5; 2]; 6]);
 }
 
 #[test]
 fn equal_seeds_and_rounds_give_equal_orders() {
-    let order = |seed, round| MatrixPlan::order(24, seed, round);
+    let order =
+        |seed, round| -> Vec<usize> { MatrixPlan::order(24, 1, seed, round).into_iter().map(|run| run.0).collect() };
     assert_eq!(order(7, 3), order(7, 3));
     assert_ne!(order(7, 3), order(8, 3));
     let orders: HashSet<Vec<usize>> = (1..=50).map(|round| order(7, round)).collect();
     assert_eq!(orders.len(), 50);
     // A later build may continue a file: the order of a seed never changes.
-    assert_eq!(MatrixPlan::order(8, 42, 1), ORDER_OF_42);
+    assert_eq!(MatrixPlan::order(8, 1, 42, 1), ORDER_OF_42.map(|cell| (cell, 0)));
     assert_eq!(plan("--seed 18446744073709551615").seed(), u64::MAX);
     assert!(plan("").seed() < 100_000_000_000, "it is short enough to be typed");
 }
@@ -279,7 +294,7 @@ fn equal_seeds_and_rounds_give_equal_orders() {
 fn every_run_is_first_equally_often() {
     let mut firsts = [0; 4];
     for round in 1..=4000 {
-        firsts[MatrixPlan::order(4, 1, round)[0]] += 1;
+        firsts[MatrixPlan::order(4, 1, 1, round)[0].0] += 1;
     }
     // 1000 each, with a standard deviation of 27.
     assert!(firsts.iter().all(|count| (870..=1130).contains(count)), "{firsts:?}");
