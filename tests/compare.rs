@@ -108,7 +108,7 @@ fn machine(samples: &mut [Sample], change: fn(&mut Environment)) {
 
 /// The runs, and those of a reference on a machine that does not change.
 fn beside_loopback(runs: &[Sample]) -> Vec<Sample> {
-    [runs, &vec![sample(&cell("--layer loopback -m reader"), 20.0); 10]].concat()
+    [runs, &vec![sample(&fixture::cell("--layer loopback --runtime current-thread -m reader"), 20.0); 10]].concat()
 }
 
 /// What the program says of two files.
@@ -323,7 +323,7 @@ fn requests_at_a_rate_are_compared_by_their_p99() {
 fn a_file_of_two_builds_is_compared_one_build_at_a_time() {
     let files = Files::new("two_builds");
     let cell = cell("-n smoltcp -m reader");
-    let [this, mut against] = [10.0, 5.0].map(|gbps| ten(&cell, gbps));
+    let [this, mut against] = [10.0, 5.0].map(|gbps| beside_loopback(&ten(&cell, gbps)));
     machine(&mut against, |environment| environment.program.commit = Some("0123abc".to_owned()));
     for sample in &mut against {
         sample.measured.against = true;
@@ -339,7 +339,7 @@ fn a_file_of_two_builds_is_compared_one_build_at_a_time() {
     let lacking = files.compare("one.jsonl one.jsonl --old-build against");
     assert!(lacking.contains("one.jsonl: contains no samples"), "{lacking}");
     for (arguments, verdict) in [
-        ("two.jsonl one.jsonl --old-build this", "1 inconclusive"),
+        ("two.jsonl one.jsonl --old-build this", "2 inconclusive"),
         ("two.jsonl two.jsonl --old-build against --new-build this", "1 faster"),
         ("one.jsonl other.jsonl", "1 slower"),
     ] {
@@ -359,7 +359,7 @@ fn a_file_with_a_head() {
     files.write_text("with.jsonl", &(lines.join("\n") + "\n"));
     files.write("without.jsonl", &samples);
     let answer = files.compare("with.jsonl without.jsonl");
-    assert!(answer.contains("\nexit 0\n") && answer.contains("1 inconclusive"), "{answer}");
+    assert!(answer.contains("\nexit 2\n") && answer.contains("1 no reference"), "{answer}");
     assert!(!answer.contains("note"), "{answer}");
 }
 
@@ -429,14 +429,14 @@ fn halves_of_a_measured_file_are_alike() {
     let (old, mut new): (Vec<_>, Vec<_>) =
         pooled.partition(|run| run.measured.round.is_some_and(|round| round.is_multiple_of(2)));
     for (old, new) in [(&old, &new), (&new, &old)] {
-        let comparison = Comparison::of(old, new, 0.02).unwrap();
-        assert_eq!(comparison.cells.len(), 12);
-        assert_eq!(comparison.count(Verdict::Inconclusive), 12, "{comparison:?}");
+        let comparison = Comparison::of(&beside_loopback(old), &beside_loopback(new), 0.02).unwrap();
+        assert_eq!(comparison.cells.len(), 13);
+        assert_eq!(comparison.count(Verdict::Inconclusive), 13, "{comparison:?}");
     }
     // The runs are enough: a change is found in every cell.
     for run in &mut new {
         run.measured.bytes = run.measured.bytes / 10 * 6;
     }
-    let comparison = Comparison::of(&old, &new, 0.02).unwrap();
+    let comparison = Comparison::of(&beside_loopback(&old), &beside_loopback(&new), 0.02).unwrap();
     assert_eq!(comparison.count(Verdict::Slower), 12, "{comparison:?}");
 }

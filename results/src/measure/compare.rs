@@ -239,7 +239,7 @@ impl Comparison {
     /// what was measured has the noise, which is taken for normal. `None` with too few runs or without a reference.
     pub fn detectable(&self, cell: &CellChange) -> Option<f64> {
         let Change { ratio, smallest_p_value, .. } = cell.change?;
-        if smallest_p_value > SIGNIFICANCE {
+        if smallest_p_value > SIGNIFICANCE || !is_known([ratio.low, ratio.high]) {
             return None;
         }
         let quantile = |share: f64| Normal::standard().inverse_cdf(share);
@@ -336,10 +336,16 @@ impl Change {
     }
 }
 
+/// Whether a change is of two rates that are not 0.
+fn is_known(ends: [f64; 2]) -> bool {
+    ends.iter().all(|end| end.is_normal())
+}
+
 /// The ends of the references' intervals that are furthest apart.
 fn machine(cells: &[CellChange]) -> Option<[f64; 2]> {
     let references = cells.iter().filter(|cell| cell.cell.subject().is_reference());
-    references.filter_map(CellChange::speeds).reduce(|one, other| [one[0].min(other[0]), one[1].max(other[1])])
+    let speeds = references.filter_map(CellChange::speeds).filter(|ends| is_known(*ends));
+    speeds.reduce(|one, other| [one[0].min(other[0]), one[1].max(other[1])])
 }
 
 fn sides(samples: &[Sample]) -> BTreeMap<Cell, Side> {
