@@ -125,8 +125,10 @@ fn a_preset_and_typed_words_do_not_contradict() {
 #[test]
 fn a_comparison_has_the_rounds_that_its_verdict_needs() {
     let one = format!("{ONE} -m writer --against old");
-    assert_eq!(plan(&one).runs, DEFAULT_RUNS);
-    assert_eq!(plan(&format!("{one} --runs 6")).runs, 6);
+    assert_eq!(plan(&one).runs, DEFAULT_PAIRS);
+    assert_eq!(plan(&one).scenarios[0].amount, Amount::time(DEFAULT_TIME_OF_A_PAIR));
+    let asked = plan(&format!("{one} --runs 6 --time 1"));
+    assert_eq!((asked.runs, asked.scenarios[0].amount), (6, Amount::time(DEFAULT_TIME)));
     let error = planned(&format!("{one} --runs 5")).unwrap_err().to_string();
     assert!(error.contains("--runs") && error.contains("on 1 cell needs 6"), "{error}");
     let rows = |words: &[&str]| planned_of(&[&["forward", "--all"], words].concat()).unwrap();
