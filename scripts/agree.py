@@ -363,10 +363,9 @@ def report(path):
     for name, said in checksums.items():
         print(f"- curl through {name}: {', '.join(sorted(said))}")
     rounds = max(len(pairs) for asked in table.values() for pairs in asked.values())
-    print(
-        f"\nEach figure is the median of {rounds} rounds of {head['seconds']} s, congestion control {head['congestion']}, measured"
-        f" on {head['written'][:10]}, {head['cpu']}, {head['cpus']} processors, {head['system']} {head['kernel']}."
-    )
+    made = f"{rounds} round{'s' * (rounds > 1)} of {head['seconds']} s, congestion control {head['congestion']}"
+    machine = f"{head['cpu']}, {head['cpus']} processors, {head['system']} {head['kernel']}"
+    print(f"\nMedians of {made}, measured on {head['written'][:10]}, {machine}.")
     return 1 if any("WRONG BYTES" in said for said in checksums.values()) else 0
 
 

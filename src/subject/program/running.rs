@@ -134,8 +134,10 @@ impl Running {
             }
         };
         self.facts.start_seconds = self.begun.elapsed().as_secs_f64();
-        // While the program has the connections of one client.
-        let _lost = spawn_blocking(run.networks.look_at_controls()).await;
+        if has_process || self.upstream.is_some() {
+            // While it has the connections of one client. Without it all sockets of the load are our own.
+            let _lost = spawn_blocking(run.networks.look_at_controls()).await;
+        }
         drop(answered);
         if run.profile.udp {
             while let Err(error) = echo.over_udp().await {
