@@ -11,7 +11,7 @@ use crate::machine::no_device;
 use crate::processes::{folder, run, stderr, stdout};
 
 /// Fields that few lines have, none of them in a file of this repository.
-const RARE: [&str; 11] = [
+const RARE: [&str; 12] = [
     "bytes_back",
     "requests.blackholes",
     "recovery_seconds",
@@ -20,6 +20,7 @@ const RARE: [&str; 11] = [
     "lwip-published",
     "profiles",
     "throttled",
+    "sysctls",
     "level",
     "cause",
     "of_build",

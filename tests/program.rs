@@ -118,8 +118,9 @@ fn our_proxy_passes_every_byte_on_every_stack() {
     for [stack, mode, offload, version, runtime, options, length] in pairwise(axes) {
         let words = format!("--program {stack} -m {mode} --offload {offload} {version} {runtime} {options} {length}");
         let sample = success(&format!("{words} --verify full"));
+        let control = sample["sysctls"]["tcp_congestion_control"].as_str().unwrap();
         for (name, expected) in
-            [("program", stack), ("mode", mode), ("congestion", "cubic"), ("verified", "full"), ("offload", offload)]
+            [("program", stack), ("mode", mode), ("congestion", control), ("verified", "full"), ("offload", offload)]
         {
             assert_eq!(sample[name], expected, "{words}: {sample}");
         }
@@ -160,6 +161,27 @@ fn our_proxy_has_the_properties_of_its_cell() {
     let config = &plan.config;
     let of_stack = (config.window, config.workarounds, config.stack_congestion);
     assert_eq!(of_stack, (64 << 10, "none".parse().unwrap(), StackCongestion::Reno));
+}
+
+/// A program that has its network choose another control stands for one that chooses for its own sockets.
+#[test]
+fn all_sockets_of_a_run_have_one_congestion_control_or_the_sample_names_both() {
+    skip_if!(no_device());
+    let through = |script: &str, options: &str| {
+        let command = format!("sh -c '{script}exec {}'", proxy("control"));
+        printed(&through("control", &command, &format!("{options} --time 0.1 --verify full --json")))
+    };
+    for options in ["-m crr", "-m writer --ipv6"] {
+        let sample = through("", &format!("{options} --congestion reno"));
+        let controls = (&sample["congestion"], &sample["sysctls"]["tcp_congestion_control"]);
+        assert_eq!(controls, (&"reno".into(), &"reno".into()), "{options}: {sample}");
+    }
+    let mixed = through("echo reno >/proc/sys/net/ipv4/tcp_congestion_control; ", "-m crr");
+    let ours = mixed["sysctls"]["tcp_congestion_control"].as_str().unwrap();
+    assert_eq!(mixed["congestion"], format!("{ours} and reno"), "{mixed}");
+    assert!(has_warning(&mixed, "did not have one congestion control"), "{mixed}");
+    let kernel = success("-n kernel -m reader --time 0.1 --warmup 1MB --congestion reno");
+    assert_eq!(kernel["congestion"], "reno", "{kernel}");
 }
 
 /// The servers get another network than the device, or no route to them would work.

@@ -11,6 +11,7 @@ mod load;
 mod score;
 mod warning;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::mem;
 use std::sync::Arc;
@@ -36,6 +37,9 @@ use crate::units::nanoseconds;
 
 /// A search for the highest rate of datagrams accepts a rate if it loses at most this share.
 pub const MAX_LOST_SHARE: f64 = 0.001;
+
+/// Between the names of congestion controls.
+pub const MIXED: &str = " and ";
 
 /// One run. A value that the system does not report is `None`.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,7 +72,11 @@ pub struct Measurements {
     /// Where and why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
+    /// Congestion control of the kernel's TCP sockets: several names if those of the run's networks differ ([`MIXED`]).
     pub congestion: Option<String>,
+    /// Settings of the kernel that decide how fast these are, in the network of the run.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sysctls: BTreeMap<String, String>,
     /// Payload bytes delivered before the timed window.
     pub warmup_bytes: u64,
     pub bytes: u64,

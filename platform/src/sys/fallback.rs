@@ -5,6 +5,7 @@
 #![allow(clippy::unnecessary_wraps, reason = "other systems fail")]
 
 use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::io::{self, IoSlice, Write};
 use std::mem::MaybeUninit;
@@ -94,6 +95,7 @@ return_all! { Err(no_netns());
     pub fn add_route(_interface: &str, _network: IpAddr, _prefix_len: u8, _via: Option<IpAddr>) -> Result<(), Error>;
     pub fn add_address(_interface: &str, _address: IpAddr, _prefix_len: u8) -> Result<(), Error>;
     pub fn set_black_hole(_interface: &str, _is_on: bool) -> Result<(), Error>;
+    pub fn set_default_congestion_control(_name: &str) -> Result<(), Error>;
 }
 
 impl Namespace {
@@ -139,6 +141,8 @@ return_all! { Default::default();
     pub fn interface_names(_thread: &Path) -> Vec<String>;
     pub fn tcp_statistics(_socket: &TcpStream) -> TcpStatistics;
     pub fn default_congestion_control() -> Option<String>;
+    pub fn congestion_controls() -> BTreeSet<String>;
+    pub fn tcp_settings() -> BTreeMap<String, String>;
     pub fn coalesce_datagrams(_socket: &Socket) -> bool;
     pub fn allow_open_files(_wanted: u64);
     pub fn return_large_buffers();

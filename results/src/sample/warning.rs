@@ -3,7 +3,7 @@
 use std::mem;
 use std::time::Duration;
 
-use super::{Measurements, ProgramFacts, Sample, Status};
+use super::{MIXED, Measurements, ProgramFacts, Sample, Status};
 use crate::cell::{Cell, Forwarder, MAX_QUEUE, Protocol};
 use crate::plural;
 use crate::program::is_baseline;
@@ -35,6 +35,11 @@ pub enum Warning {
     Stopped(f64),
     #[error("the client ran with {0} instead of cubic; compare only with runs of the same")]
     CongestionControl(String),
+    #[error(
+        "the sockets of the run did not have one congestion control: {0}; the program chose its own, or doctor says why its network \
+         has another"
+    )]
+    MixedControls(String),
     #[error("the frequency governor is {0}; set it to performance for steady figures")]
     Governor(String),
     #[error("this is a virtual machine, whose host may be shared; compare ratios measured side by side")]
@@ -188,7 +193,8 @@ impl Sample {
         let repeats_none = self.cell.impairments.duplicate_ppm == 0;
         warnings.extend(repeated.filter(|count| *count > 0 && repeats_none).map(Warning::Repeated));
         if let Some(name) = measured.congestion.as_deref().filter(|name| *name != "cubic") {
-            warnings.push(Warning::CongestionControl(name.to_owned()));
+            let warning = if name.contains(MIXED) { Warning::MixedControls } else { Warning::CongestionControl };
+            warnings.push(warning(name.to_owned()));
         }
         warnings.extend(environment.machine.governor.as_deref().and_then(Warning::of_governor));
         if environment.machine.virtual_machine == Some(true) {

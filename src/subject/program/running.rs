@@ -125,10 +125,20 @@ impl Running {
         }
         let echo = Echo::start(run.networks, run.server)?;
         let guess = run.profile.guess().map(|guess| format!("; {guess}")).unwrap_or_default();
-        while let Err(error) = echo.over_tcp().await {
-            self.look(0, interrupts, &format!("let no answer through over TCP: {error}{guess}")).await?;
-        }
+        let answered = loop {
+            match echo.over_tcp().await {
+                Ok(answered) => break answered,
+                Err(error) => {
+                    self.look(0, interrupts, &format!("let no answer through over TCP: {error}{guess}")).await?;
+                }
+            }
+        };
         self.facts.start_seconds = self.begun.elapsed().as_secs_f64();
+        if has_process || self.upstream.is_some() {
+            // While it has the connections of one client. Without it all sockets of the load are our own.
+            let _lost = spawn_blocking(run.networks.look_at_controls()).await;
+        }
+        drop(answered);
         if run.profile.udp {
             while let Err(error) = echo.over_udp().await {
                 let late = format!("let no answer through over UDP: {error}; udp = false if it has none");

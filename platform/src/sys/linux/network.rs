@@ -1,5 +1,6 @@
 //! Networks: the interfaces, settings and counters of the calling thread's network, and pairs that join two networks.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::net::IpAddr;
@@ -116,6 +117,24 @@ fn disable_rp_filter(interface: &str) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Gives the sockets that are made in the calling thread's network from now on a congestion control. The kernel may allow it
+/// in the host's network alone (`net.ipv4.tcp_allowed_congestion_control`).
+pub fn set_default_congestion_control(name: &str) -> Result<(), Error> {
+    set("ipv4/tcp_congestion_control", name)
+}
+
+/// The settings of the calling thread's network that decide how fast its TCP is, by the last part of their names (`tcp(7)`).
+/// Only the host's network has `default_qdisc`.
+pub fn tcp_settings() -> BTreeMap<String, String> {
+    let ipv4 =
+        ["tcp_congestion_control", "tcp_rmem", "tcp_slow_start_after_idle", "tcp_wmem"].map(|name| ("ipv4", name));
+    let value = |(folder, name): (&str, &str)| {
+        let value = line(&format!("/proc/sys/net/{folder}/{name}"))?;
+        Some((name.to_owned(), value.split_whitespace().collect::<Vec<_>>().join(" ")))
+    };
+    ipv4.into_iter().chain([("core", "default_qdisc")]).filter_map(value).collect()
 }
 
 /// A thread sees the settings of its own network namespace in `/proc/sys/net` (`net/sysctl_net.c`).
