@@ -16,9 +16,13 @@ from statistics import median, pvariance, stdev
 
 ROOT = Path(__file__).resolve().parent.parent
 REPORT = re.compile(r"<!-- report (\S+): ([^>]+?) -->\n(.*?)<!-- end report -->", re.DOTALL)
-REFERENCES = ("the kernel", "kernel", "socks5")
+PROPERTIES = {name: name for name in ("layer", "program", "mode", "runtime", "offload")}
+PROPERTIES |= {"stack": "netstack", "MTU": "mtu", "connections": "parallel", "client threads": "client_threads", "rate /s": "rate",
+               "stack's congestion control": "stack_congestion", "delay ms": "delay_ns", "loss %": "loss_ppm"}  # fmt: skip
+SCALES = {"delay_ns": 1e6, "loss_ppm": 1e4}
+REFERENCES = ("the kernel", "kernel", "socks5", "loopback, the upper bound")
 # What a question leaves open: the subject with its settings, and what all cells of a table have in common.
-OPEN = set("layer netstack program workarounds stack_congestion runtime worker_threads shards queues offload".split())
+OPEN = set("layer netstack program workarounds stack_congestion runtime worker_threads shards queues max_flows offload".split())
 COMMON = set("mtu window_bytes buffer_bytes depth request_bytes response_bytes".split())
 QUANTILES = {"p50 µs": 0.5, "p99 µs": 0.99, "p99.9 µs": 0.999}
 # By the head of the column, without the name of the subject: of one run, of its fields.
@@ -181,7 +185,9 @@ def cells(file):
 def musts(name):
     """The causes in the stack itself that break a MUST, and how many of those that apply it does not meet."""
     stack, bare = name.removeprefix("the ").removesuffix(", as it is"), name.endswith(", as it is")
-    known = json.loads((ROOT / "conformance/known.json").read_text())[stack]
+    known = json.loads((ROOT / "conformance/known.json").read_text()).get(stack)
+    if known is None:
+        return None
     lists = [cases for name, cases in known.items() if name not in ("causes", "seen")]
     cause_of = {case: cause for cases in lists for case, cause in cases.items()}
     table = REPORT.findall((ROOT / "docs/scorecard.md").read_text())
@@ -221,33 +227,60 @@ def relative(cell, head, everything):
     return min(rivals) / cell.ranked if cell.speed == "p99 µs" else cell.ranked / max(rivals)
 
 
+def shown(work, head):
+    """A property as a table may show it; one that is not set is – or 0."""
+    name, value = PROPERTIES[head], work.get(PROPERTIES[head])
+    return ("–", "0") if value in (None, "auto") else (f"{value / SCALES[name]:g}" if name in SCALES else str(value),)
+
+
 def asked(question):
     """The work that the head of a column asks for."""
-    modes = {"read": "reader", "write": "writer", "new": "crr", "request": "rr", "on ": "rr", "KiB": "idle"}
+    modes = {"read": "reader", "write": "writer", "new": "crr", "request": "rr", "on ": "rr", "KiB": "idle", "loss": "reader"}
     mode = next((mode for word, mode in modes.items() if word in question), None)
     number = lambda pattern: next((float(found.replace(",", "")) for found in re.findall(pattern, question)), 0)
     work = {"parallel": number(r"on ([\d,]+) connections") or {"crr": 50, "idle": 1000}.get(mode, 1)}
     work["loss_ppm"] = (number(r"([\d.]+) % loss") or number(r"loss ([\d.]+) %")) * 1e4
-    work["delay_ns"] = number(r"delay ([\d.]+) ms") * 1e6
+    work["delay_ns"] = number(r"delay ([\d.]+) ms") * 1e6 or number(r"at ([\d.]+) ms") * 5e5  # Of a round trip.
+    work["mtu"] = number(r"MTU (\d+)")
     return {"mode": mode, "protocol": "udp" if "UDP" in question else "tcp"} | {name: value for name, value in work.items() if value}
 
 
 def answer(everything, work, name, is_settled):
     """The cell of a subject that answers a question; "as it is", without workarounds if it has any."""
-    name, bare = name.removeprefix("the ").removesuffix(", as it is"), name.endswith(", as it is")
-    is_path = lambda one: one.get("layer", "path") == "path" and name in (one.get("netstack"), one.get("program"))
-    is_its = lambda one: is_path(one) or name == "kernel" and one.get("layer") == "loopback"
-    asked_for = lambda one: {key: value for key, value in one.items() if key not in OPEN | COMMON}
+    name, _, kind = name.removeprefix("the ").partition(", ")
+    has = lambda one: name in (one.get("netstack"), one.get("program")) and one.get("layer", "path") == "path"
+    is_its = lambda one: has(one) or one.get("layer") == "loopback" and name in ("kernel", "loopback")
+    asked_for = lambda one: {key: value for key, value in one.items() if key not in OPEN | (COMMON - set(work))}
     left = [cell for cell in everything if is_its(cell.work) and asked_for(cell.work) == work]
     control = "cubic" if is_settled or "loss_ppm" in work or "delay_ns" in work else "none"
     if is_settled:
         left = [cell for cell in left if cell.work.get("stack_congestion", control) == control]
-    wanted = {"layer": "path", "workarounds": "none" if bare else "all", "stack_congestion": control, "offload": "on"}
+    wanted = {"layer": "path", "workarounds": "none" if kind == "as it is" else "all", "stack_congestion": control, "offload": "on"}
     for key, value in wanted.items():
         left = [cell for cell in left if cell.work.get(key) == value] or left
     if len(left) > 1:
         sys.exit(f"{len(left)} cells of {name} answer {work}")
     return left[0] if left else None
+
+
+def settings(runs):
+    """The MTU of the device of a program, and what the runs have set."""
+    mtus, others = {}, set()
+    for run in runs:
+        made = ((run.get("program_facts") or {}).get("device") or {}).get("mtu")
+        if run.get("device"):
+            mtu = run["device"]["mtu"]
+            mtus[mtu] = mtus.get(mtu) or "mtu" in run or made not in (None, mtu)
+        others |= {f"{run['max_flows']} flows set"} if "max_flows" in run else set()
+        others |= {f"queue {run['queue_packets']} set"} if "queue_packets" in run else set()
+    return ", ".join([f"MTU {mtu}{' set' * is_set}" for mtu, is_set in sorted(mtus.items())] + sorted(others)) or "–"
+
+
+def shipped(everything, is_alike):
+    """The cells of programs as they are shipped, or of all alike; all of a file that does not tell them apart."""
+    if "program" not in everything[0].work or all("mtu" in cell.work for cell in everything):
+        return everything
+    return [cell for cell in everything if bool({"mtu", "max_flows"} & set(cell.work)) == is_alike]
 
 
 def version(runs):
