@@ -42,7 +42,7 @@ def figure(file, fields, head, name):
     found = [cell for cell in asked if is_name(cell.work)]
     # A file without the kernel behind a device has it over loopback.
     found = found or [cell for cell in asked if name == "kernel" and cell.work.get("layer") == "loopback"]
-    for key, value in {"workarounds": "all", "stack_congestion": "cubic", "protocol": "tcp"}.items():
+    for key, value in {"workarounds": "all", "stack_congestion": "cubic", "protocol": "tcp", "mtu": None, "max_flows": None}.items():
         found = [cell for cell in found if cell.work.get(key) == value] or found
     if len(found) != 1:
         sys.exit(f"{len(found)} cells of {file} are {name} with {fields}")

@@ -44,13 +44,13 @@ def figures(cell, style="", shown=lambda speed: speed, times=None):
     if style == "wide" and not is_range and reach[1] > 10:
         texts.append(([" ±", reach, " %"], notes))
     in_brackets = lambda notes: [" (", *itertools.chain(*([*note, "; "] for note in notes))][:-1] + [")"] if notes else []
-    texts = [[(value, value), *behind, *in_brackets(notes)] for behind, notes in texts]
+    texts = [[(value, value), *behind, *in_brackets(notes), " †" * cell.is_limited] for behind, notes in texts]
     return [[", ".join(order) + "; " * bool(order), *text] for order, text in itertools.product(failed, texts)]
 
 
 def expected(cell, head, everything, style):
     """The possible texts of a column of a cell; None if the column is not known."""
-    head = re.sub("^(stack|server|program|device) (?=cores|µs)", "subject ", head)
+    head = re.sub("^(stack|server|program|device) (?=cores|µs)", "subject ", head).replace(", 5 s", "")
     if head in ("95 % interval", cell.speed):
         ends = [["range " if cell.ends[0] else "", cell.ends[1][0], " to ", cell.ends[1][1]]] if len(cell.rounds) > 1 else [["–"]]
         return figures(cell, style) if head == cell.speed else ends
@@ -118,7 +118,8 @@ def tables():
 def main():
     wrong, counts = [], Counter()
     for name, title, file, mode, (heads, *rows) in tables():
-        everything = [cell for cell in cells(file) if ": " not in title or cell.kind == title.split(", ")[-1]]
+        everything = cells(file, any(", 5 s" in head for head in heads))
+        everything = [cell for cell in everything if ": " not in title or cell.kind == title.split(", ")[-1]]
         everything = shipped(everything, title.endswith(", all alike"))
         is_asked = heads[0] in ("stack", "program", "subject") and not {"runs", "mode"} & set(heads)
         place, before = f"{name}, {title}", counts.total()

@@ -27,9 +27,10 @@ COMMON = set("mtu window_bytes buffer_bytes depth request_bytes response_bytes".
 QUANTILES = {"p50 µs": 0.5, "p99 µs": 0.99, "p99.9 µs": 0.999}
 # By the head of the column, without the name of the subject: of one run, of its fields.
 METRICS = {
-    "Gbps": "bytes * 8 / elapsed_ns", "requests /s": "requests_answered / seconds", "connections /MB": "1e6 / each",
+    "Gbps": "bytes * 8 / elapsed_ns", "requests /s": "requests_answered / seconds", "connections /MB": "1e6 / each(5)",
     "cores/Gbit": "(cpu_client_seconds + cpu_subject_seconds) / gbit", "subject cores/Gbit": "mode and cpu_subject_seconds / gbit",
-    "memory each KiB": "each / 1024", "released": "100 * max(idle_rss_idle_bytes - idle_rss_closed_bytes, 0) / grown",
+    "memory each KiB": "each(5) / 1024", "memory each, 1 s KiB": "each(1) / 1024", "memory each, 30 s KiB": "each(30) / 1024",
+    "released": "100 * min(max(last - idle_rss_closed_bytes, 0) / (last - idle_rss_before_bytes), 1)",
     "wake-ups /s": "idle_wakeups / seconds", "CPU idle %": "100 * cpu_subject_seconds / seconds",
     "beside Gbps": "background_bytes * 8 / elapsed_ns", "arrived /s": "bytes // datagram_bytes / seconds",
     "lost %": "100 * max(1 - datagrams_arrived / datagrams_sent, 0)", "reordered": "datagrams_reordered",
@@ -47,17 +48,24 @@ def flat(fields, before=""):
         yield from flat(value, f"{before}{name}_") if isinstance(value, dict) else [(before + name, value)]
 
 
+def each(facts, rest):
+    """The memory of each connection after a rest, but for the first."""
+    taken = max(rest["rss_bytes"] - facts["idle_rss_before_bytes"], 0) + rest["kernel_bytes"]
+    return (taken or facts.get("idle_page_bytes", 4096)) / (facts["idle_connections"] - 1)
+
+
 def of_run(head, run):
     """A figure of a run; None if the run does not have it."""
     facts = dict(flat(run))
     ends = {"reader": ["tx"], "writer": ["rx"], None: []}.get(run.get("mode"), ["rx", "tx"])
     facts["way"] = lambda of: sum(facts[f"packets_{end}{of}"] for end in ends)
+    # Files of before have the memory at the end of the window alone.
+    rests = facts.get("idle_rest") or [{"after_ns": 5e9, "rss_bytes": facts.get("idle_rss_idle_bytes"), "kernel_bytes": 0}]
+    facts["each"] = lambda seconds: each(facts, next((rest for rest in rests if rest["after_ns"] == seconds * 1e9), {}))
+    facts["last"] = rests[-1]["rss_bytes"]
     try:
-        if "idle_connections" in facts:
-            facts["grown"] = max(facts["idle_rss_idle_bytes"] - facts["idle_rss_before_bytes"], 0)
-            facts["each"] = (facts["grown"] or facts.get("idle_page_bytes", 4096)) / (facts["idle_connections"] - 1)
         facts["seconds"], facts["gbit"] = run.get("elapsed_ns", 0) / 1e9, run.get("bytes", 0) * 8 / 1e9
-        return eval(METRICS[head], {"max": max}, facts) + 0
+        return eval(METRICS[head], {"max": max, "min": min}, facts) + 0
     except (NameError, KeyError, TypeError, ZeroDivisionError):
         return None
 
@@ -165,21 +173,34 @@ def best(rivals):
         add = lambda ways, rank: ways + Counter({total + rank: count for total, count in ways.items()})
         ways = functools.reduce(add, range(1, rounds + 1), Counter([0]))
         chance = sum(ways[count] for count in range(sum(change >= 0 for change in changes) + 1)) / 2**rounds
-        return cell.median >= 0.9 * top.median and chance * max(len(ranked) - 1, 1) > 0.05
+        return cell.median >= 0.9 * top.median and chance * max(len(ranked) - 1, 1) > 0.05 and not cell.is_limited
 
     return [cell for cell in ranked if is_near(cell)]
 
 
 @functools.cache
-def cells(file):
-    """The cells of a file."""
+def cells(file, has_rest=False):
+    """The cells of a file. Tables of memory after a rest have no figure of runs that did not read it then."""
     groups = defaultdict(list)
     for line in (ROOT / file).read_text().splitlines():
         run = json.loads(line)
         if run["kind"] == "sample" and not run.get("against"):
+            if has_rest and run.get("idle"):
+                run["idle"].pop("rss_idle_bytes", None)
             names = list(run)[2 : list(run).index("status")]
             groups[json.dumps({name: run[name] for name in names}, sort_keys=True)].append(run)
-    return [Cell(json.loads(work), runs) for work, runs in groups.items()]
+    found = [Cell(json.loads(work), runs) for work, runs in groups.items()]
+    for cell in found:
+        cell.is_limited = is_limited(cell, found)
+    return found
+
+
+def is_limited(cell, everything):
+    """Whether a program is within a tenth of the SOCKS5 server that it uses, so that the figure may be the server's."""
+    uses = any((run.get("program_facts") or {}).get("upstream") == "socks5" for run in cell.runs) and cell.kind != "connections"
+    work = lambda one: {name: value for name, value in one.work.items() if name not in OPEN}
+    alone = [one.median for one in everything if uses and one.work.get("program") == "socks5" and work(one) == work(cell) and one.median]
+    return bool(alone and cell.median) and (alone[0] / cell.median if cell.speed == "p99 µs" else cell.median / alone[0]) >= 0.9
 
 
 def musts(name):
