@@ -128,6 +128,10 @@ def main():
             for row, options, is_bold in zip(rows, texts or (), bold):
                 said = row[heads.index(head)]
                 counts[place] += 1
+                # A check that cannot fail is worth nothing.
+                other = re.sub(r"\d", lambda digit: str((int(digit[0]) + 5) % 10), said.strip("*"), count=1)
+                is_told = other == said.strip("*") or not any(agrees(other, option) for option in options)
+                wrong += [] if is_told else [f"{place}: it cannot tell {said} from {other}"]
                 if not any(agrees(said.strip("*"), option) for option in options) or is_bold != said.startswith("**"):
                     write = lambda piece: piece if isinstance(piece, str) else "{:g}…{:g}".format(*piece)
                     words = "bold " * is_bold + " or ".join("".join(map(write, option)) for option in options)
