@@ -8,9 +8,13 @@ use platform::{Network, TunConfig, network_of};
 
 use super::PlanError;
 use super::devices;
-use crate::cell::Runtime;
+use crate::cell::{DEFAULT_MTU, Runtime};
 use crate::cli::{self, Nat};
 use crate::plural;
+
+/// The proxy ends connections, so no packet of its device goes on: each may be as long as an IPv4 packet with room for an Ethernet
+/// header, which is also the default of passt. A driver of another system may not take it.
+const LARGE_MTU: u16 = 65_520;
 
 /// Packets that can wait for the stack: a few full windows, in packets without offload.
 const TX_QUEUE_LEN: u32 = 16 << 10;
@@ -60,7 +64,8 @@ impl ProxyConfig {
             window: 512 << 10,
             workarounds: Workarounds::ALL,
             stack_congestion: StackCongestion::default(),
-            max_flows: 1024,
+            // A thousand clients that connect at once are unfinished connections, of which there may be half as many.
+            max_flows: 4096,
             max_memory: None,
             connect_timeout: Duration::from_mins(1),
             // RFC 5382, 5: at least two hours and four minutes.
@@ -119,7 +124,7 @@ impl TryFrom<cli::Proxy> for ProxyPlan {
                 name,
                 or_next,
                 network: network(&proxy)?,
-                mtu: proxy.mtu,
+                mtu: proxy.mtu.unwrap_or(if platform::offload_supported() { LARGE_MTU } else { DEFAULT_MTU }),
                 tx_queue_len: TX_QUEUE_LEN,
                 offload: proxy.offload,
                 fd: devices::descriptor(proxy.tun_fd)?,
