@@ -80,9 +80,9 @@ pub struct Proxy {
     #[arg(long, value_name = "FD", conflicts_with_all = ["tun_name", "tun_addr", "tun_dest", "tun_prefix", "mtu"])]
     pub tun_fd: Option<i32>,
 
-    /// MTU of the device, 1280 or more, as IPv6 needs [default: 65520 on Linux, else 1500]
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(1280..))]
-    pub mtu: Option<u16>,
+    /// MTU of the device, 1280 or more, as IPv6 needs
+    #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(1280..))]
+    pub mtu: u16,
 
     /// Size of the receive buffer and of the send buffer of each connection at the stack
     #[arg(long, value_name = "SIZE", default_value = "512KiB", value_parser = units::size)]

@@ -8,13 +8,9 @@ use platform::{Network, TunConfig, network_of};
 
 use super::PlanError;
 use super::devices;
-use crate::cell::{DEFAULT_MTU, Runtime};
+use crate::cell::Runtime;
 use crate::cli::{self, Nat};
 use crate::plural;
-
-/// The proxy ends connections, so no packet of its device goes on: each may be as long as an IPv4 packet with room for an Ethernet
-/// header, which is also the default of passt. A driver of another system may not take it.
-const LARGE_MTU: u16 = 65_520;
 
 /// Packets that can wait for the stack: a few full windows, in packets without offload.
 const TX_QUEUE_LEN: u32 = 16 << 10;
@@ -124,7 +120,7 @@ impl TryFrom<cli::Proxy> for ProxyPlan {
                 name,
                 or_next,
                 network: network(&proxy)?,
-                mtu: proxy.mtu.unwrap_or(if platform::offload_supported() { LARGE_MTU } else { DEFAULT_MTU }),
+                mtu: proxy.mtu,
                 tx_queue_len: TX_QUEUE_LEN,
                 offload: proxy.offload,
                 fd: devices::descriptor(proxy.tun_fd)?,
@@ -158,4 +154,15 @@ fn network(proxy: &cli::Proxy) -> Result<Network, PlanError> {
     let mask = network_of(ones, proxy.tun_prefix.unwrap_or(usual));
     Network::new(proxy.tun_addr, proxy.tun_dest, mask)
         .map_err(|error| PlanError::new("--tun-addr, --tun-dest, --tun-prefix", error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ProxyConfig;
+
+    /// Half of the connections may be unfinished.
+    #[test]
+    fn a_thousand_clients_may_connect_at_once() {
+        assert!(ProxyConfig::new("eth0").max_flows / 2 >= 1000);
+    }
 }

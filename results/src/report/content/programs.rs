@@ -238,7 +238,7 @@ mod tests {
             let Block::Table(table) = &blocks[0] else { unreachable!() };
             let columns = table.columns.iter().zip(table.rows[0].iter());
             let shown = columns.filter(|(column, _)| column.title.contains("Gbps") || column.title == SETTINGS);
-            format!("{title}: {}", shown.map(|(_, text)| text.to_string()).collect::<Vec<_>>().join(" | "))
+            format!("{title}: {}", shown.map(|(_, text)| text.clone()).collect::<Vec<_>>().join(" | "))
         });
         assert_eq!(
             written.collect::<Vec<_>>(),

@@ -59,7 +59,7 @@ impl Question {
         let asked = asked.with_subject_of(cell);
         let (offload, max_flows) = (cell.offload, max_flows.and(cell.max_flows));
         let settings = Cell { runtime, worker_threads, max_flows, shards, queues, ..asked };
-        let asked = Cell { stack_congestion, offload, ..settings };
+        let asked = Cell { offload, stack_congestion, ..settings };
         asked.checked().is_ok_and(|asked| asked == *cell)
     }
 
