@@ -144,8 +144,12 @@ def carried(program, folder):
         yield
         return
     place = {**PLACE, "config": str(folder / "config"), "dir": str(folder)}
+    # The words for the MTU stand in the config, or behind the command.
+    words_of_mtu = [fill(word, place) for word in program.get("set", {}).get("mtu", [])]
+    place["set"] = "\n".join(words_of_mtu)
+    has_place = "{set}" in program.get("config", "")
     (folder / "config").write_text(fill(program.get("config", ""), place))
-    words = [fill(word, place) for word in program["command"]]
+    words = [fill(word, place) for word in program["command"]] + ([] if has_place else words_of_mtu)
     environment = {**os.environ, **{name: fill(value, place) for name, value in program.get("environment", {}).items()}}
     # Not /sys, which shows the network in which it was mounted.
     exists = lambda: PLACE["tun"] in [name for _, name in socket.if_nameindex()]
@@ -232,7 +236,7 @@ def ab(seconds):
 def ours(options, figure):
     def ask(name, seconds):
         timeout = seconds + PATIENCE
-        words = [PROGRAM, *options.split(), "--time", str(seconds), "--program", name, "--timeout", str(timeout), "--json"]
+        words = [PROGRAM, *options.split(), "--time", str(seconds), "--program", name, "--mtu", PLACE["mtu"], "--timeout", str(timeout), "--json"]
         try:
             sample = json.loads(output(words, timeout + 30, may_fail=True))
         except json.JSONDecodeError:

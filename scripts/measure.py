@@ -26,7 +26,7 @@ PROGRAM = "target/release/rust-tun-perf"
 
 # The arguments of the program that make each file, without --out.
 COMMANDS = {
-    "docs/data/stacks.jsonl": "matrix --preset stacks --netstack all,gvisor --time 0.7 --runs 10",
+    "docs/data/stacks.jsonl": "matrix --preset stacks --netstack all,gvisor --runs 6",
     "docs/data/cores.jsonl": "matrix --preset cores --netstack lwip,ipstack,smoltcp --time 0.3 --runs 6",
     "docs/data/requests.jsonl": "matrix --preset requests --netstack all,gvisor --runs 7 --timeout 15",
     "docs/data/datagrams.jsonl": "matrix --preset datagrams --netstack all,gvisor --runs 7",
@@ -34,16 +34,16 @@ COMMANDS = {
     "docs/data/networks.jsonl": "matrix --preset networks --netstack all,gvisor --runs 7 --timeout 15",
     "docs/data/linux.jsonl": "matrix --baseline --netstack all,gvisor --runs 7 --time 0.3 --timeout 8",
     "docs/data/linux-ipv6.jsonl": "matrix --ipv6 on --netstack all,gvisor --runs 7 --time 0.3 --timeout 8",
-    "docs/data/proxy.jsonl": "matrix --program kernel,lwip,ipstack,smoltcp,tcp_ip,netstack-smoltcp --runtime multi-thread --window 4MiB "
+    "docs/data/proxy.jsonl": "matrix --program kernel,lwip,ipstack,smoltcp,tcp_ip,netstack-smoltcp --mtu 1500 --runtime multi-thread --window 4MiB "
     "--parallel 1,4 --runs 7",
     "docs/data/udp-offload.jsonl": "matrix --protocol udp --datagram 1400 --netstack lwip,smoltcp --runtime multi-thread --time 0.3 --runs 3",
-    "docs/data/udp-proxy.jsonl": "matrix --protocol udp --datagram 1400 --program lwip,smoltcp --runtime multi-thread --window 4MiB "
+    "docs/data/udp-proxy.jsonl": "matrix --protocol udp --datagram 1400 --program lwip,smoltcp --mtu 1500 --runtime multi-thread --window 4MiB "
     "--time 0.3 --runs 3",
     # The limit of the client, and requests at a rate that does not divide a second evenly.
     "docs/data/client.jsonl": "matrix --layer loopback -m rr --runtime multi-thread --parallel 100,1000 --client-threads 1,2 --runs 7",
     "docs/data/schedule.jsonl": "matrix -m rr -n lwip --runtime multi-thread --offload on --rate 97,150,199,333,1000,4999 --runs 7 --time 1",
     "docs/data/programs.jsonl": "matrix --preset programs --program kernel,socks5,lwip,smoltcp,ipstack,tun2proxy,sing-box-gvisor,"
-    "sing-box-system,sing-box-gvisor-direct,sing-box-system-direct,wireguard-go,boringtun,gotatun,slirp4netns,pasta --runs 4",
+    "sing-box-system,sing-box-gvisor-direct,sing-box-system-direct,wireguard-go,boringtun,gotatun,slirp4netns,pasta --runs 3",
     "docs/data/programs-mtu.jsonl": "matrix -m reader,writer --program kernel,slirp4netns,pasta --mtu 1500,9000,65520 --time 1 --warmup 1MB "
     "--timeout 10 --runs 4",
     "docs/data/forward.jsonl": "forward --all --time 3 --runs 7",

@@ -173,9 +173,9 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
         (false, _) => (cost, usage.own.since(cost)),
     };
     let mut cell = scenario.cell.with_offload(device.as_ref().is_some_and(|device| device.offload));
-    // Of a program, the MTU is the link's, which a tunnel's devices do not have.
+    // Of a program, the MTU is the one that was asked for.
     if let (Some(device), None) = (&device, &cell.program) {
-        cell.mtu = u16::try_from(device.mtu).unwrap_or(cell.mtu);
+        cell.mtu = u16::try_from(device.mtu).ok().or(cell.mtu);
     }
     let warmup_bytes = if has_own_load { scenario.warmup_bytes } else { 0 };
     let is_both = scenario.cell.mode == Some(Mode::Both);

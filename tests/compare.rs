@@ -126,8 +126,8 @@ fn every_verdict() {
     let [same, broken] = both("smoltcp");
     let [recovered, failing_still] = both("ipstack");
     let small = cell("-n lwip -m reader --parallel 4");
-    let [flaky, missing] = [1280, 9000].map(|mtu| Cell { mtu, ..same.clone() });
-    let [only_old, only_new] = [1280, 9000].map(|mtu| Cell { mtu, ..slower.clone() });
+    let [flaky, missing] = [1280, 9000].map(|mtu| Cell { mtu: Some(mtu), ..same.clone() });
+    let [only_old, only_new] = [1280, 9000].map(|mtu| Cell { mtu: Some(mtu), ..slower.clone() });
     let all = |status| failing(&failing_still, 1.0, 10, status);
     let old = [
         ten(&slower, 10.0),

@@ -275,6 +275,7 @@ pub fn try_device() -> Result<(), platform::Error> {
 pub(crate) fn set_up(side: Side, ipv6: bool, mtu: u16) -> Result<(), platform::Error> {
     let Network { address, prefix_len, .. } = side.network(ipv6);
     let name = side.name().to_owned();
-    Interface { name, address, prefix_len, route_to: None, mtu, tx_queue_len: Some(DEPTH.into()) }.set_up()?;
+    let (mtu, tx_queue_len) = (Some(mtu), Some(DEPTH.into()));
+    Interface { name, address, prefix_len, route_to: None, mtu, tx_queue_len }.set_up()?;
     platform::enable_forwarding(side.name(), ipv6)
 }

@@ -9,6 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use netstacks::StackKind;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
@@ -90,21 +91,19 @@ impl TryFrom<Matrix> for MatrixPlan {
         check_names(&matrix.words)?;
         let (preset, lines) = match matrix.preset {
             Some(preset) => presets::lines(preset, &matrix.words)?,
+            None if matrix.baseline => (Defaults::default(), baseline(&matrix.words).to_vec()),
             None => (Defaults::default(), vec![matrix.words.clone()]),
         };
         let Matrix { runs, until, at_most, rounds: Rounds { out, against, seed }, .. } = matrix;
         let until = until.map(|percent| percent / 100.0);
         let gives_up = matrix.give_up || preset.gives_up;
         let mut plan = Self { until, at_most, out, against, seed, gives_up, ..Self::default() };
+        let time = if plan.against.is_some() { DEFAULT_TIME_OF_A_PAIR } else { DEFAULT_TIME };
         // If every cell has an error, only the first error is reported, with its option.
         let mut first_error = None;
         let mut taken = HashSet::new();
         for line in lines {
-            let mut line = with_defaults(line, matrix.baseline);
-            if !line.has("bytes") {
-                let time = if plan.against.is_some() { DEFAULT_TIME_OF_A_PAIR } else { DEFAULT_TIME };
-                line.or("time", time.as_secs_f64().to_string());
-            }
+            let line = with_defaults(line, time);
             for mut words in product(&line)? {
                 taken.extend(words.iter().map(|word| word.option.clone()));
                 words.extend(line.settings());
@@ -274,13 +273,20 @@ fn check_names(words: &Words) -> Result<(), PlanError> {
     Ok(())
 }
 
+/// The lines of the layers, and of the kernel behind the device, the reference of the path.
+fn baseline(words: &Words) -> [Words; 2] {
+    let layers = if words.has("layer") { words.values("layer") } else { vec!["path".to_owned()] };
+    let mut of_layers = words.clone();
+    of_layers.0.retain(|(option, _)| option != "layer");
+    let mut of_kernel = of_layers.clone();
+    of_layers.or("layer", format!("loopback,device,stack,{}", layers.join(",")));
+    of_kernel.0.retain(|(option, _)| option != "netstack");
+    of_kernel.or("netstack", StackKind::Kernel.name());
+    [of_layers, of_kernel]
+}
+
 /// The words of a line, with the defaults of those that were left out.
-fn with_defaults(mut line: Words, baseline: bool) -> Words {
-    if baseline {
-        let layers = if line.has("layer") { line.values("layer") } else { vec!["path".to_owned()] };
-        line.0.retain(|(option, _)| option != "layer");
-        line.or("layer", format!("loopback,device,stack,{}", layers.join(",")));
-    }
+fn with_defaults(mut line: Words, time: Duration) -> Words {
     if line.has("current-thread") {
         line.0.retain(|(option, _)| option != "current-thread");
         line.or("runtime", "current-thread");
@@ -300,6 +306,9 @@ fn with_defaults(mut line: Words, baseline: bool) -> Words {
         for text in texts {
             *text = text.replace("auto", on);
         }
+    }
+    if !line.has("bytes") {
+        line.or("time", time.as_secs_f64().to_string());
     }
     line
 }

@@ -89,7 +89,7 @@ impl TryFrom<Run> for Scenario {
             return Err(PlanError::new("--mode, --netstack", FIRST));
         }
         // A device that is taken over keeps its MTU. If the descriptor is no device, the run will say so.
-        cell.mtu = settings.tun_fd.and_then(platform::mtu_of_descriptor).unwrap_or(cell.mtu);
+        cell.mtu = settings.tun_fd.and_then(platform::mtu_of_descriptor).or(cell.mtu);
         let cell = cell.checked()?;
         let is_forward = cell.forwarder.is_some();
         check_machine(&cell, &settings)?;

@@ -52,7 +52,8 @@ impl Networks {
             address,
             prefix_len,
             route_to: Some(route_to),
-            mtu: scenario.cell.mtu,
+            // Without an MTU of the run, Ethernet's.
+            mtu: Some(scenario.cell.mtu()),
             // The kernel passes packets on at once, so none waits.
             tx_queue_len: None,
         };

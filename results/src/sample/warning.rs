@@ -114,7 +114,7 @@ const MOST_FILES_LEFT: u64 = 32;
 const LONGER_QUEUE: u32 = 10;
 
 /// Above this MTU not even two segments fit into the largest packet that IP can have, 65,535 bytes.
-const LARGEST_MTU_TO_SEGMENT: u16 = 65_535 / 2;
+const LARGEST_MTU_TO_SEGMENT: usize = 65_535 / 2;
 
 impl Warning {
     /// The warning about a frequency governor.
@@ -274,13 +274,14 @@ fn smaller_window(sample: &Sample) -> Option<Warning> {
 }
 
 fn no_super_packets(sample: &Sample) -> Option<f64> {
-    let (cell, mtu) = (&sample.cell, sample.cell.mtu);
+    let cell = &sample.cell;
+    let mtu = sample.measured.device.as_ref().map_or(cell.mtu().into(), |device| device.mtu);
     if !cell.workload().is_stream() {
         return None;
     }
     let counts_whole = cell.forwarder().is_none_or(Forwarder::counts_whole);
     let could_be = cell.offloads() && counts_whole && mtu <= LARGEST_MTU_TO_SEGMENT;
-    sample.bytes_per_packet().filter(|bytes| could_be && *bytes <= f64::from(mtu))
+    sample.bytes_per_packet().filter(|bytes| could_be && *bytes <= mtu as f64)
 }
 
 fn slower_by_the_end(sample: &Sample) -> Option<f64> {

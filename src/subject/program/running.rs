@@ -228,7 +228,7 @@ impl Running {
                 address: network.address,
                 prefix_len: network.prefix_len,
                 route_to: (role == Role::Proxy).then_some(run.server),
-                mtu: run.mtu(),
+                mtu: run.mtu_to_set(),
                 tx_queue_len: run.scenario.cell.queue,
             }
         };
@@ -304,7 +304,7 @@ impl Running {
         let adopted = self.facts.device?;
         Some(DeviceFacts {
             name: run.device.to_owned(),
-            mtu: run.mtu().into(),
+            mtu: run.mtu_to_set().map_or(adopted.mtu as usize, usize::from),
             offload: adopted.vnet_header == Some(true),
             tx_queue_len: self.tx_queue_len,
         })

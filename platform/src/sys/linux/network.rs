@@ -23,7 +23,7 @@ impl Interface {
     /// Configures the interface of this name in the calling thread's network, and sets its link up.
     pub fn set_up(&self) -> Result<(), Error> {
         let Self { name, address, prefix_len, route_to, mtu, tx_queue_len } = self;
-        set_mtu(name, *mtu)?;
+        mtu.map_or(Ok(()), |mtu| set_mtu(name, mtu))?;
         tx_queue_len.map_or(Ok(()), |packets| set_tx_queue_len(name, packets))?;
         set_address(name, *address, *prefix_len)?;
         set_link_up(name)?;
@@ -39,7 +39,7 @@ impl Interface {
         let addresses = addresses_of(name).map_err(failed("ask for the addresses of"))?;
         let address_of_program =
             addresses.into_iter().find(|own| own.is_ipv6() == address.is_ipv6() && !is_link_local(*own));
-        set_mtu(name, *mtu)?;
+        mtu.map_or(Ok(()), |mtu| set_mtu(name, mtu))?;
         tx_queue_len.map_or(Ok(()), |packets| set_tx_queue_len(name, packets))?;
         if address_of_program.is_none() {
             set_address(name, *address, *prefix_len)?;

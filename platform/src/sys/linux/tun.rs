@@ -150,7 +150,8 @@ fn create(config: &TunConfig, has_queues: bool) -> Result<(SyncDevice, bool), Er
     // Set the link up last: a program that waits for it may then change its settings.
     let TunConfig { name, network, mtu, .. } = config;
     let (address, prefix_len) = (network.address, network.prefix_len);
-    Interface { name: name.clone(), address, prefix_len, route_to: None, mtu: *mtu, tx_queue_len: None }.set_up()?;
+    Interface { name: name.clone(), address, prefix_len, route_to: None, mtu: Some(*mtu), tx_queue_len: None }
+        .set_up()?;
     Ok((device, offload))
 }
 
