@@ -16,7 +16,7 @@ use netstacks::StackKind;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-pub(crate) use self::built_in::{is_baseline, role};
+pub(crate) use self::built_in::{SOCKS5, is_baseline, role, upstream};
 pub use self::built_in::{names, text};
 pub use self::name::{Program, ProgramName};
 pub use self::template::{Unknown, fill, placeholders};

@@ -98,6 +98,11 @@ impl TryFrom<Matrix> for MatrixPlan {
             for mut words in product(&line)? {
                 taken.extend(words.iter().map(|word| word.option.clone()));
                 words.extend(line.settings());
+                let has_amount = ["bytes", "time"].into_iter().any(|option| line.has(option));
+                // Idle connections rest until their memory is compared.
+                if !has_amount && !words.contains(&Word::new("mode", "idle")) {
+                    words.push(Word::new("time", DEFAULT_TIME.as_secs_f64().to_string()));
+                }
                 first_error = first_error.or(plan.add(&words).err());
             }
         }
@@ -286,9 +291,6 @@ fn with_defaults(mut line: Words, baseline: bool) -> Words {
         for text in texts {
             *text = text.replace("auto", on);
         }
-    }
-    if !line.has("bytes") {
-        line.or("time", DEFAULT_TIME.as_secs_f64().to_string());
     }
     line
 }

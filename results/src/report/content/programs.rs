@@ -21,7 +21,7 @@ const QUESTIONS: [Question; 9] = [
     NEW,
     Question { title: "requests/s over UDP", words: "--mode rr --protocol udp", ..REQUESTS },
     MEMORY,
-    Question { title: "KiB a UDP flow", words: "--mode idle --parallel 1000 --protocol udp", ..MEMORY },
+    Question { title: "KiB a UDP flow, 5 s", words: "--mode idle --parallel 1000 --protocol udp", ..MEMORY },
 ];
 
 pub(super) const ROLES: [(Role, &str); 3] =
@@ -29,6 +29,9 @@ pub(super) const ROLES: [(Role, &str); 3] =
 
 const WHY_SEVERAL: &str = "Each role has a table of its own, because the roles do different work: a proxy ends connections and opens \
     others, a tunnel encloses packets and takes them out again, and a container's network opens its connections in another network.";
+
+const ABOUT_LIMIT: &str = " †: at the limit of the upstream, no more than a tenth below the row socks5, so the program may be \
+    faster; such a figure is not bold.";
 
 /// The programs of one machine and build by role, each table with the baselines, and what failed.
 pub(super) fn sections(all: &[Series]) -> Vec<(&'static str, Vec<Block>)> {
@@ -80,6 +83,7 @@ fn blocks(all: &[&Series], programs: &[Program], wanted: Role, title: &'static s
     };
     let rows: Vec<_> = shown.iter().map(row).collect();
     let cells: Vec<&CellSummary> = all.iter().flat_map(|one| &one.summary.cells).collect();
+    let has_row = |row: &&CellSummary| shown.iter().any(|program| row.cell.program() == Some(program.name));
     let mut table = questions::table(title, "program", &rows, &QUESTIONS, &cells, Figures::Intervals);
     if table.columns.len() == 1 {
         return Vec::new();
@@ -92,13 +96,14 @@ fn blocks(all: &[&Series], programs: &[Program], wanted: Role, title: &'static s
     let at_rest = |facts: &ProgramFacts| Some(facts.at_rest.pss_bytes? as f64 / 1e6);
     table.push(Column::new("MB at rest", true), facts().map(|facts| median(facts, at_rest, 1)));
     table.push(Column::new("version", false).if_room(Need::Extra), facts().map(version));
+    let is_limited = cells.iter().any(|row| row.is_at_upstream_limit() && has_row(row));
     let note = format!(
         "Medians of the runs that succeeded, with their intervals, on {}, with one stream or as many connections as the column \
-         says. {} Memory is of the near end of a tunnel.",
+         says. {} Memory is of the near end of a tunnel.{}",
         series::machine_and_days(all),
-        questions::about_bold("program")
+        questions::about_bold("program"),
+        if is_limited { ABOUT_LIMIT } else { "" }
     );
-    let has_row = |row: &&CellSummary| shown.iter().any(|program| row.cell.program() == Some(program.name));
     let failed = Summary { cells: cells.into_iter().filter(has_row).cloned().collect(), warnings: Vec::new() };
     let failures = format::details(&failed);
     let mut blocks = vec![Block::Table(table), Block::Text(note)];
@@ -156,6 +161,7 @@ mod tests {
             requests,
             run("kernel", Some(Role::Route), 9.0),
             run("socks5", Some(Role::Route), 8.0),
+            run("sing-box-gvisor", None, 7.9),
             run("gotatun", None, 2.0),
             run("boringtun", None, 1.0),
             mine,
@@ -169,6 +175,8 @@ mod tests {
             let bold = |text: &str, is_bold: bool| if is_bold { format!("*{text}*") } else { text.to_owned() };
             lines.push(title.to_owned());
             lines.extend(table.lines(comfy_table::presets::NOTHING, bold));
+            let Block::Text(note) = &blocks[1] else { unreachable!() };
+            assert_eq!(note.ends_with(ABOUT_LIMIT), title == "Proxies", "{note}");
             match &blocks[2..] {
                 [Block::Text(text)] => assert_eq!((title, text.as_str()), ("Proxies", WHY_SEVERAL)),
                 [Block::List(..)] => assert_eq!(title, "Tunnels", "a list of failures"),
