@@ -18,7 +18,7 @@ use serde_json::json;
 
 use crate::cell::Cell;
 
-pub(crate) use self::built_in::{is_baseline, role};
+pub(crate) use self::built_in::{SOCKS5, is_baseline, role, upstream};
 pub use self::built_in::{names, text};
 pub use self::name::{Program, ProgramName};
 pub use self::template::{Unknown, fill, placeholders};

@@ -24,12 +24,13 @@ use serde::{Deserialize, Serialize};
 
 pub use self::environment::{Environment, Origin, Program, field_text, fields};
 pub use self::facts::{
-    AdoptedFacts, BlackHoleFacts, DatagramFacts, IdleFacts, ProcessFacts, ProgramFacts, RequestFacts,
+    AdoptedFacts, BlackHoleFacts, DatagramFacts, IdleFacts, ProcessFacts, ProgramFacts, RequestFacts, RestFacts,
 };
 pub use self::file::{Appender, FileError, SampleFile};
 pub use self::latency::Latency;
 pub use self::line::{Head, SCHEMA, line, line_of_its_own, parse_line, score_line};
 pub use self::score::Score;
+pub(crate) use self::warning::AT_LIMIT;
 pub use self::warning::{FEWEST_RUNS, SHORTEST_WINDOW, WIDEST_REACH, Warning};
 use crate::cell::{Cell, Mode, Subject, Verify};
 use crate::is_default;
@@ -330,9 +331,10 @@ impl Sample {
         Some(if seconds > 0.0 { answered as f64 / seconds } else { 0.0 })
     }
 
-    /// Idle connections, or flows, in a megabyte (10⁶ bytes) of memory; `None` for other loads, or if the memory is unknown.
+    /// Idle connections, or flows, in a megabyte (10⁶ bytes) of memory after 5 seconds of rest; `None` for other loads, or if the
+    /// memory is unknown.
     pub fn connections_per_mb(&self) -> Option<f64> {
-        self.measured.idle?.bytes_per_connection().map(|bytes| 1e6 / bytes)
+        self.measured.idle.as_ref()?.bytes_per_connection(IdleFacts::COMPARED).map(|bytes| 1e6 / bytes)
     }
 
     /// Mean size of the packets in the direction of the payload, in bytes, with IP headers; `None` without packets.

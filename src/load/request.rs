@@ -39,6 +39,7 @@ use portable_atomic::AtomicU64;
 use serde::Serialize;
 use tokio::sync::Semaphore;
 
+use self::client::idle::kernel::Held;
 use super::engine::Client;
 use super::pattern::Pattern;
 use super::sockets::Sockets;
@@ -90,6 +91,7 @@ pub(crate) struct Exchange {
     pub(crate) connects: bool,
     pub(crate) is_idle: bool,
     release: Duration,
+    held: Held,
     /// Whether the close of the server does not arrive, as the warm-up has shown; through a program alone.
     is_end_withheld: Option<AtomicBool>,
     is_half_closed: bool,
@@ -125,7 +127,7 @@ impl Requested {
         for (kind, count) in other.errors {
             *self.errors.entry(kind).or_default() += count;
         }
-        self.idle = self.idle.or(other.idle);
+        self.idle = self.idle.take().or(other.idle);
         self.datagrams = match (self.datagrams, other.datagrams) {
             (Some(own), Some(other)) => Some(DatagramFacts {
                 sent: own.sent + other.sent,
@@ -296,6 +298,7 @@ impl Exchange {
             half_closed: AtomicU64::new(0),
             rest: Semaphore::const_new(0),
             release: scenario.release,
+            held: Held::of(scenario),
             connections: scenario.cell.parallel.get().into(),
             time,
             request: Pattern::of_messages(SEED, requests.request_bytes.get() as usize),

@@ -103,10 +103,15 @@ impl TryFrom<Matrix> for MatrixPlan {
         let mut first_error = None;
         let mut taken = HashSet::new();
         for line in lines {
-            let line = with_defaults(line, time);
+            let line = with_defaults(line);
             for mut words in product(&line)? {
                 taken.extend(words.iter().map(|word| word.option.clone()));
                 words.extend(line.settings());
+                let has_amount = ["bytes", "time"].into_iter().any(|option| line.has(option));
+                // Idle connections rest until their memory is compared.
+                if !has_amount && !words.contains(&Word::new("mode", "idle")) {
+                    words.push(Word::new("time", time.as_secs_f64().to_string()));
+                }
                 first_error = first_error.or(plan.add(&words).err());
             }
         }
@@ -286,7 +291,7 @@ fn baseline(words: &Words) -> [Words; 2] {
 }
 
 /// The words of a line, with the defaults of those that were left out.
-fn with_defaults(mut line: Words, time: Duration) -> Words {
+fn with_defaults(mut line: Words) -> Words {
     if line.has("current-thread") {
         line.0.retain(|(option, _)| option != "current-thread");
         line.or("runtime", "current-thread");
@@ -306,9 +311,6 @@ fn with_defaults(mut line: Words, time: Duration) -> Words {
         for text in texts {
             *text = text.replace("auto", on);
         }
-    }
-    if !line.has("bytes") {
-        line.or("time", time.as_secs_f64().to_string());
     }
     line
 }

@@ -22,9 +22,9 @@ use socket2::{Socket, Type};
 pub use super::precise::*;
 use crate::doctor::Check;
 use crate::{
-    Adopted, Capabilities, DropCounter, Error, Feature, Interface, InterfaceCounts, Link, Loopback, Namespace,
-    PacketBuffer, PacketMeta, ProcessCondition, ProcessEnd, ProcessMeter, Received, Switches, TcpStatistics, Throttled,
-    TunConfig, Undelivered,
+    Adopted, Capabilities, DropCounter, Error, Feature, Interface, InterfaceCounts, KernelObjects, Link, Loopback,
+    Namespace, PacketBuffer, PacketMeta, ProcessCondition, ProcessEnd, ProcessMeter, Received, SocketCount, Switches,
+    TcpStatistics, Throttled, TunConfig, Undelivered,
 };
 
 /// Functions that all return the same.
@@ -156,6 +156,8 @@ return_all! { Default::default();
     pub fn peak_rss_bytes() -> Option<u64>;
     pub fn stolen_time() -> Option<Duration>;
     pub fn throttled() -> Option<Throttled>;
+    pub fn kernel_objects() -> Option<KernelObjects>;
+    pub fn sockets_of(_thread: &Path) -> Option<SocketCount>;
     pub fn page_bytes() -> Option<u64>;
     pub fn memory_bytes() -> Option<u64>;
     pub(crate) fn rss_bytes_of(_pid: u32) -> Option<u64>;
@@ -205,6 +207,23 @@ pub(super) fn poll_until(poll: &mut mio::Poll, events: &mut mio::Events, end: st
 #[cfg(not(windows))]
 pub fn sharpen_timers() -> SharpTimers {
     SharpTimers(())
+}
+
+/// A pipe that cannot be made, so no value of it exists: bytes are copied.
+#[derive(Debug)]
+pub struct Pipe(Infallible);
+
+impl Pipe {
+    pub fn new() -> io::Result<Self> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    return_all! { match self.0 {};
+        pub fn len(&self) -> usize;
+        pub fn is_empty(&self) -> bool;
+        pub fn fill<S>(&mut self, _from: &S) -> io::Result<usize>;
+        pub fn drain<S>(&mut self, _to: &S) -> io::Result<usize>;
+    }
 }
 
 pub fn set_socket_buffers(socket: &Socket, bytes: usize) -> io::Result<()> {

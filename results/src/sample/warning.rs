@@ -3,7 +3,7 @@
 use std::mem;
 use std::time::Duration;
 
-use super::{MIXED, Measurements, ProgramFacts, Sample, Status};
+use super::{IdleFacts, MIXED, Measurements, ProgramFacts, Sample, Status};
 use crate::cell::{Cell, Forwarder, MAX_QUEUE, Protocol};
 use crate::plural;
 use crate::program::is_baseline;
@@ -71,6 +71,13 @@ pub enum Warning {
          --parallel"
     )]
     NotGrown(f64),
+    #[error(
+        "the memory of the subject's sockets in the kernel is not known, so there is no figure; run as root of the machine, which \
+         may read /proc/slabinfo"
+    )]
+    NoKernelMemory,
+    #[error("the memory was read after {} s of rest; tables compare it after 5 s: give --time 5", .0.as_secs_f64())]
+    ShortRest(Duration),
     #[error("nothing arrived after the outage; deliver for longer, with --time, to see whether it recovers")]
     NotRecovered,
     #[error(
@@ -85,10 +92,19 @@ pub enum Warning {
         if *.0 == 1 { "one run lies".to_owned() } else { format!("{} runs lie", .0) }
     )]
     Outliers(usize),
+    #[error(
+        "{AT_LIMIT} at the limit of the upstream: {:.0} % of the figure of socks5, the client alone through the same SOCKS5 server, \
+         so the program may be faster",
+        .0 * 100.0
+    )]
+    AtUpstreamLimit(f64),
     #[error("in {1} of {2} runs: {0}")]
     /// With the median of the amounts of these runs.
     InRuns(Box<Self>, usize, usize),
 }
+
+/// The mark of such a figure.
+pub(crate) const AT_LIMIT: &str = "†";
 
 const MOST_STOLEN: f64 = 0.05;
 
@@ -156,6 +172,7 @@ impl Warning {
             | Self::NotGrown(amount)
             | Self::Stolen(amount)
             | Self::Throttled(amount)
+            | Self::AtUpstreamLimit(amount)
             | Self::Stopped(amount) => Some(*amount),
             _ => None,
         }
@@ -206,8 +223,14 @@ impl Sample {
         warnings.extend(no_super_packets(self).map(Warning::NoSuperPackets));
         let not_recovered = has_outage && self.is_ok() && measured.recovery_seconds.is_none();
         warnings.extend(not_recovered.then_some(Warning::NotRecovered));
-        let not_grown = measured.idle.filter(|idle| idle.is_below() == Some(true) && self.is_ok());
-        warnings.extend(not_grown.and_then(|idle| idle.bytes_per_connection()).map(Warning::NotGrown));
+        if let Some((idle, last)) =
+            measured.idle.as_ref().filter(|_| self.is_ok()).and_then(|idle| Some((idle, idle.rest.last()?)))
+        {
+            let not_grown = idle.bytes_per_connection(last.after).filter(|_| idle.is_below(last.after) == Some(true));
+            warnings.extend(not_grown.map(Warning::NotGrown));
+            warnings.extend(idle.lacks_kernel_memory().then_some(Warning::NoKernelMemory));
+            warnings.extend((last.after < IdleFacts::COMPARED).then_some(Warning::ShortRest(last.after)));
+        }
         warnings.extend(measured.ends_withheld.then_some(Warning::EndsWithheld));
         warnings.extend(slower_by_the_end(self).map(Warning::SlowerByTheEnd));
         warnings.extend(measured.program.as_deref().into_iter().flat_map(of_program));

@@ -82,7 +82,7 @@ pub(crate) struct Running {
 impl Running {
     pub(super) async fn start(run: &Run<'_>, upstream: Option<Socks5>) -> Result<Self, RunError> {
         let (role, (sha256, version)) = (Some(run.profile.role), origin(run.profile).await);
-        let facts = ProgramFacts { role, version, sha256, ..ProgramFacts::default() };
+        let facts = ProgramFacts { role, upstream: run.profile.upstream(), version, sha256, ..ProgramFacts::default() };
         let begun = Instant::now();
         let sides: &[Side] = match run.profile.role {
             Role::Route => &[],
@@ -323,6 +323,7 @@ impl Running {
             upstream: self.upstream.as_ref().map(|upstream| upstream.process.process()),
             far: far_residents,
             faults,
+            sockets: run.folder_at(if run.profile.role == Role::Attach { Side::Far } else { Side::Near }),
         }
     }
 

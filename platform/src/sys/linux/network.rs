@@ -12,8 +12,8 @@ use super::interface::{
 };
 use super::machine::line;
 use crate::{
-    Adopted, Cause, Class, Error, Interface, InterfaceCounts, Loopback, Namespace, PacketCounts, host_prefix_len,
-    network_of,
+    Adopted, Cause, Class, Error, Interface, InterfaceCounts, Loopback, Namespace, PacketCounts, SocketCount,
+    host_prefix_len, network_of,
 };
 
 /// The interface index of the loopback in every namespace (`include/net/flow.h`).
@@ -156,6 +156,13 @@ fn set(name: &str, value: &str) -> Result<(), Error> {
 /// The counts of an interface in the network of a thread, by the thread's folder under `/proc`.
 pub fn interface_counts(thread: &Path, interface: &str) -> Option<InterfaceCounts> {
     parse_counts(&fs::read_to_string(thread.join("net/dev")).ok()?, interface)
+}
+
+/// The sockets in the network of a thread, by the thread's folder under `/proc`.
+pub fn sockets_of(thread: &Path) -> Option<SocketCount> {
+    let table = |name: &str| fs::read_to_string(thread.join("net").join(name));
+    // A kernel without IPv6 has no table of it.
+    Some(SocketCount::parse(&(table("sockstat").ok()? + &table("sockstat6").unwrap_or_default())))
 }
 
 /// The names of all interfaces in the network of a thread, by the thread's folder under `/proc`.

@@ -39,7 +39,7 @@ pub(super) const THOUSAND: Question =
 pub(super) const NEW: Question = Question { title: "new connections/s", words: "--mode crr --parallel 50", ..THOUSAND };
 
 pub(super) const MEMORY: Question = Question {
-    title: "KiB a connection",
+    title: "KiB a connection, 5 s",
     words: "--mode idle --parallel 1000",
     // The figure is connections in a megabyte.
     answer: |connections| 1e6 / connections / 1024.0,

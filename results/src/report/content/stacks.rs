@@ -104,7 +104,7 @@ pub(super) fn path(cell: &Cell) -> Option<StackKind> {
 mod tests {
     use super::*;
     use crate::measure::fixture::{self, failed, in_round};
-    use crate::sample::{Head, IdleFacts, RequestFacts, Sample, Status};
+    use crate::sample::{Head, IdleFacts, RequestFacts, RestFacts, Sample, Status};
 
     /// A run with this figure, whatever its work.
     fn run(words: &str, figure: f64) -> Sample {
@@ -118,7 +118,7 @@ mod tests {
             connections,
             rss_before_bytes: Some(0),
             rss_open_bytes: Some(open),
-            rss_idle_bytes: Some(open),
+            rest: vec![RestFacts { after: IdleFacts::COMPARED, rss_bytes: Some(open), kernel_bytes: Some(0) }],
             ..IdleFacts::default()
         });
         run

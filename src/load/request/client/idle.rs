@@ -1,8 +1,12 @@
-//! Idle connections and UDP flows: opened, asked once, held open, and closed. The memory is read after each step.
+//! Idle connections and UDP flows: opened, asked once, held open, and closed. The memory is read after each step, and while they
+//! rest.
 //!
 //! A connection that breaks fails the run. A flow without an answer counts as lost, as any datagram does.
 
+pub(crate) mod kernel;
+
 use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
 use std::process;
 use std::sync::Arc;
@@ -16,6 +20,7 @@ use crate::load::error::LoadError;
 use crate::load::request::PATIENCE;
 use crate::load::sockets::Sockets;
 use crate::load::window::Window;
+use crate::sample::{IdleFacts, RestFacts};
 
 /// Most flows that are asked at once: a device's queue may hold 500 packets.
 const AT_ONCE: usize = 256;
@@ -27,6 +32,7 @@ impl Requester {
         self.ask_each(engine, 0..1)?;
         self.end_half(engine, 0..1)?;
         self.idle_facts.rss_before_bytes = rss_bytes(window);
+        self.sockets_before = window.sockets();
         engine.connect(self, 1..self.slots.len())?;
         self.ask_each(engine, 1..self.slots.len())?;
         self.end_half(engine, 1..self.slots.len())?;
@@ -74,7 +80,12 @@ impl Requester {
         let switches = || platform::switches_of_process().filter(|_| !is_carried);
         let begun = switches();
         self.idle_facts.rss_open_bytes = rss_bytes(window);
-        engine.turn_until(self, engine.now() + self.exchange.time, |_, _| false)?;
+        let (start, time) = (engine.now(), self.exchange.time);
+        for after in IdleFacts::MOMENTS.into_iter().filter(|moment| *moment < time).chain([time]) {
+            engine.turn_until(self, start + after, |_, _| false)?;
+            self.idle_facts.rest.push(RestFacts { after, rss_bytes: rss_bytes(window), kernel_bytes: None });
+            self.sockets_at_rest.push(window.sockets());
+        }
         self.idle_facts.wakeups = begun.and_then(|begun| Some(switches()?.since(begun).waits));
         Ok(())
     }
@@ -94,7 +105,6 @@ impl Requester {
     /// Closes all connections, and waits for the subject to release their memory.
     pub(super) fn close_idle<S: Sockets>(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<(), LoadError> {
         (self.idle_facts.connections, self.idle_facts.release) = (self.answered, self.exchange.release);
-        self.idle_facts.rss_idle_bytes = rss_bytes(window);
         self.idle_facts.page_bytes = platform::page_bytes();
         if self.exchange.is_half_closed {
             self.end_other_half(engine)?;
@@ -102,7 +112,23 @@ impl Requester {
         (0..self.slots.len()).for_each(|index| self.close(&mut engine.sockets, index));
         engine.turn_until(self, engine.now() + self.exchange.release, |_, _| false)?;
         self.idle_facts.rss_closed_bytes = rss_bytes(window);
+        self.count_kernel_memory();
         self.counts.verdict(self.idle_facts.connections)
+    }
+}
+
+impl Requester {
+    /// The sockets are open no more, so that new ones show what they took.
+    fn count_kernel_memory(&mut self) {
+        let others = self.slots.len() as u64 - 1;
+        let loopback = match self.targets.first() {
+            Some(SocketAddr::V6(_)) => Ipv6Addr::LOCALHOST.into(),
+            _ => Ipv4Addr::LOCALHOST.into(),
+        };
+        let bytes = self.exchange.held.bytes(others, self.sockets_before, &self.sockets_at_rest, loopback);
+        for (rest, bytes) in self.idle_facts.rest.iter_mut().zip(bytes) {
+            rest.kernel_bytes = bytes;
+        }
     }
 }
 
