@@ -43,7 +43,7 @@ COMMANDS = {
     "docs/data/client.jsonl": "matrix --layer loopback -m rr --runtime multi-thread --parallel 100,1000 --client-threads 1,2 --runs 7",
     "docs/data/schedule.jsonl": "matrix -m rr -n lwip --runtime multi-thread --offload on --rate 97,150,199,333,1000,4999 --runs 7 --time 1",
     "docs/data/programs.jsonl": "matrix --preset programs --program kernel,socks5,lwip,smoltcp,ipstack,tun2proxy,sing-box-gvisor,"
-    "sing-box-system,sing-box-gvisor-direct,sing-box-system-direct,wireguard-go,boringtun,gotatun,slirp4netns,pasta --runs 3",
+    "sing-box-system,sing-box-gvisor-direct,sing-box-system-direct,wireguard-go,boringtun,gotatun,slirp4netns,pasta --runs 2",
     "docs/data/programs-mtu.jsonl": "matrix -m reader,writer --program kernel,slirp4netns,pasta --mtu 1500,9000,65520 --time 1 --warmup 1MB "
     "--timeout 10 --runs 4",
     "docs/data/forward.jsonl": "forward --all --time 3 --runs 7",
