@@ -2,7 +2,7 @@
 // The counts in the tests need these stacks.
 #![cfg(all(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::num::{NonZeroU16, NonZeroU64};
 
 use super::*;
@@ -368,6 +368,8 @@ fn programs_come_from_lists_and_from_commands() {
 #[test]
 #[cfg(target_os = "linux")]
 fn the_preset_of_programs_has_the_installed_ones_and_takes_minutes() {
+    use std::collections::BTreeSet;
+
     let six = plan("--preset programs --program kernel,pasta,tun2proxy,sing-box-gvisor,sing-box-gvisor-direct,gotatun");
     assert_eq!((six.scenarios.len(), six.runs, six.gives_up), (6 * (9 + 6), 3, true), "{:?}", six.skipped);
     assert!(six.skipped.is_empty(), "{:?}", six.skipped);
