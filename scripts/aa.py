@@ -149,25 +149,30 @@ def report(file):
     head, *lines = map(json.loads, file.open())
     busy = lambda line: sum("busy" in name for name in line["pair"])
     alone = [line["new"] for line in lines if "alone" in line.get("file", "")]
-    changed, others = ([line for line in lines if line.get("planted_here") is here] for here in (True, False))
-    change = lambda cell: statistics.median(new / old for new, old in zip(cell["new"], cell["old"])) - 1
-    said = lambda cells, word: sum(cell["verdict"] == word for cell in cells)
-    day = datetime.fromtimestamp(head["seed"], timezone.utc)
+    pairs = [line for line in lines if "old" in line]
+    changed = [line for line in pairs if line.get("planted_here")]
+    change = lambda cell: 1 - statistics.median(new / old for new, old in zip(cell["new"], cell["old"]))
+    said = lambda cells, *words: sum(cell.get("verdict") in words for cell in cells)
     print("| one build compared with itself | how often | false alarms | found |")
     print("|---|---:|---:|---:|")
     for count, machine in enumerate(["at rest", "at rest, then busy", "busy"]):
         exits = [line["exit"] for line in lines if "pair" in line and busy(line) == count]
         print(f"| `compare`, two files, the machine {machine} | {len(exits)} | {exits.count(1)} | |")
-    print(f"| `matrix --against`, cells that nothing was done to | {len(others)} | {said(others, 'slower') + said(others, 'faster')} | |")
-    print(f"| `matrix --against`, the cell that was slowed down | {len(changed)} | | {said(changed, 'slower')} |")
-    found = [cell["detectable_percent"] for cell in changed]
+    if changed:
+        others = [line for line in pairs if "verdict" in line and line not in changed]
+        print(f"| `matrix --against`, cells that nothing was done to | {len(others)} | {said(others, 'slower', 'faster')} | |")
+        print(f"| `matrix --against`, the cell that was slowed down | {len(changed)} | | {said(changed, 'slower')} |")
     print(
-        f"\nOn {head['cpu']}, {head['cpus']} processors, kernel {head['kernel']}, on {day:%Y-%m-%d}, with build {head['commit']}. "
-        f"The slowed cell lost {-100 * max(map(change, changed)):.0f} to {-100 * min(map(change, changed)):.0f} % of its speed; "
-        f'"detectable here" said {min(found):.0f} to {max(found):.0f} %. Standard deviation of the logarithm of a run: '
-        f"{statistics.median(map(spread, alone)):.0f} % within a file (median of the cells), and of the ratio of a pair of `--against`: "
-        f"{statistics.median(spread([new / old for new, old in zip(cell['new'], cell['old'])]) for cell in others):.0f} %."
+        f"\nOn {head['cpu']}, {head['cpus']} processors, kernel {head['kernel']}, on {datetime.fromtimestamp(head['seed'], timezone.utc):%Y-%m-%d}, "
+        f"with build {head['commit']}. Standard deviation of the logarithm: of a run within a file {statistics.median(map(spread, alone)):.0f} %, and of "
+        f"the ratio of a pair {statistics.median(spread([new / old for new, old in zip(cell['new'], cell['old'])]) for cell in pairs):.0f} % (medians of the cells)."
     )
+    if changed:
+        losses, found = sorted(100 * change(cell) for cell in changed), [cell["detectable_percent"] for cell in changed]
+        print(
+            f"\nThe slowed cell lost {losses[0]:.0f} to {losses[-1]:.0f} % of its speed; "
+            f'"detectable here" said {min(found):.0f} to {max(found):.0f} %.'
+        )
 
 
 match sys.argv[1:]:
