@@ -197,7 +197,8 @@ def cells(file, has_rest=False):
 
 def is_limited(cell, everything):
     """Whether a program is within a tenth of the SOCKS5 server that it uses, so that the figure may be the server's."""
-    uses = any((run.get("program_facts") or {}).get("upstream") == "socks5" for run in cell.runs) and cell.kind != "connections"
+    uses = any((run.get("program_facts") or {}).get("upstream") == "socks5" for run in cell.runs)
+    uses = uses and cell.kind != "connections" and cell.work.get("program") != "socks5"
     work = lambda one: {name: value for name, value in one.work.items() if name not in OPEN}
     alone = [one.median for one in everything if uses and one.work.get("program") == "socks5" and work(one) == work(cell) and one.median]
     return bool(alone and cell.median) and (alone[0] / cell.median if cell.speed == "p99 µs" else cell.median / alone[0]) >= 0.9
