@@ -430,7 +430,7 @@ mod tests {
         moments.map(|(after, rss_bytes)| RestFacts { after, rss_bytes, kernel_bytes }).collect()
     }
 
-    /// Half of the memory of a connection is no figure, and a file of before has none.
+    /// Without the kernel's part there is no figure, and older files have none.
     #[test]
     fn the_memory_has_its_moment_and_the_kernels_part() {
         let names = [1, 5, 30].map(|seconds| format!("bytes_per_connection_{seconds}s"));

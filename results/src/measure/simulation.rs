@@ -116,7 +116,7 @@ impl Experiment<'_> {
     }
 }
 
-/// The runs of a real machine in pairs, by the median of their cell: of `matrix --against` the same build (scripts/aa.py).
+/// Pairs of adjacent runs of one build on a real machine, each divided by the median of its cell and side (docs/data/aa.jsonl).
 fn pairs() -> Vec<[f64; 2]> {
     let lines = include_str!("../../../docs/data/aa.jsonl").lines().map(|line| serde_json::from_str(line).unwrap());
     let pairs_of = |line: serde_json::Value| {
