@@ -34,7 +34,7 @@ ALONE = "--layer loopback,path -n kernel,lwip,smoltcp -m reader,writer,rr --runt
 PAIRS = "-n lwip,smoltcp -m reader --runtime current-thread --offload on"
 FILES, BUSY, TIMES = 8, 4, 10
 # The cell that is slowed down, and for how many milliseconds it runs and stops.
-PLANTED, RUNS, STOPS = ("--netstack=smoltcp", "--mode=reader"), 4.0, 1.6
+PLANTED, RUNS, STOPS = ("--netstack=smoltcp", "--mode=reader"), 4.0, 1.8
 # The first word of the other side's command line, which is not slowed down.
 OTHER = "other-build"
 
@@ -131,12 +131,15 @@ def measure(out):
         lines.append({"pair": [one.stem, other.stem], "exit": code})
     for number in range(TIMES):
         file, text = planted(number)
+        files.append(file)
         detectable = re.search(r"detectable here: (\S+) %", text)
         for cell in cells(file):
             words = cell["cell"].split()[1:]
             found = [verdict for name, verdict in verdicts(text).items() if name.split()[:2] == words]
             lines.append({"planted": number, "planted_here": all(word.split("=")[1] in words for word in PLANTED), **cell})
             lines[-1] |= {"verdict": found[0], "detectable_percent": float(detectable[1])}
+    commits = dict.fromkeys(json.loads(file.open().readline())["commit"] for file in files)
+    lines[0]["commit"] = ", ".join(commits)
     out.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
