@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 """Compares the figures of programs with those that iperf3, wrk, ab and curl measure through the same programs.
 
-    scripts/agree.py run FILE                                     our proxy on lwIP, and those of tun2proxy and sing-box that are installed
+    scripts/agree.py run FILE                                     our proxy on lwIP, and sing-box where it is installed
     scripts/agree.py run FILE --programs kernel,lwip,./mine.toml  these
     scripts/agree.py run FILE --rounds 5 --time 3                 five rounds of three seconds for each figure
     scripts/agree.py report FILE                                  the table of a file
 
+The programs open their connections themselves: a SOCKS5 server would have to pass on the bytes of other servers than ours.
 The two networks, the addresses, the start of the program and the congestion control of all sockets are as in a run of
 `rust-tun-perf --program`. In each round every question is asked twice, one right after the other and in turns first: of the
 other client, and of such a run. The first line of a file says where and when it was measured; each other line is a question in a
 round. The table has the median of each, and the median of the ratios of the rounds with their range. Then it says whether both
-have the programs in the same order. curl gets a file of 100 MB; its checksum must be that of the file.
+have the programs in the same order, ties apart. curl gets a file of 100 MB; its checksum must be that of the file.
 
 The exit code is 1 if a checksum is wrong. docs/method.md explains the differences. It needs Linux, and a release build. No root is
 needed where a user may make namespaces: all networks and processes are in namespaces of the script's own, and end with it.
@@ -19,6 +20,7 @@ needed where a user may make namespaces: all networks and processes are in names
 import argparse
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -40,10 +42,10 @@ TOOLS = ("ip", "iperf3", "wrk", "ab", "curl", "nginx", "unshare", "setpriv")
 INSIDE = "AGREE_INSIDE"
 
 NEAR, FAR, FAR_NETWORK = "to-far", "to-near", "far"
-NEAR_ADDRESS, SERVER, SOCKS5 = "198.18.1.1", "198.18.2.1", "198.18.2.2"
+NEAR_ADDRESS, SERVER = "198.18.1.1", "198.18.2.1"
 PLACE = {
     "tun": "utun8", "mtu": "1500", "address": "10.10.10.9", "peer": "10.10.10.10", "prefix": "24", "interface": NEAR,
-    "socks5": f"{SOCKS5}:1080", "socks5_host": SOCKS5, "socks5_port": "1080", "server": SERVER,
+    "server": SERVER,
 }
 FILE_BYTES = 100_000_000
 CONGESTION = "/proc/sys/net/ipv4/tcp_congestion_control"
@@ -115,8 +117,7 @@ def make_networks():
     far = f"ip -n {FAR_NETWORK}"
     for line in (
         f"ip address add {NEAR_ADDRESS}/24 dev {NEAR}", "ip link set lo up", f"ip link set {NEAR} up",
-        f"{far} address add {SERVER}/24 dev {FAR}", f"{far} address add {SOCKS5}/24 dev {FAR}",
-        f"{far} link set lo up", f"{far} link set {FAR} up",
+        f"{far} address add {SERVER}/24 dev {FAR}", f"{far} link set lo up", f"{far} link set {FAR} up",
         f"ip route add 198.18.2.0/24 dev {NEAR}", f"{far} route add 198.18.1.0/24 dev {FAR}",
     ):
         call(line)
@@ -128,6 +129,8 @@ def profile(name):
         return tomllib.loads(Path(name).read_text())
     shown = subprocess.run([PROGRAM, "programs", "show", name], capture_output=True, text=True, check=True)
     profile = tomllib.loads(shown.stdout)
+    if profile.get("role", "proxy") in ("proxy", "route") and profile.get("upstream") != "direct":
+        sys.exit(f"agree: {name} asks a SOCKS5 server for its connections")
     # This word means the program itself.
     profile["command"] = [str(PROGRAM) if word == "rust-tun-perf" else word for word in profile.get("command", [])]
     return profile
@@ -169,7 +172,7 @@ def carried(program, folder):
 
 @contextlib.contextmanager
 def servers(folder):
-    """nginx, iperf3 and our SOCKS5 server in the far network."""
+    """nginx and iperf3 in the far network."""
     html = folder / "html"
     html.mkdir()
     (html / "small").write_bytes(b".")
@@ -180,18 +183,10 @@ def servers(folder):
         f" proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi; uwsgi_temp_path {folder}/uwsgi;"
         f" scgi_temp_path {folder}/scgi; server {{ listen {SERVER}:80 backlog=4096; root {html}; }} }}\n"
     )
-    task = json.dumps({"protocol": hello()["protocol"], "task": {"socks5": PLACE["socks5"]}})
     with contextlib.ExitStack() as stack:
         start = lambda words, **options: stack.enter_context(running(in_far(words), **options))
         start(["nginx", "-c", folder / "nginx.conf"], stdout=subprocess.DEVNULL)
         start(["iperf3", "--server", "--bind", SERVER], stdout=subprocess.DEVNULL)
-        socks5 = start([PROGRAM, "child"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        socks5.stdin.write(task + "\n")
-        socks5.stdin.flush()
-        if not socks5.stdout.readline():
-            raise Failed("no SOCKS5 server")
-        socks5.stdin.write('"start"\n')
-        socks5.stdin.flush()
         yield hashlib.sha256((html / "large").read_bytes()).hexdigest()
 
 
@@ -305,14 +300,18 @@ def ratio(pairs):
     return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
-def order(table, question, side):
-    """The programs that both could measure, from the fastest to the slowest."""
-    of = {}
+def contradictions(table, question):
+    """The pairs of programs that both clients tell apart, with ranges that do not touch, and order differently."""
+    ranges = {}
     for name, asked in table.items():
         pairs = [pair for pair in asked[question] if not any(isinstance(value, str) for value in pair)]
         if pairs:
-            of[name] = statistics.median(pair[side] for pair in pairs)
-    return sorted(of, key=of.get, reverse=True)
+            ranges[name] = [(min(values), max(values)) for values in zip(*pairs)]
+    is_faster = lambda one, other, side: ranges[one][side][0] > ranges[other][side][1]
+    return [
+        f"{one} and {other}" for one, other in itertools.permutations(ranges, 2)
+        if is_faster(one, other, 0) and is_faster(other, one, 1)
+    ]
 
 
 def measure(path, names, rounds, seconds):
@@ -361,8 +360,8 @@ def report(path):
             rows.append((name, question, client, figures(other), figures(mine), ratio(pairs)))
     show(rows)
     for question, *_ in QUESTIONS:
-        theirs, own = (order(table, question, side) for side in (0, 1))
-        said = "the same order" if theirs == own else f"another order: {' > '.join(theirs)}; rust-tun-perf: {' > '.join(own)}"
+        wrong = contradictions(table, question)
+        said = f"another order of {'; '.join(wrong)}" if wrong else "the same order, where the ranges of two programs do not touch"
         print(f"- {question}: {said}")
     for name, said in checksums.items():
         print(f"- curl through {name}: {', '.join(sorted(said))}")
@@ -384,7 +383,7 @@ def show(rows):
 def usual():
     """Our proxy, and of the others those that are installed."""
     listed = subprocess.run([PROGRAM, "programs", "list"], capture_output=True, text=True, check=True).stdout.splitlines()
-    wanted = ("tun2proxy", "sing-box-gvisor", "sing-box-gvisor-direct")
+    wanted = ("sing-box-gvisor-direct", "sing-box-system-direct")
     return ["lwip", *(line.split()[0] for line in listed if line.split()[0] in wanted and line.endswith(" installed"))]
 
 

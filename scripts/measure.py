@@ -52,8 +52,8 @@ COMMANDS = {
 
 # Files that other commands make; {} stands for the file. A run with a flame graph has no figure.
 OTHERS = {
-    "docs/data/clients/agree.jsonl": "scripts/agree.py run {} --rounds 3 --time 2 --programs kernel,lwip,tun2proxy,sing-box-gvisor,"
-    "sing-box-system-direct",
+    "docs/data/clients/agree.jsonl": "scripts/agree.py run {} --rounds 3 --time 2 --programs kernel,lwip,smoltcp,"
+    "sing-box-gvisor-direct,sing-box-system-direct",
     "docs/data/offload/wire.jsonl": "cargo bench --quiet --locked --bench wire && scripts/wire.py collect {}",
     **{
         f"docs/figures/flame-{offload}.svg": f"{PROGRAM} forward --offload {offload} --time 3 --profile {{}}"
