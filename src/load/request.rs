@@ -90,6 +90,8 @@ pub(crate) struct Exchange {
     pub(crate) connects: bool,
     pub(crate) is_idle: bool,
     release: Duration,
+    /// How long the subject of idle connections is watched at rest; `None` for a program.
+    at_rest: Option<Duration>,
     /// Whether the close of the server does not arrive, as the warm-up has shown; through a program alone.
     is_end_withheld: Option<AtomicBool>,
     is_half_closed: bool,
@@ -296,6 +298,7 @@ impl Exchange {
             half_closed: AtomicU64::new(0),
             rest: Semaphore::const_new(0),
             release: scenario.release,
+            at_rest: scenario.cell.program.is_none().then_some(scenario.cell.rest),
             connections: scenario.cell.parallel.get().into(),
             time,
             request: Pattern::of_messages(SEED, requests.request_bytes.get() as usize),

@@ -176,7 +176,7 @@ impl Loaded {
         let supervisor = Supervisor::new(scenario, load, window, outage);
         let mut outcome = supervisor.supervise(server, clients, interrupts).await;
         let program = match program {
-            Some(program) => Some(program.finish(outcome.as_ref().ok().map(|made| &made.counters)).await),
+            Some(program) => Some(program.finish(scenario, outcome.as_ref().ok().map(|made| &made.counters)).await?),
             None => None,
         };
         let Some(carrier) = carrier else {

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use platform::{Interface, Namespace, Network, network_of};
+use platform::{Interface, Namespace, Network, Tuning, network_of};
 
 use super::impairments::Cut;
 use crate::plan::scenario::Scenario;
@@ -53,6 +53,7 @@ impl Networks {
             mtu: scenario.cell.mtu,
             // The kernel passes packets on at once, so none waits.
             tx_queue_len: None,
+            tuning: Tuning::default(),
         };
         self.far.join(&interface(NEAR, near, far), &interface(FAR, far, near))?;
         Ok(far)

@@ -46,7 +46,8 @@ impl Cell {
     pub fn forwarder(&self) -> Option<Forwarder> {
         let offload = match self.offload {
             Offload::Off => forwarders::Offload::Off,
-            Offload::Auto | Offload::On => forwarders::Offload::On,
+            Offload::Auto if self.io == Some(Io::Uring) => forwarders::Offload::Whole,
+            Offload::Auto | Offload::On | Offload::Tso => forwarders::Offload::On,
             Offload::Whole => forwarders::Offload::Whole,
         };
         let config = ForwardConfig {
@@ -55,6 +56,7 @@ impl Cell {
             hop: self.hop.unwrap_or(Handoff::Direct),
             workers: self.workers.unwrap_or(NonZeroU16::MIN),
             threads: self.thread,
+            napi: self.napi,
         };
         Some(Forwarder { program: self.forwarder?, config })
     }
@@ -82,7 +84,7 @@ impl Forwarder {
 
     /// Whether it counts a super-packet as one: tun-rs's stream and wireguard-go's package only show the segments.
     pub fn counts_whole(self) -> bool {
-        matches!(self.io(), Some(Io::Sync | Io::Async))
+        matches!(self.io(), Some(Io::Sync | Io::Async | Io::Uring))
     }
 
     pub(super) fn check(self) -> Result<(), Wrong> {

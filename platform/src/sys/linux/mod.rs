@@ -2,6 +2,7 @@
 
 mod cgroup;
 mod doctor;
+mod ethtool;
 mod interface;
 mod machine;
 mod netlink;
@@ -11,9 +12,18 @@ mod process;
 mod socket;
 mod tcp_info;
 mod tun;
+#[cfg(any(
+    target_arch = "x86_64",
+    target_arch = "aarch64",
+    target_arch = "riscv64",
+    target_arch = "loongarch64",
+    target_arch = "powerpc64"
+))]
+mod uring;
 
 pub use self::cgroup::*;
 pub use self::doctor::*;
+pub use self::ethtool::*;
 pub use self::interface::*;
 pub use self::machine::*;
 pub use self::netns::*;
@@ -21,6 +31,14 @@ pub use self::network::*;
 pub use self::process::*;
 pub use self::socket::*;
 pub use self::tun::*;
+#[cfg(any(
+    target_arch = "x86_64",
+    target_arch = "aarch64",
+    target_arch = "riscv64",
+    target_arch = "loongarch64",
+    target_arch = "powerpc64"
+))]
+pub use self::uring::*;
 pub use super::precise::*;
 pub use super::sampler::Profiler;
 pub use super::unix::*;

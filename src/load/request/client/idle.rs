@@ -16,12 +16,15 @@ use crate::load::error::LoadError;
 use crate::load::request::PATIENCE;
 use crate::load::sockets::Sockets;
 use crate::load::window::Window;
+use crate::meter::Usage;
+use crate::sample::Rest;
 
 /// Most flows that are asked at once: a device's queue may hold 500 packets.
 const AT_ONCE: usize = 256;
 
 impl Requester {
     pub(super) fn open_idle<S: Sockets>(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<(), LoadError> {
+        self.idle_facts.rest.before = self.rest(engine, window)?;
         // The first connection pays one-time costs, which are left out.
         engine.connect(self, 0..1)?;
         self.ask_each(engine, 0..1)?;
@@ -31,6 +34,17 @@ impl Requester {
         self.ask_each(engine, 1..self.slots.len())?;
         self.end_half(engine, 1..self.slots.len())?;
         if self.answered == 0 { Err(LoadError::Silent { sent: self.counts.sent }) } else { Ok(()) }
+    }
+
+    /// Does nothing for a while. Returns what the subject's process did; a program is watched elsewhere.
+    fn rest<S: Sockets>(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<Option<Rest>, LoadError> {
+        let Some(time) = self.exchange.at_rest else { return Ok(None) };
+        let (begun, then) = (engine.now(), window.usage());
+        engine.turn_until(self, begun + time, |_, _| false)?;
+        let (time, Usage { own, carrier_cpu, .. }) = (engine.now() - begun, window.usage().since(then));
+        // Of another process only the time is known.
+        let (cpu, switches) = carrier_cpu.map_or((own.cpu, own.switches), |cpu| (Some(cpu), None));
+        Ok(Some(Rest::of(time, cpu, switches)))
     }
 
     /// Makes a request on some connections, and waits for the responses.
@@ -102,6 +116,7 @@ impl Requester {
         (0..self.slots.len()).for_each(|index| self.close(&mut engine.sockets, index));
         engine.turn_until(self, engine.now() + self.exchange.release, |_, _| false)?;
         self.idle_facts.rss_closed_bytes = rss_bytes(window);
+        self.idle_facts.rest.after = self.rest(engine, window)?;
         self.counts.verdict(self.idle_facts.connections)
     }
 }
