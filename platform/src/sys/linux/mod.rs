@@ -12,13 +12,16 @@ mod process;
 mod socket;
 mod tcp_info;
 mod tun;
-#[cfg(any(
-    target_arch = "x86_64",
-    target_arch = "aarch64",
-    target_arch = "riscv64",
-    target_arch = "loongarch64",
-    target_arch = "powerpc64"
-))]
+#[cfg_attr(
+    not(any(
+        target_arch = "x86_64",
+        target_arch = "aarch64",
+        target_arch = "riscv64",
+        target_arch = "loongarch64",
+        target_arch = "powerpc64"
+    )),
+    path = "no_uring.rs"
+)]
 mod uring;
 
 pub use self::cgroup::*;
@@ -31,13 +34,6 @@ pub use self::network::*;
 pub use self::process::*;
 pub use self::socket::*;
 pub use self::tun::*;
-#[cfg(any(
-    target_arch = "x86_64",
-    target_arch = "aarch64",
-    target_arch = "riscv64",
-    target_arch = "loongarch64",
-    target_arch = "powerpc64"
-))]
 pub use self::uring::*;
 pub use super::precise::*;
 pub use super::sampler::Profiler;
