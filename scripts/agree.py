@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Compares the figures of programs with those that iperf3, wrk, ab and curl measure through the same programs.
 
-    scripts/agree.py                                     our proxy on lwIP, and those of tun2proxy and sing-box that are installed
-    scripts/agree.py --programs kernel,lwip,./mine.toml  these
-    scripts/agree.py --rounds 5 --time 3                 five rounds of three seconds for each figure
+    scripts/agree.py run FILE                                     our proxy on lwIP, and those of tun2proxy and sing-box that are installed
+    scripts/agree.py run FILE --programs kernel,lwip,./mine.toml  these
+    scripts/agree.py run FILE --rounds 5 --time 3                 five rounds of three seconds for each figure
+    scripts/agree.py report FILE                                  the table of a file
 
-The two networks, the addresses and the start of the program are as in docs/your-program.md. In each round every question is
-asked twice, one right after the other and in turns first: of the other client, and of `rust-tun-perf --program`. The table has
-the median of each, and the median of the ratios of the rounds with their range. Then it says whether both have the programs in
-the same order. curl gets a file of 100 MB; its checksum must be that of the file.
+The two networks, the addresses, the start of the program and the congestion control of all sockets are as in a run of
+`rust-tun-perf --program`. In each round every question is asked twice, one right after the other and in turns first: of the
+other client, and of such a run. The first line of a file says where and when it was measured; each other line is a question in a
+round. The table has the median of each, and the median of the ratios of the rounds with their range. Then it says whether both
+have the programs in the same order. curl gets a file of 100 MB; its checksum must be that of the file.
 
 The exit code is 1 if a checksum is wrong. docs/method.md explains the differences. It needs Linux, and a release build. No root is
 needed where a user may make namespaces: all networks and processes are in namespaces of the script's own, and end with it.
@@ -28,6 +30,7 @@ import sys
 import tempfile
 import time
 import tomllib
+from datetime import datetime, timezone
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -43,6 +46,7 @@ PLACE = {
     "socks5": f"{SOCKS5}:1080", "socks5_host": SOCKS5, "socks5_port": "1080", "server": SERVER,
 }
 FILE_BYTES = 100_000_000
+CONGESTION = "/proc/sys/net/ipv4/tcp_congestion_control"
 # The requests of wrk and the responses of nginx have about so many bytes.
 SIZES = "--request 45 --response 240"
 # How long a client may take beyond its time, and a program until it carries.
@@ -104,6 +108,9 @@ def make_networks():
         Path("/proc/sys/net/ipv4/conf", setting).write_text("0")
     call("mount -t tmpfs none /run")
     call(f"ip netns add {FAR_NETWORK}")
+    for network in ([], in_far([])):
+        # A kernel that does not allow it has its own in our runs, too.
+        subprocess.run([*network, "sh", "-c", f"echo cubic >{CONGESTION}"], stderr=subprocess.DEVNULL)
     call(f"ip link add {NEAR} mtu {PLACE['mtu']} type veth peer name {FAR} mtu {PLACE['mtu']} netns {FAR_NETWORK}")
     far = f"ip -n {FAR_NETWORK}"
     for line in (
@@ -137,8 +144,12 @@ def carried(program, folder):
         yield
         return
     place = {**PLACE, "config": str(folder / "config"), "dir": str(folder)}
+    # The words for the MTU stand in the config, or behind the command.
+    words_of_mtu = [fill(word, place) for word in program.get("set", {}).get("mtu", [])]
+    place["set"] = "\n".join(words_of_mtu)
+    has_place = "{set}" in program.get("config", "")
     (folder / "config").write_text(fill(program.get("config", ""), place))
-    words = [fill(word, place) for word in program["command"]]
+    words = [fill(word, place) for word in program["command"]] + ([] if has_place else words_of_mtu)
     environment = {**os.environ, **{name: fill(value, place) for name, value in program.get("environment", {}).items()}}
     # Not /sys, which shows the network in which it was mounted.
     exists = lambda: PLACE["tun"] in [name for _, name in socket.if_nameindex()]
@@ -169,7 +180,7 @@ def servers(folder):
         f" proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi; uwsgi_temp_path {folder}/uwsgi;"
         f" scgi_temp_path {folder}/scgi; server {{ listen {SERVER}:80 backlog=4096; root {html}; }} }}\n"
     )
-    task = json.dumps({"protocol": protocol(), "task": {"socks5": PLACE["socks5"]}})
+    task = json.dumps({"protocol": hello()["protocol"], "task": {"socks5": PLACE["socks5"]}})
     with contextlib.ExitStack() as stack:
         start = lambda words, **options: stack.enter_context(running(in_far(words), **options))
         start(["nginx", "-c", folder / "nginx.conf"], stdout=subprocess.DEVNULL)
@@ -184,10 +195,10 @@ def servers(folder):
         yield hashlib.sha256((html / "large").read_bytes()).hexdigest()
 
 
-def protocol():
-    """The version of the protocol of a child."""
+def hello():
+    """The version of the protocol of a child, and the environment: the machine and the build."""
     greeting = subprocess.run([PROGRAM, "child"], input='{"protocol":0,"task":"hello"}\n', capture_output=True, text=True)
-    return json.loads(greeting.stdout)["protocol"]
+    return json.loads(greeting.stdout)
 
 
 # ------------------------------------------------------------------------------------------------------------- the questions
@@ -225,16 +236,23 @@ def ab(seconds):
 def ours(options, figure):
     def ask(name, seconds):
         timeout = seconds + PATIENCE
-        words = [PROGRAM, *options.split(), "--time", str(seconds), "--program", name, "--timeout", str(timeout), "--json"]
+        words = [PROGRAM, *options.split(), "--time", str(seconds), "--program", name, "--mtu", PLACE["mtu"], "--timeout", str(timeout), "--json"]
         try:
             sample = json.loads(output(words, timeout + 30, may_fail=True))
         except json.JSONDecodeError:
             raise Failed("no sample") from None
         if sample["status"] != "ok":
             raise Failed(sample["status"])
+        if sample["congestion"] != congestion():
+            raise Failed(f"congestion control {sample['congestion']}")
         return figure(sample)
 
     return ask
+
+
+def congestion():
+    """The congestion control of this network's sockets."""
+    return Path(CONGESTION).read_text().strip()
 
 
 def gbps(sample):
@@ -297,15 +315,18 @@ def order(table, question, side):
     return sorted(of, key=of.get, reverse=True)
 
 
-def compare(names, rounds, seconds):
-    table = {name: [[] for _ in QUESTIONS] for name in names}
-    checksums = {name: [] for name in names}
-    with tempfile.TemporaryDirectory() as folder, servers(Path(folder)) as expected:
+def measure(path, names, rounds, seconds):
+    head = {
+        **hello()["environment"], "congestion": congestion(), "seconds": seconds,
+        "written": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    with open(path, "w") as file, tempfile.TemporaryDirectory() as folder, servers(Path(folder)) as expected:
+        print(json.dumps(head), file=file)
         for turn in range(rounds):
             for name in names:
                 print(f"round {turn + 1} of {rounds}: {name}", file=sys.stderr)
-                for index, (_, _, other, mine) in enumerate(QUESTIONS):
-                    pair = [None, None]
+                for index, (question, _, other, mine) in enumerate(QUESTIONS):
+                    pair, line = [None, None], {"program": name, "question": question}
                     # In turns, because the second of two may find a warmer machine.
                     for side in (0, 1) if (turn + index) % 2 == 0 else (1, 0):
                         if side == 1:
@@ -316,22 +337,39 @@ def compare(names, rounds, seconds):
                                 with carried(profile(name), Path(own)):
                                     pair[0] = ask(other, seconds)
                                     if index == 0:
-                                        checksums[name].append(curl(expected))
+                                        line["curl"] = curl(expected)
                             except Failed as failure:
                                 pair[0] = pair[0] or str(failure)
-                    table[name][index].append(pair)
+                    print(json.dumps({**line, "other": pair[0], "own": pair[1]}), file=file, flush=True)
+
+
+def report(path):
+    with open(path) as file:
+        head, *lines = map(json.loads, file)
+    table, checksums = {}, {}
+    for line in lines:
+        of_name = table.setdefault(line["program"], {question: [] for question, *_ in QUESTIONS})
+        of_name[line["question"]].append((line["other"], line["own"]))
+        checksums.setdefault(line["program"], set()).update([line["curl"]] if "curl" in line else [])
     rows = [("program", "question", "other client", "its figure", "rust-tun-perf", "ratio (range)")]
     for name, asked in table.items():
-        for (question, client, _, _), pairs in zip(QUESTIONS, asked):
+        for question, client, *_ in QUESTIONS:
+            pairs = asked[question]
+            if not pairs:
+                continue
             other, mine = zip(*pairs)
             rows.append((name, question, client, figures(other), figures(mine), ratio(pairs)))
     show(rows)
-    for index, (question, *_) in enumerate(QUESTIONS):
-        theirs, own = (order(table, index, side) for side in (0, 1))
+    for question, *_ in QUESTIONS:
+        theirs, own = (order(table, question, side) for side in (0, 1))
         said = "the same order" if theirs == own else f"another order: {' > '.join(theirs)}; rust-tun-perf: {' > '.join(own)}"
-        print(f"{question}: {said}")
+        print(f"- {question}: {said}")
     for name, said in checksums.items():
-        print(f"curl through {name}: {', '.join(sorted(set(said)))}")
+        print(f"- curl through {name}: {', '.join(sorted(said))}")
+    rounds = max(len(pairs) for asked in table.values() for pairs in asked.values())
+    made = f"{rounds} round{'s' * (rounds > 1)} of {head['seconds']} s, congestion control {head['congestion']}"
+    machine = f"{head['cpu']}, {head['cpus']} processors, {head['system']} {head['kernel']}"
+    print(f"\nMedians of {made}, measured on {head['written'][:10]}, {machine}.")
     return 1 if any("WRONG BYTES" in said for said in checksums.values()) else 0
 
 
@@ -352,10 +390,14 @@ def usual():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("task", choices=("run", "report"))
+    parser.add_argument("file")
     parser.add_argument("--programs", help="names and paths, with commas")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--time", type=int, default=3, help="seconds of each figure")
     arguments = parser.parse_args()
+    if arguments.task == "report":
+        sys.exit(report(arguments.file))
     if missing := [tool for tool in TOOLS if shutil.which(tool) is None]:
         sys.exit(f"agree: there is no {', '.join(missing)}; apt-get install apache2-utils curl iperf3 iproute2 nginx wrk util-linux")
     if not PROGRAM.exists():
@@ -365,7 +407,8 @@ def main():
         os.execvpe("unshare", ["unshare", *flags, "--", sys.executable, *sys.argv], {**os.environ, INSIDE: "1"})
     make_networks()
     names = arguments.programs.split(",") if arguments.programs else usual()
-    sys.exit(compare(names, max(1, arguments.rounds), max(1, arguments.time)))
+    measure(arguments.file, names, max(1, arguments.rounds), max(1, arguments.time))
+    sys.exit(report(arguments.file))
 
 
 main()

@@ -34,16 +34,16 @@ COMMANDS = {
     "docs/data/networks.jsonl": "matrix --preset networks --netstack all,gvisor --runs 7 --timeout 15",
     "docs/data/linux.jsonl": "matrix --baseline --netstack all,gvisor --runs 7 --time 0.3 --timeout 8",
     "docs/data/linux-ipv6.jsonl": "matrix --ipv6 on --netstack all,gvisor --runs 7 --time 0.3 --timeout 8",
-    "docs/data/proxy.jsonl": "matrix --program kernel,lwip,ipstack,smoltcp,tcp_ip,netstack-smoltcp --runtime multi-thread --window 4MiB "
+    "docs/data/proxy.jsonl": "matrix --program kernel,lwip,ipstack,smoltcp,tcp_ip,netstack-smoltcp --mtu 1500 --runtime multi-thread --window 4MiB "
     "--parallel 1,4 --runs 7",
     "docs/data/udp-offload.jsonl": "matrix --protocol udp --datagram 1400 --netstack lwip,smoltcp --runtime multi-thread --time 0.3 --runs 3",
-    "docs/data/udp-proxy.jsonl": "matrix --protocol udp --datagram 1400 --program lwip,smoltcp --runtime multi-thread --window 4MiB "
+    "docs/data/udp-proxy.jsonl": "matrix --protocol udp --datagram 1400 --program lwip,smoltcp --mtu 1500 --runtime multi-thread --window 4MiB "
     "--time 0.3 --runs 3",
     # The limit of the client, and requests at a rate that does not divide a second evenly.
     "docs/data/client.jsonl": "matrix --layer loopback -m rr --runtime multi-thread --parallel 100,1000 --client-threads 1,2 --runs 7",
     "docs/data/schedule.jsonl": "matrix -m rr -n lwip --runtime multi-thread --offload on --rate 97,150,199,333,1000,4999 --runs 7 --time 1",
     "docs/data/programs.jsonl": "matrix --preset programs --program kernel,socks5,lwip,smoltcp,ipstack,tun2proxy,sing-box-gvisor,"
-    "sing-box-system,sing-box-gvisor-direct,sing-box-system-direct,wireguard-go,boringtun,gotatun,slirp4netns,pasta --runs 4",
+    "sing-box-system,sing-box-gvisor-direct,sing-box-system-direct,wireguard-go,boringtun,gotatun,slirp4netns,pasta --runs 2",
     "docs/data/programs-mtu.jsonl": "matrix -m reader,writer --program kernel,slirp4netns,pasta --mtu 1500,9000,65520 --time 1 --warmup 1MB "
     "--timeout 10 --runs 4",
     # By pairs: the cells of a round run one after the other.
@@ -56,6 +56,8 @@ COMMANDS = {
 
 # Files that other commands make; {} stands for the file. A run with a flame graph has no figure.
 OTHERS = {
+    "docs/data/clients/agree.jsonl": "scripts/agree.py run {} --rounds 3 --time 2 --programs kernel,lwip,tun2proxy,sing-box-gvisor,"
+    "sing-box-system-direct",
     "docs/data/offload/wire.jsonl": "cargo bench --quiet --locked --bench wire && scripts/wire.py collect {}",
     **{
         f"docs/figures/flame-{offload}.svg": f"{PROGRAM} forward --offload {offload} --time 3 --profile {{}}"

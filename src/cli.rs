@@ -167,7 +167,8 @@ pub struct Matrix {
     #[command(flatten)]
     pub words: Words,
 
-    /// Also run the layers alone: the kernel's loopback, each stack over memory, the TUN device
+    /// Also run the layers alone: the kernel's loopback, each stack over memory, the TUN device; and the kernel's TCP behind
+    /// the device, for comparison
     #[arg(long, conflicts_with = "preset")]
     pub baseline: bool,
 
@@ -263,22 +264,24 @@ const CHOICE: [&str; 6] = ["forwarder", "io", "offload", "hop", "workers", "thre
 pub enum Preset {
     /// Bulk bytes: reader and writer on both runtimes, with offload and without
     Streams,
-    /// Requests: 1, 100 and 1000 connections, new connections, and requests beside a stream, beside the kernel's loopback
+    /// Requests: 1, 100 and 1000 connections, new connections, and requests beside a stream, beside the kernel's
+    /// TCP behind the same device
     Requests,
-    /// The memory of 1000 connections, beside the kernel's loopback
+    /// The memory of 1000 connections, beside the kernel's TCP behind the same device
     Connections,
-    /// Datagrams: the highest rate that loses next to none, and requests, beside the kernel's loopback
+    /// Datagrams: the highest rate that loses next to none, and requests, beside the kernel behind the same device
     Datagrams,
-    /// Bulk bytes with delay and with loss, without offload
+    /// Bulk bytes without offload: over a perfect link, and at a round trip of 20 ms, with loss and without
     Networks,
-    /// The main figures of each stack, with the workarounds of its adapter and without, beside the kernel's: streams, requests,
-    /// connections, and 1 % loss
+    /// The main figures of each stack, with the workarounds of its adapter and without, beside the kernel's behind the same
+    /// device: streams, requests, connections, and loss at a round trip of 20 ms
     Stacks,
     /// All of these
     All,
     /// Streams, requests and datagrams on 1, 2, 4, … shards up to the processors, each with a worker, over a device
     Cores,
-    /// Unmodified programs: streams, requests, connections and start; the kernel, and the programs that are installed
+    /// Unmodified programs, as they are shipped and all alike: streams, requests, connections and start; the kernel, and the
+    /// programs that are installed
     Programs,
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use netstacks::PassedOn;
-use platform::{FaultCounter, FaultCounts, PacketCounts, Switches, Throttled, Traffic};
+use platform::{FaultCounter, FaultCounts, PacketCounts, SocketCount, Switches, Throttled, Traffic};
 
 use crate::sample::QueueFacts;
 
@@ -16,6 +16,11 @@ pub(crate) trait Meter: Send + Sync + 'static {
 
     /// Readings that may take a while.
     fn counters(&self) -> Counters;
+
+    /// The sockets in the network in which the subject has its own, if it is a program.
+    fn sockets(&self) -> Option<SocketCount> {
+        None
+    }
 }
 
 /// CPU time and context switches of threads, up to a moment or in a time. `None` is unknown.

@@ -87,7 +87,11 @@ fn execute(scenario: &Scenario) -> Result<Sample, RunError> {
     profiled(&title, profile, Sample::is_ok, || {
         let started = SystemTime::now();
         can_have_sockets(scenario)?;
+        let mut sysctls = platform::tcp_settings();
         let network = enter_network(scenario)?;
+        let scenario = &Scenario { congestion: network.set_congestion(scenario), ..scenario.clone() };
+        // Those of the run's network, where it has its own.
+        sysctls.extend(platform::tcp_settings());
         let load = Load::of(scenario).ok_or_else(|| unfit(scenario))?;
         let runtime = probe(scenario, &load).and_then(|()| runtime(workers(&scenario.cell), scenario.cell.pin.as_ref())).map_err(|source| {
             platform::Error::new(Class::Failed, "start", "the runtime and the clients", source)
@@ -98,11 +102,15 @@ fn execute(scenario: &Scenario) -> Result<Sample, RunError> {
             let mut interrupts = Interrupts::catch()
                 .map_err(|source| platform::Error::new(Class::Failed, "catch", "interrupts", source))?;
             let loaded = loaded::prepare(scenario, load, &network, &mut interrupts).await?;
-            loaded.run(scenario, interrupts).await
+            loaded.run(scenario, network.both(), interrupts).await
         });
         // A task may be stuck.
         runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
-        Ok(sample(scenario, result?, started))
+        let mut sample = sample(scenario, result?, started);
+        if sample.measured.congestion.is_some() {
+            sample.measured.sysctls = sysctls;
+        }
+        Ok(sample)
     })
 }
 
@@ -165,9 +173,9 @@ fn sample(scenario: &Scenario, output: RunOutput, started: SystemTime) -> Sample
         (false, _) => (cost, usage.own.since(cost)),
     };
     let mut cell = scenario.cell.with_offload(device.as_ref().is_some_and(|device| device.offload));
-    // Of a program, the MTU is the link's, which a tunnel's devices do not have.
+    // Of a program, the MTU is the one that was asked for.
     if let (Some(device), None) = (&device, &cell.program) {
-        cell.mtu = u16::try_from(device.mtu).unwrap_or(cell.mtu);
+        cell.mtu = u16::try_from(device.mtu).ok().or(cell.mtu);
     }
     let warmup_bytes = if has_own_load { scenario.warmup_bytes } else { 0 };
     let is_both = scenario.cell.mode == Some(Mode::Both);

@@ -44,6 +44,7 @@ use self::program::running::Running;
 use crate::cell::Subject;
 use crate::error::RunError;
 use crate::failure::Failure;
+use crate::load::sockets::kernel::CONGESTION;
 use crate::meter::Meter;
 use crate::plan::scenario::Scenario;
 use crate::remedy::{SystemError, WithRemedy, or_host};
@@ -81,6 +82,34 @@ pub(crate) enum Network {
     With(Program, Option<Networks>),
     /// Two namespaces of its own, and the program that carries packets or connections between them.
     Pair(Networks, PathBuf),
+}
+
+impl Network {
+    /// The two networks of the run, if it has two.
+    pub(crate) const fn both(&self) -> Option<&Networks> {
+        match self {
+            Self::With(_, Some(networks)) | Self::Pair(networks, _) => Some(networks),
+            _ => None,
+        }
+    }
+
+    /// Gives all sockets in the run's own networks one congestion control, whoever makes them. Returns the one that our sockets
+    /// get: the scenario's, where `None` is the usual one. If the kernel does not allow that one in these networks, a program
+    /// cannot have it, so none of its run gets it.
+    pub(crate) fn set_congestion(&self, scenario: &Scenario) -> Option<String> {
+        let asked = scenario.congestion.clone();
+        if matches!(self, Self::Host) {
+            return asked;
+        }
+        let name = asked.clone().unwrap_or_else(|| CONGESTION.to_owned());
+        let of_far = name.clone();
+        let far =
+            self.both().map(|networks| networks.far().run(move || platform::set_default_congestion_control(&of_far)));
+        let is_set =
+            platform::set_default_congestion_control(&name).is_ok() && far.is_none_or(|far| matches!(far, Ok(Ok(()))));
+        let is_program = matches!(scenario.cell.subject(), Subject::Program(_));
+        if is_program && !is_set { asked.or_else(platform::default_congestion_control) } else { asked }
+    }
 }
 
 /// Enters a network of the run's own, if the layer would change the host's network or depend on its settings. The loopback

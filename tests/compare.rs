@@ -106,11 +106,16 @@ fn machine(samples: &mut [Sample], change: fn(&mut Environment)) {
     }
 }
 
+/// The runs, and those of a reference on a machine that does not change.
+fn beside_loopback(runs: &[Sample]) -> Vec<Sample> {
+    [runs, &vec![sample(&fixture::cell("--layer loopback --runtime current-thread -m reader"), 20.0); 10]].concat()
+}
+
 /// What the program says of two files.
 fn compared(test: &str, old: &[Sample], new: &[Sample]) -> String {
     let files = Files::new(test);
-    files.write("old.jsonl", old);
-    files.write("new.jsonl", new);
+    files.write("old.jsonl", &beside_loopback(old));
+    files.write("new.jsonl", &beside_loopback(new));
     files.compare("old.jsonl new.jsonl")
 }
 
@@ -121,8 +126,8 @@ fn every_verdict() {
     let [same, broken] = both("smoltcp");
     let [recovered, failing_still] = both("ipstack");
     let small = cell("-n lwip -m reader --parallel 4");
-    let [flaky, missing] = [1280, 9000].map(|mtu| Cell { mtu, ..same.clone() });
-    let [only_old, only_new] = [1280, 9000].map(|mtu| Cell { mtu, ..slower.clone() });
+    let [flaky, missing] = [1280, 9000].map(|mtu| Cell { mtu: Some(mtu), ..same.clone() });
+    let [only_old, only_new] = [1280, 9000].map(|mtu| Cell { mtu: Some(mtu), ..slower.clone() });
     let all = |status| failing(&failing_still, 1.0, 10, status);
     let old = [
         ten(&slower, 10.0),
@@ -148,8 +153,8 @@ fn every_verdict() {
         failing(&missing, 9.0, 10, Status::Unavailable),
         ten(&only_new, 12.0),
     ];
-    files.write("old.jsonl", &old.concat());
-    files.write("new.jsonl", &new.concat());
+    files.write("old.jsonl", &beside_loopback(&old.concat()));
+    files.write("new.jsonl", &beside_loopback(&new.concat()));
     insta::assert_snapshot!(files.compare("old.jsonl new.jsonl"));
     // The other way round, with a floor between both changes.
     insta::assert_snapshot!("every_verdict_the_other_way_round", files.compare("new.jsonl old.jsonl --floor 6.5"));
@@ -211,8 +216,11 @@ fn a_comparison_without_a_possible_verdict_is_no_success() {
     files.write("few.jsonl", &cells.each_ref().map(|cell| ten(cell, 10.0)[..2].to_vec()).concat());
     files.write("none.jsonl", &failing(&cells[0], 10.0, 10, Status::Unavailable));
     files.write("failing.jsonl", &cells.each_ref().map(|cell| failing(cell, 10.0, 10, Status::Stalled)).concat());
-    let answers = ["few.jsonl few.jsonl", "few.jsonl none.jsonl", "failing.jsonl failing.jsonl"]
-        .map(|arguments| files.compare(arguments));
+    // Nothing shows what the machine did.
+    files.write("alone.jsonl", &ten(&cells[0], 10.0));
+    let answers =
+        ["few.jsonl few.jsonl", "few.jsonl none.jsonl", "failing.jsonl failing.jsonl", "alone.jsonl alone.jsonl"]
+            .map(|arguments| files.compare(arguments));
     insta::assert_snapshot!(answers.join("\n"));
 }
 
@@ -303,7 +311,9 @@ fn requests_at_a_rate_are_compared_by_their_p99() {
     };
     let cells = ["--rate 1000", "--rate 2000", ""].map(|rate| cell(&format!("-n smoltcp -m rr {rate}")));
     let [old, new] = [[10_000.0, 10_000.0, 10_000.0], [15_000.0, 6_000.0, 15_000.0]].map(|usual_us| {
-        cells.iter().zip(usual_us).flat_map(|(cell, usual_us)| runs(cell, usual_us)).collect::<Vec<_>>()
+        beside_loopback(
+            &cells.iter().zip(usual_us).flat_map(|(cell, usual_us)| runs(cell, usual_us)).collect::<Vec<_>>(),
+        )
     });
     insta::assert_snapshot!(table(&Comparison::of(&old, &new, 0.02).unwrap(), &old, &new));
 }
@@ -313,7 +323,7 @@ fn requests_at_a_rate_are_compared_by_their_p99() {
 fn a_file_of_two_builds_is_compared_one_build_at_a_time() {
     let files = Files::new("two_builds");
     let cell = cell("-n smoltcp -m reader");
-    let [this, mut against] = [10.0, 5.0].map(|gbps| ten(&cell, gbps));
+    let [this, mut against] = [10.0, 5.0].map(|gbps| beside_loopback(&ten(&cell, gbps)));
     machine(&mut against, |environment| environment.program.commit = Some("0123abc".to_owned()));
     for sample in &mut against {
         sample.measured.against = true;
@@ -329,7 +339,7 @@ fn a_file_of_two_builds_is_compared_one_build_at_a_time() {
     let lacking = files.compare("one.jsonl one.jsonl --old-build against");
     assert!(lacking.contains("one.jsonl: contains no samples"), "{lacking}");
     for (arguments, verdict) in [
-        ("two.jsonl one.jsonl --old-build this", "1 inconclusive"),
+        ("two.jsonl one.jsonl --old-build this", "2 inconclusive"),
         ("two.jsonl two.jsonl --old-build against --new-build this", "1 faster"),
         ("one.jsonl other.jsonl", "1 slower"),
     ] {
@@ -349,7 +359,7 @@ fn a_file_with_a_head() {
     files.write_text("with.jsonl", &(lines.join("\n") + "\n"));
     files.write("without.jsonl", &samples);
     let answer = files.compare("with.jsonl without.jsonl");
-    assert!(answer.contains("\nexit 0\n") && answer.contains("1 inconclusive"), "{answer}");
+    assert!(answer.contains("\nexit 2\n") && answer.contains("1 no reference"), "{answer}");
     assert!(!answer.contains("note"), "{answer}");
 }
 
@@ -419,14 +429,14 @@ fn halves_of_a_measured_file_are_alike() {
     let (old, mut new): (Vec<_>, Vec<_>) =
         pooled.partition(|run| run.measured.round.is_some_and(|round| round.is_multiple_of(2)));
     for (old, new) in [(&old, &new), (&new, &old)] {
-        let comparison = Comparison::of(old, new, 0.02).unwrap();
-        assert_eq!(comparison.cells.len(), 12);
-        assert_eq!(comparison.count(Verdict::Inconclusive), 12, "{comparison:?}");
+        let comparison = Comparison::of(&beside_loopback(old), &beside_loopback(new), 0.02).unwrap();
+        assert_eq!(comparison.cells.len(), 13);
+        assert_eq!(comparison.count(Verdict::Inconclusive), 13, "{comparison:?}");
     }
     // The runs are enough: a change is found in every cell.
     for run in &mut new {
         run.measured.bytes = run.measured.bytes / 10 * 6;
     }
-    let comparison = Comparison::of(&old, &new, 0.02).unwrap();
+    let comparison = Comparison::of(&beside_loopback(&old), &beside_loopback(&new), 0.02).unwrap();
     assert_eq!(comparison.count(Verdict::Slower), 12, "{comparison:?}");
 }

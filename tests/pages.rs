@@ -265,7 +265,7 @@ fn reports_of_few_and_of_many_samples() {
                 let parallel = NonZeroU16::new(parallel).unwrap();
                 file.samples.extend(samples.iter().cloned().map(|mut sample| {
                     let cell = sample.cell;
-                    sample.cell = Cell { mtu, parallel, ipv6, ..cell };
+                    sample.cell = Cell { mtu: Some(mtu), parallel, ipv6, ..cell };
                     sample
                 }));
             }

@@ -84,11 +84,11 @@ fn what_a_subject_costs_at_rest_is_known_before_the_load_and_after_it() {
     ] {
         let sample = success(&format!("{options} --rest 0.3"));
         assert_eq!(sample["rest_ns"], asked, "{options}: {sample}");
-        for rest in ["before", "after"].map(|moment| &sample[place]["rest"][moment]) {
+        for rest in ["before", "after"].map(|moment| &sample[place]["unloaded"][moment]) {
             assert!((asked..5 * asked).contains(&rest["time_ns"].as_u64().unwrap()), "{options}: {sample}");
             assert!(rest["cpu_ns"].is_u64() && rest["switches"]["waits"].is_u64(), "{options}: {sample}");
         }
-        assert!(place == "idle" || sample["idle"]["rest"] == Value::Null, "{options}: {sample}");
+        assert!(place == "idle" || sample["idle"]["unloaded"] == Value::Null, "{options}: {sample}");
     }
     let light = run("-n smoltcp -m rr --rate 20 --time 0.5");
     assert_said(&light, 0, &["switches: ", " /req."]);

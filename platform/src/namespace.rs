@@ -97,8 +97,8 @@ pub struct Interface {
     pub prefix_len: u8,
     /// An address outside its network. The network of this address, with the same prefix length, gets a route.
     pub route_to: Option<IpAddr>,
-    /// Its MTU, in bytes.
-    pub mtu: u16,
+    /// Its MTU, in bytes; `None` to leave it as it is.
+    pub mtu: Option<u16>,
     /// How many packets may wait in its queue before the kernel drops packets (`txqueuelen`); `None` to leave it as it is.
     pub tx_queue_len: Option<u32>,
     /// Its other settings. Of NAPI only the thread is set up here, not for a device of another program.
@@ -169,7 +169,7 @@ mod tests {
                 address: address.parse().unwrap(),
                 prefix_len,
                 route_to: Some(route_to.parse().unwrap()),
-                mtu: 1400,
+                mtu: Some(1400),
                 tx_queue_len: None,
                 tuning: Tuning::default(),
             };

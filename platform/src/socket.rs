@@ -185,13 +185,14 @@ mod tests {
         use std::io::{Read, Write};
         use std::net::TcpListener;
 
-        use crate::{set_congestion_control, tcp_statistics};
+        use crate::{congestion_controls, set_congestion_control, tcp_statistics};
 
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut other, _) = listener.accept().unwrap();
         assert_eq!(tcp_statistics(&socket).retransmits, Some(0));
         set_congestion_control(&SockRef::from(&socket), "reno").unwrap();
+        assert!(congestion_controls().contains("reno"));
         let unknown = set_congestion_control(&SockRef::from(&socket), "no-such-thing").unwrap_err();
         assert_eq!(unknown.kind(), io::ErrorKind::NotFound);
         socket.write_all(b"ping").unwrap();

@@ -128,9 +128,13 @@ pub struct Cell {
     #[arg(long, value_name = "NAME", value_parser = ["noqueue", "pfifo_fast", "fq", "fq_codel"], hide_short_help = true)]
     pub qdisc: Option<String>,
 
-    /// MTU of the device, in bytes, 576 to 65535
-    #[arg(long, value_name = "N", default_value_t = DEFAULT_MTU)]
-    pub mtu: u16,
+    /// MTU of the device, in bytes, 576 to 65535 [default: 1500; a program: its own]
+    #[arg(long, value_name = "N")]
+    pub mtu: Option<u16>,
+
+    /// Most connections and flows of a program that has an option for it, 1 to 65535 [default: its own]
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    pub max_flows: Option<NonZeroU16>,
 
     /// Connections at once, to 10000; bulk UDP flows, to 256
     #[arg(long, value_name = "N", default_value_t = NonZeroU16::MIN)]
@@ -302,11 +306,11 @@ impl Cell {
     #[must_use]
     pub(crate) fn with_subject_of(&self, other: &Self) -> Self {
         let Self { layer, netstack, program, device, forwarder, io, hop, workers, thread, .. } = other.clone();
-        let Self { runtime, worker_threads, shards, queues, workarounds, stack_congestion, stack_recovery, .. } =
-            *other;
+        let Self { runtime, worker_threads, max_flows, shards, queues, workarounds, .. } = *other;
         let offload = if forwarder.is_some() { other.offload } else { self.offload };
-        let settings = Self { runtime, worker_threads, offload, shards, queues, workarounds, ..self.clone() };
-        let settings = Self { stack_congestion, stack_recovery, ..settings };
+        let own = Self { runtime, worker_threads, offload, max_flows, shards, queues, ..self.clone() };
+        let Self { stack_congestion, stack_recovery, .. } = *other;
+        let settings = Self { workarounds, stack_congestion, stack_recovery, ..own };
         Self { layer, netstack, program, device, forwarder, io, hop, workers, thread, ..settings }
     }
 
@@ -357,6 +361,11 @@ impl Cell {
         matches!(self.offload, Offload::On | Offload::Whole | Offload::Tso)
     }
 
+    /// The MTU of its device, in bytes. A program may have one of its own: then it is that of the link.
+    pub fn mtu(&self) -> u16 {
+        self.mtu.unwrap_or(DEFAULT_MTU)
+    }
+
     /// The receive buffer and the send buffer of each stream, in bytes: of a stack, or of UDP sockets.
     pub fn window_len(&self) -> usize {
         self.window.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(StackConfig::default().window)
@@ -393,6 +402,11 @@ impl Cell {
         let own = PROPERTIES.iter().filter(|property| of_proxy.contains(&property.option));
         let words = own.map(|property| (property, property.machine_value(self))).filter(|(_, value)| !value.is_empty());
         words.map(|(property, value)| format!("--{}={value}", property.long())).collect()
+    }
+
+    /// Whether its program, if it is one, is as its authors ship it.
+    pub fn is_shipped(&self) -> bool {
+        self.mtu.is_none() && self.max_flows.is_none()
     }
 
     /// The name of the program that it is.

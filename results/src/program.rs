@@ -16,7 +16,9 @@ use netstacks::StackKind;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-pub(crate) use self::built_in::{is_baseline, role};
+use crate::cell::Cell;
+
+pub(crate) use self::built_in::{SOCKS5, is_baseline, role, upstream};
 pub use self::built_in::{names, text};
 pub use self::name::{Program, ProgramName};
 pub use self::template::{Unknown, fill, placeholders};
@@ -33,9 +35,15 @@ const fn placeholder(name: &'static str, role: Option<Role>, meaning: &'static s
     Placeholder { name, role, meaning }
 }
 
-pub(crate) const PLACEHOLDERS: [Placeholder; 19] = [
+pub(crate) const PLACEHOLDERS: [Placeholder; 21] = [
     placeholder("tun", None, "name of the device that the program must make"),
-    placeholder("mtu", None, "MTU of the device, in bytes"),
+    placeholder("mtu", None, "MTU of the device, in bytes; 1500 less the headers of a tunnel if the run has none"),
+    placeholder("max_flows", None, "most connections and flows, in the words of set.max_flows"),
+    placeholder(
+        "set",
+        None,
+        "the words of set that the run has; in the config, without it they are added to the command",
+    ),
     placeholder("address", None, "address of the device at this end"),
     placeholder("peer", None, "the address on the other side of the device"),
     placeholder("prefix", None, "prefix length of the device's network, in bits"),
@@ -60,6 +68,9 @@ const TUNNEL_OVERHEAD: u16 = 80;
 
 /// The name of this program in a command: it is this executable, wherever it is.
 pub const THIS: &str = "rust-tun-perf";
+
+/// The placeholder of the words for what a run sets.
+const SET: &str = "set";
 
 const MAX_PROFILE: u64 = 64 << 10;
 
@@ -104,6 +115,9 @@ pub struct Profile {
     /// The bytes of the headers that a tunnel adds to a packet: the MTU of its devices is so much less than that of the link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overhead: Option<u16>,
+    /// Words for what a run sets, such as the MTU. As its authors ship it, a program has none of them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub set: BTreeMap<Setting, Vec<String>>,
     /// Environment variables, with placeholders in their values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: BTreeMap<String, String>,
@@ -114,6 +128,16 @@ pub struct Profile {
 
 fn yes() -> bool {
     true
+}
+
+/// What a run may set in a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Setting {
+    /// The MTU of its device.
+    Mtu,
+    /// Its limit of connections and flows.
+    MaxFlows,
 }
 
 /// What a program does.
@@ -264,6 +288,21 @@ impl Profile {
         mtu.saturating_sub(self.overhead())
     }
 
+    /// The words for what a cell sets.
+    pub fn words_of<'a>(&'a self, cell: &Cell) -> impl Iterator<Item = &'a String> {
+        let is_set = [(Setting::Mtu, cell.mtu.is_some()), (Setting::MaxFlows, cell.max_flows.is_some())];
+        let has = move |setting: &Setting| is_set.contains(&(*setting, true));
+        self.set.iter().filter(move |(setting, _)| has(setting)).flat_map(|(_, words)| words)
+    }
+
+    /// Whether the words for what a run sets have a place in the configuration, and not at the end of the command.
+    pub fn sets_in_config(&self) -> bool {
+        [&self.config, &self.far_config]
+            .into_iter()
+            .flatten()
+            .any(|config| placeholders(config).any(|used| used == SET))
+    }
+
     /// Whether the kernel does the work of a tunnel.
     pub fn is_of_kernel(&self) -> bool {
         self.role == Role::Tunnel && self.command.is_empty()
@@ -275,7 +314,8 @@ impl Profile {
 
     fn templates(&self, is_far: bool) -> impl Iterator<Item = &String> {
         let command = self.far_command.as_ref().filter(|_| is_far).unwrap_or(&self.command);
-        command.iter().chain(self.setup.iter().flatten()).chain(self.environment.values())
+        let others = self.setup.iter().flatten().chain(self.set.values().flatten());
+        command.iter().chain(others).chain(self.environment.values())
     }
 
     /// The template of `{config}` at one end.
@@ -318,6 +358,8 @@ impl Profile {
         if let Some(other) = used.iter().find(other) {
             return Err(format!("{{{other}}} is not for this role; see programs show, and its placeholders"));
         }
+        let mut templates = self.templates(false).chain(self.templates(true)).flat_map(|word| placeholders(word));
+        refuse(templates.any(|used| used == SET), "{set} is for the config; a command gets its words at its end")?;
         let is_direct = self.upstream == Some(Upstream::Direct);
         let reason = "it uses the SOCKS5 server; leave out upstream = \"direct\"";
         refuse(is_direct && used.iter().any(|used| used.starts_with("socks5")), reason)?;

@@ -11,6 +11,7 @@ mod load;
 mod score;
 mod warning;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::mem;
 use std::sync::Arc;
@@ -23,12 +24,14 @@ use serde::{Deserialize, Serialize};
 
 pub use self::environment::{Environment, Origin, Program, field_text, fields};
 pub use self::facts::{
-    AdoptedFacts, BlackHoleFacts, DatagramFacts, IdleFacts, ProcessFacts, ProgramFacts, RequestFacts, Rest, RestFacts,
+    AdoptedFacts, BlackHoleFacts, DatagramFacts, IdleFacts, ProcessFacts, ProgramFacts, RequestFacts, RestFacts,
+    Unloaded, UnloadedFacts,
 };
 pub use self::file::{Appender, FileError, SampleFile};
 pub use self::latency::Latency;
 pub use self::line::{Head, SCHEMA, line, line_of_its_own, parse_line, score_line};
 pub use self::score::Score;
+pub(crate) use self::warning::AT_LIMIT;
 pub use self::warning::{FEWEST_RUNS, SHORTEST_WINDOW, WIDEST_REACH, Warning};
 use crate::cell::{Cell, Mode, Subject, Verify};
 use crate::is_default;
@@ -36,6 +39,9 @@ use crate::units::nanoseconds;
 
 /// A search for the highest rate of datagrams accepts a rate if it loses at most this share.
 pub const MAX_LOST_SHARE: f64 = 0.001;
+
+/// Between the names of congestion controls.
+pub const MIXED: &str = " and ";
 
 /// One run. A value that the system does not report is `None`.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,7 +74,11 @@ pub struct Measurements {
     /// Where and why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
+    /// Congestion control of the kernel's TCP sockets: several names if those of the run's networks differ ([`MIXED`]).
     pub congestion: Option<String>,
+    /// Settings of the kernel that decide how fast these are, in the network of the run.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sysctls: BTreeMap<String, String>,
     /// Payload bytes delivered before the timed window.
     pub warmup_bytes: u64,
     pub bytes: u64,
@@ -325,9 +335,10 @@ impl Sample {
         Some(if seconds > 0.0 { answered as f64 / seconds } else { 0.0 })
     }
 
-    /// Idle connections, or flows, in a megabyte (10⁶ bytes) of memory; `None` for other loads, or if the memory is unknown.
+    /// Idle connections, or flows, in a megabyte (10⁶ bytes) of memory after 5 seconds of rest; `None` for other loads, or if the
+    /// memory is unknown.
     pub fn connections_per_mb(&self) -> Option<f64> {
-        self.measured.idle?.bytes_per_connection().map(|bytes| 1e6 / bytes)
+        self.measured.idle.as_ref()?.bytes_per_connection(IdleFacts::COMPARED).map(|bytes| 1e6 / bytes)
     }
 
     /// Mean size of the packets in the direction of the payload, in bytes, with IP headers; `None` without packets.

@@ -93,7 +93,7 @@ pub struct Proxy {
     pub window: u64,
 
     /// Most connections at a time, and most UDP flows at a time
-    #[arg(long, value_name = "N", default_value = "1024")]
+    #[arg(long, value_name = "N", default_value = "4096")]
     pub max_flows: NonZeroU16,
 
     /// Most memory of all connections and UDP flows, counted with their full buffers; new ones beyond it are refused

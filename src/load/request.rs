@@ -39,6 +39,7 @@ use portable_atomic::AtomicU64;
 use serde::Serialize;
 use tokio::sync::Semaphore;
 
+use self::client::idle::kernel::Held;
 use super::engine::Client;
 use super::pattern::Pattern;
 use super::sockets::Sockets;
@@ -90,8 +91,9 @@ pub(crate) struct Exchange {
     pub(crate) connects: bool,
     pub(crate) is_idle: bool,
     release: Duration,
-    /// How long the subject of idle connections is watched at rest; `None` for a program.
-    at_rest: Option<Duration>,
+    held: Held,
+    /// How long the subject of idle connections is watched without a load; `None` for a program.
+    unloaded: Option<Duration>,
     /// Whether the close of the server does not arrive, as the warm-up has shown; through a program alone.
     is_end_withheld: Option<AtomicBool>,
     is_half_closed: bool,
@@ -127,7 +129,7 @@ impl Requested {
         for (kind, count) in other.errors {
             *self.errors.entry(kind).or_default() += count;
         }
-        self.idle = self.idle.or(other.idle);
+        self.idle = self.idle.take().or(other.idle);
         self.datagrams = match (self.datagrams, other.datagrams) {
             (Some(own), Some(other)) => Some(DatagramFacts {
                 sent: own.sent + other.sent,
@@ -298,7 +300,8 @@ impl Exchange {
             half_closed: AtomicU64::new(0),
             rest: Semaphore::const_new(0),
             release: scenario.release,
-            at_rest: scenario.cell.program.is_none().then_some(scenario.cell.rest),
+            held: Held::of(scenario),
+            unloaded: scenario.cell.program.is_none().then_some(scenario.cell.rest),
             connections: scenario.cell.parallel.get().into(),
             time,
             request: Pattern::of_messages(SEED, requests.request_bytes.get() as usize),

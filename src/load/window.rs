@@ -3,6 +3,7 @@
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
+use platform::SocketCount;
 use tokio::sync::Notify;
 
 use super::error::LoadError;
@@ -86,6 +87,10 @@ impl Window {
 
     pub(crate) fn usage(&self) -> Usage {
         self.meter.usage()
+    }
+
+    pub(crate) fn sockets(&self) -> Option<SocketCount> {
+        self.meter.sockets()
     }
 
     /// The readings of the moment when the window opened; `None` before it.

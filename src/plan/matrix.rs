@@ -9,6 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use netstacks::StackKind;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
@@ -28,6 +29,10 @@ const DEFAULT_RUNS: u32 = 10;
 
 /// The most rounds of a matrix that ends once its figures are known well enough.
 const MOST_RUNS: u32 = 10_000;
+
+/// With another build: many short pairs tell more than a few long ones, see docs/method.md.
+const DEFAULT_PAIRS: u32 = 40;
+const DEFAULT_TIME_OF_A_PAIR: Duration = Duration::from_millis(200);
 
 const DEFAULT_FORWARD_RUNS: u32 = 3;
 
@@ -55,13 +60,15 @@ pub struct MatrixPlan {
 }
 
 impl MatrixPlan {
-    /// The order of a round: the indices of its `runs`, shuffled. Equal seeds give equal orders.
-    pub fn order(runs: usize, seed: u64, round: u32) -> Vec<usize> {
+    /// The order of a round: the indices of its cells, shuffled, each with the `programs` that run it, one right after the
+    /// other, in turns first. Equal seeds give equal orders.
+    pub fn order(cells: usize, programs: usize, seed: u64, round: u32) -> Vec<(usize, usize)> {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         random.set_stream(round.into());
-        let mut order: Vec<usize> = (0..runs).collect();
+        let mut order: Vec<usize> = (0..cells).collect();
         order.shuffle(&mut random);
-        order
+        let turns = |cell: usize| (0..programs).map(move |turn| (cell, (turn + cell + round as usize) % programs));
+        order.into_iter().flat_map(turns).collect()
     }
 
     /// The user's seed, or one from the clock.
@@ -84,20 +91,27 @@ impl TryFrom<Matrix> for MatrixPlan {
         check_names(&matrix.words)?;
         let (preset, lines) = match matrix.preset {
             Some(preset) => presets::lines(preset, &matrix.words)?,
+            None if matrix.baseline => (Defaults::default(), baseline(&matrix.words).to_vec()),
             None => (Defaults::default(), vec![matrix.words.clone()]),
         };
         let Matrix { runs, until, at_most, rounds: Rounds { out, against, seed }, .. } = matrix;
         let until = until.map(|percent| percent / 100.0);
         let gives_up = matrix.give_up || preset.gives_up;
         let mut plan = Self { until, at_most, out, against, seed, gives_up, ..Self::default() };
+        let time = if plan.against.is_some() { DEFAULT_TIME_OF_A_PAIR } else { DEFAULT_TIME };
         // If every cell has an error, only the first error is reported, with its option.
         let mut first_error = None;
         let mut taken = HashSet::new();
         for line in lines {
-            let line = with_defaults(line, matrix.baseline);
+            let line = with_defaults(line);
             for mut words in product(&line)? {
                 taken.extend(words.iter().map(|word| word.option.clone()));
                 words.extend(line.settings());
+                let has_amount = ["bytes", "time"].into_iter().any(|option| line.has(option));
+                // Idle connections rest until their memory is compared.
+                if !has_amount && !words.contains(&Word::new("mode", "idle")) {
+                    words.push(Word::new("time", time.as_secs_f64().to_string()));
+                }
                 first_error = first_error.or(plan.add(&words).err());
             }
         }
@@ -112,7 +126,11 @@ impl TryFrom<Matrix> for MatrixPlan {
             Some(error) if plan.scenarios.is_empty() => return Err(error),
             _ => {}
         }
-        let default = if until.is_some() { MOST_RUNS } else { preset.runs.unwrap_or(DEFAULT_RUNS) };
+        let default = match (until, &plan.against) {
+            (Some(_), _) => MOST_RUNS,
+            (None, Some(_)) => DEFAULT_PAIRS,
+            (None, None) => preset.runs.unwrap_or(DEFAULT_RUNS),
+        };
         plan.runs = rounds(runs, default, &plan)?;
         Ok(plan)
     }
@@ -260,13 +278,20 @@ fn check_names(words: &Words) -> Result<(), PlanError> {
     Ok(())
 }
 
+/// The lines of the layers, and of the kernel behind the device, the reference of the path.
+fn baseline(words: &Words) -> [Words; 2] {
+    let layers = if words.has("layer") { words.values("layer") } else { vec!["path".to_owned()] };
+    let mut of_layers = words.clone();
+    of_layers.0.retain(|(option, _)| option != "layer");
+    let mut of_kernel = of_layers.clone();
+    of_layers.or("layer", format!("loopback,device,stack,{}", layers.join(",")));
+    of_kernel.0.retain(|(option, _)| option != "netstack");
+    of_kernel.or("netstack", StackKind::Kernel.name());
+    [of_layers, of_kernel]
+}
+
 /// The words of a line, with the defaults of those that were left out.
-fn with_defaults(mut line: Words, baseline: bool) -> Words {
-    if baseline {
-        let layers = if line.has("layer") { line.values("layer") } else { vec!["path".to_owned()] };
-        line.0.retain(|(option, _)| option != "layer");
-        line.or("layer", format!("loopback,device,stack,{}", layers.join(",")));
-    }
+fn with_defaults(mut line: Words) -> Words {
     if line.has("current-thread") {
         line.0.retain(|(option, _)| option != "current-thread");
         line.or("runtime", "current-thread");
@@ -286,9 +311,6 @@ fn with_defaults(mut line: Words, baseline: bool) -> Words {
         for text in texts {
             *text = text.replace("auto", on);
         }
-    }
-    if !line.has("bytes") {
-        line.or("time", DEFAULT_TIME.as_secs_f64().to_string());
     }
     line
 }

@@ -60,7 +60,8 @@ impl ProxyConfig {
             window: 512 << 10,
             workarounds: Workarounds::ALL,
             stack_congestion: StackCongestion::default(),
-            max_flows: 1024,
+            // A thousand clients that connect at once are unfinished connections, of which there may be half as many.
+            max_flows: 4096,
             max_memory: None,
             connect_timeout: Duration::from_mins(1),
             // RFC 5382, 5: at least two hours and four minutes.
@@ -154,4 +155,15 @@ fn network(proxy: &cli::Proxy) -> Result<Network, PlanError> {
     let mask = network_of(ones, proxy.tun_prefix.unwrap_or(usual));
     Network::new(proxy.tun_addr, proxy.tun_dest, mask)
         .map_err(|error| PlanError::new("--tun-addr, --tun-dest, --tun-prefix", error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ProxyConfig;
+
+    /// Half of the connections may be unfinished.
+    #[test]
+    fn a_thousand_clients_may_connect_at_once() {
+        assert!(ProxyConfig::new("eth0").max_flows / 2 >= 1000);
+    }
 }

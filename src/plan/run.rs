@@ -12,6 +12,7 @@ use super::scenario::{Amount, DEFAULT_RELEASE, Devices, Scenario, Tun};
 use crate::cell::{Cell, Generator, Layer, Mode, Napi, Outage, Protocol, Runtime, Subject, Verify};
 use crate::cli::{Netns, Run, Settings};
 use crate::program::Upstream;
+use crate::sample::IdleFacts;
 
 /// What to type first, for somebody who typed nothing.
 const FIRST: &str = "a run needs both, or --program in place of --netstack. Try first:
@@ -89,7 +90,7 @@ impl TryFrom<Run> for Scenario {
             return Err(PlanError::new("--mode, --netstack", FIRST));
         }
         // A device that is taken over keeps its MTU. If the descriptor is no device, the run will say so.
-        cell.mtu = settings.tun_fd.and_then(platform::mtu_of_descriptor).unwrap_or(cell.mtu);
+        cell.mtu = settings.tun_fd.and_then(platform::mtu_of_descriptor).or(cell.mtu);
         let cell = cell.checked()?;
         let is_forward = cell.forwarder.is_some();
         check_machine(&cell, &settings)?;
@@ -256,7 +257,8 @@ fn amount(cell: &Cell, settings: &Settings, timeout: Duration, release: Duration
         // After its window, the mode idle waits for the stack to release memory.
         let afterwards = if workload.is_held() { release } else { Duration::ZERO };
         let timeout = timeout.saturating_sub(afterwards);
-        return time(settings.time.unwrap_or(DEFAULT_REQUEST_TIME.min(timeout / 2)), timeout).map(Amount::time);
+        let default = if workload.is_held() { IdleFacts::COMPARED } else { DEFAULT_REQUEST_TIME };
+        return time(settings.time.unwrap_or(default.min(timeout / 2)), timeout).map(Amount::time);
     }
     match (settings.time, settings.bytes) {
         (Some(wanted), _) => time(wanted, timeout).map(Amount::time),

@@ -23,8 +23,9 @@ use crate::load::window::Window;
 use crate::load::{Figures, Load};
 use crate::plan::scenario::{Devices, Scenario, Tun};
 use crate::protocol::StackReport;
-use crate::sample::{DeviceFacts, ProgramFacts, Status};
+use crate::sample::{DeviceFacts, MIXED, ProgramFacts, Status};
 use crate::subject::carrier::Carrier;
+use crate::subject::networks::Networks;
 use crate::subject::stack::Server;
 use crate::subject::{
     Network, Parts, Prepared, device, external, forward, given, kernel, loopback, memory, path, program,
@@ -164,7 +165,12 @@ impl Loaded {
         Self { clients, congestion, ..self }
     }
 
-    pub(super) async fn run(self, scenario: &Scenario, interrupts: Interrupts) -> Result<RunOutput, RunError> {
+    pub(super) async fn run(
+        self,
+        scenario: &Scenario,
+        networks: Option<&Networks>,
+        interrupts: Interrupts,
+    ) -> Result<RunOutput, RunError> {
         let Self { load, window, server, clients, congestion, subject } = self;
         let Parts { device, effective, carrier, program, cut } = subject;
         let clients = match &scenario.cell.pin {
@@ -175,6 +181,7 @@ impl Loaded {
         let outage = scenario.cell.impairments.outage.zip(cut).map(|(outage, cut)| Interruption::new(outage, cut));
         let supervisor = Supervisor::new(scenario, load, window, outage);
         let mut outcome = supervisor.supervise(server, clients, interrupts).await;
+        let congestion = congestion.map(|own| named(own, networks));
         let program = match program {
             Some(program) => Some(program.finish(scenario, outcome.as_ref().ok().map(|made| &made.counters)).await?),
             None => None,
@@ -199,6 +206,13 @@ impl Loaded {
         }
         Ok(RunOutput { outcome, congestion, device, effective, program })
     }
+}
+
+/// The congestion control of our sockets, and those that the kernel reports of others in the run's networks if they differ.
+fn named(own: String, networks: Option<&Networks>) -> String {
+    let mut all = networks.map(Networks::controls).unwrap_or_default();
+    all.insert(own);
+    all.into_iter().collect::<Vec<_>>().join(MIXED)
 }
 
 /// For how long the report of a stack's process may lag behind the clients: it counts a write when the call has returned, and

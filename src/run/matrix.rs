@@ -159,11 +159,10 @@ impl Rounds {
         progress: &mut Progress<impl Write>,
     ) -> Result<(), E> {
         let mut refused = None;
-        let cells = plan.scenarios.len();
-        for index in MatrixPlan::order(cells * executors.len(), self.seed, round) {
-            let (scenario, executor) = (&plan.scenarios[index % cells], executors[index / cells]);
-            let environment = Arc::clone(&self.environments[index / cells]);
-            let run = Run { cell: scenario.planned(), round, against: index >= cells };
+        for (index, program) in MatrixPlan::order(plan.scenarios.len(), executors.len(), self.seed, round) {
+            let (scenario, executor) = (&plan.scenarios[index], executors[program]);
+            let environment = Arc::clone(&self.environments[program]);
+            let run = Run { cell: scenario.planned(), round, against: program > 0 };
             if settled.contains(&run.cell) || !self.done.insert(run.clone()) {
                 continue;
             }

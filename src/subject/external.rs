@@ -62,7 +62,7 @@ pub(crate) fn program(command: Option<&str>) -> Result<Program, RunError> {
 
 /// The task of a process: the first line that it reads.
 fn task(scenario: &Scenario, tun: &Tun, load: impl Serialize) -> String {
-    let device = Device { name: &tun.name, mtu: scenario.cell.mtu, offload: scenario.cell.offload != Offload::Off };
+    let device = Device { name: &tun.name, mtu: scenario.cell.mtu(), offload: scenario.cell.offload != Offload::Off };
     let threads = match scenario.cell.runtime {
         Runtime::CurrentThread => Some(1),
         Runtime::MultiThread => scenario.cell.worker_threads.map(|workers| workers.get().into()),
@@ -127,7 +127,7 @@ fn interface(scenario: &Scenario, tun: &Tun) -> Interface {
         address: tun.network.address,
         prefix_len: tun.network.prefix_len,
         route_to: None,
-        mtu: scenario.cell.mtu,
+        mtu: Some(scenario.cell.mtu()),
         tx_queue_len: Some(tx_queue_len(scenario)),
         tuning: scenario.cell.tuning(),
     }

@@ -55,7 +55,7 @@ pub(crate) async fn prepare(
     let meter = carrier.reporting_meter(carried(scenario.cell.mode), drops);
     let device = DeviceFacts {
         name: format!("{}, {}", near.name, far.name),
-        mtu: scenario.cell.mtu.into(),
+        mtu: scenario.cell.mtu().into(),
         offload: forwarder.config.offload != Offload::Off,
         tx_queue_len: Some(queue_packets(scenario)),
         qdisc: platform::qdisc_of(&near.name),
@@ -85,7 +85,7 @@ fn program(
     let stacks = scenario.profile.clone().map(|graph| FoldedStacks::new(graph, title)).transpose()?;
     let mut arguments = Vec::new();
     let mut option = |name: &str, value: &str| arguments.push(format!("-{name}={value}"));
-    option("mtu", &scenario.cell.mtu.to_string());
+    option("mtu", &scenario.cell.mtu().to_string());
     option("offload", forwarder.config.offload.name());
     option("hop", forwarder.config.hop.name());
     option("napi", &(forwarder.config.napi != Napi::Off).to_string());
@@ -111,7 +111,7 @@ fn set_up(scenario: &Scenario, (near, far): (&End, &End), networks: &Networks) -
         address: end.address,
         prefix_len: end.prefix_len(),
         route_to: Some(other),
-        mtu: scenario.cell.mtu,
+        mtu: Some(scenario.cell.mtu()),
         tx_queue_len: Some(queue_packets(scenario)),
         tuning: scenario.cell.tuning(),
     };

@@ -17,7 +17,12 @@ pub(crate) fn prepare(scenario: &Scenario, near: &Tun, networks: &Networks) -> R
     let turned = Network { address: near.network.peer, peer: near.network.address, ..near.network };
     let far = Tun { name: FAR.to_owned(), or_next: false, network: turned, fd: None };
     let Between { device, traffic, faults, cut, driver } = join(scenario, near, far, networks)?;
-    let drops = networks.drops(&[&near.name], &[FAR]);
-    let meter = LinkMeter::new([traffic], drops).with_faults(faults);
+    let (look, drops) = (networks.look_at_controls(), networks.drops(&[&near.name], &[FAR]));
+    let counters = move || {
+        // First when all clients are connected, before the timed window.
+        look();
+        drops()
+    };
+    let meter = LinkMeter::new([traffic], counters).with_faults(faults);
     Ok(Prepared::new(meter, driver, Parts { device: Some(device), cut, ..Parts::default() }))
 }

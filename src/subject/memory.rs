@@ -25,7 +25,7 @@ pub(crate) fn prepare(
         Offload::Auto | Offload::On | Offload::Tso => MemoryLink::offloading_pair,
         Offload::Off => MemoryLink::pair,
     };
-    let (near, far) = pair(scenario.cell.mtu.into(), MemoryLink::DEFAULT_DEPTH);
+    let (near, far) = pair(scenario.cell.mtu().into(), MemoryLink::DEFAULT_DEPTH);
     let link = Counted::new(near.moderated());
     let device = DeviceFacts {
         name: NAME.to_owned(),

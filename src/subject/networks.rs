@@ -1,8 +1,9 @@
 //! The two networks of a run with a carrier.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use platform::{Interface, Namespace, Network, Tuning, network_of};
 
@@ -29,13 +30,14 @@ pub(crate) struct Networks {
     /// The calling thread's folder under `/proc`.
     near: PathBuf,
     far: Arc<Namespace>,
+    controls: Arc<OnceLock<BTreeSet<String>>>,
 }
 
 impl Networks {
     /// Makes both. The calling thread stays in the near one.
     pub(crate) fn new() -> Result<Self, platform::Error> {
         platform::enter_netns()?;
-        Ok(Self { near: platform::folder_of_thread(), far: Arc::new(Namespace::new()?) })
+        Ok(Self { near: platform::folder_of_thread(), far: Arc::new(Namespace::new()?), controls: Arc::default() })
     }
 
     pub(crate) fn far(&self) -> &Namespace {
@@ -50,7 +52,8 @@ impl Networks {
             address,
             prefix_len,
             route_to: Some(route_to),
-            mtu: scenario.cell.mtu,
+            // Without an MTU of the run, Ethernet's.
+            mtu: Some(scenario.cell.mtu()),
             // The kernel passes packets on at once, so none waits.
             tx_queue_len: None,
             tuning: Tuning::default(),
@@ -66,6 +69,23 @@ impl Networks {
             platform::set_black_hole(&near, is_cut)?;
             Ok(network.run(move || platform::set_black_hole(far, is_cut))??)
         })
+    }
+
+    /// Returns a function that asks the kernel, the first time, for the congestion controls of the TCP connections in both
+    /// networks. That takes milliseconds: call it outside the timed window, in a thread of the near network.
+    pub(crate) fn look_at_controls(&self) -> impl Fn() + Send + Sync + use<> {
+        let (far, controls) = (Arc::clone(&self.far), Arc::clone(&self.controls));
+        move || {
+            controls.get_or_init(|| {
+                let of_far = far.run(platform::congestion_controls).unwrap_or_default();
+                platform::congestion_controls().into_iter().chain(of_far).collect()
+            });
+        }
+    }
+
+    /// What the kernel said of them; nothing if it was not asked.
+    pub(crate) fn controls(&self) -> BTreeSet<String> {
+        self.controls.get().cloned().unwrap_or_default()
     }
 
     /// Returns a function that reads how many packets these devices of the near and the far network have dropped.

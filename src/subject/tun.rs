@@ -29,7 +29,7 @@ pub(crate) fn open_shards(scenario: &Scenario, tun: &Tun) -> Result<(Vec<TunDevi
         name: tun.name.clone(),
         or_next: tun.or_next,
         network: tun.network,
-        mtu: scenario.cell.mtu,
+        mtu: scenario.cell.mtu(),
         tx_queue_len: tx_queue_len(scenario),
         offload: scenario.cell.device_offload(),
         fd: tun.fd,
@@ -57,7 +57,7 @@ pub(crate) fn open_shards(scenario: &Scenario, tun: &Tun) -> Result<(Vec<TunDevi
 /// The facts of a device that another process has opened.
 pub(crate) fn facts(scenario: &Scenario, tun: &Tun, offload: bool) -> DeviceFacts {
     let (tx_queue_len, qdisc) = (Some(tx_queue_len(scenario)), platform::qdisc_of(&tun.name));
-    DeviceFacts { name: tun.name.clone(), mtu: scenario.cell.mtu.into(), offload, tx_queue_len, qdisc }
+    DeviceFacts { name: tun.name.clone(), mtu: scenario.cell.mtu().into(), offload, tx_queue_len, qdisc }
 }
 
 /// Refuses an address that another interface has: that interface would take the packets of the run.
@@ -78,7 +78,7 @@ pub(crate) fn tx_queue_len(scenario: &Scenario) -> u32 {
     if let Some(packets) = scenario.cell.queue {
         return packets;
     }
-    let payload = u64::from(scenario.cell.mtu).saturating_sub(40).max(1);
+    let payload = u64::from(scenario.cell.mtu()).saturating_sub(40).max(1);
     let packets = scenario.cell.window_len() as u64 * u64::from(scenario.cell.parallel.get()) / payload;
     let len = (packets + packets / 2).min(MAX_TX_QUEUE_LEN);
     u32::try_from(len).unwrap_or(u32::MAX).max(MIN_TX_QUEUE_LEN)

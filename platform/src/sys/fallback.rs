@@ -5,6 +5,7 @@
 #![allow(clippy::unnecessary_wraps, reason = "other systems fail")]
 
 use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::io::{self, IoSlice, Write};
 use std::mem::MaybeUninit;
@@ -21,9 +22,9 @@ use socket2::{Socket, Type};
 pub use super::precise::*;
 use crate::doctor::Check;
 use crate::{
-    Adopted, Capabilities, DropCounter, Error, Feature, Interface, InterfaceCounts, Link, Loopback, Namespace,
-    PacketBuffer, PacketMeta, ProcessCondition, ProcessEnd, ProcessMeter, Received, Switches, TcpStatistics, Throttled,
-    TunConfig, Undelivered,
+    Adopted, Capabilities, DropCounter, Error, Feature, Interface, InterfaceCounts, KernelObjects, Link, Loopback,
+    Namespace, PacketBuffer, PacketMeta, ProcessCondition, ProcessEnd, ProcessMeter, Received, SocketCount, Switches,
+    TcpStatistics, Throttled, TunConfig, Undelivered,
 };
 
 /// Functions that all return the same.
@@ -95,6 +96,7 @@ return_all! { Err(no_netns());
     pub fn add_address(_interface: &str, _address: IpAddr, _prefix_len: u8) -> Result<(), Error>;
     pub fn set_black_hole(_interface: &str, _is_on: bool) -> Result<(), Error>;
     pub fn set_segmentation(_interface: &str, _is_on: bool) -> Result<(), Error>;
+    pub fn set_default_congestion_control(_name: &str) -> Result<(), Error>;
 }
 
 impl Namespace {
@@ -141,6 +143,8 @@ return_all! { Default::default();
     pub fn qdisc_of(_interface: &str) -> Option<String>;
     pub fn tcp_statistics(_socket: &TcpStream) -> TcpStatistics;
     pub fn default_congestion_control() -> Option<String>;
+    pub fn congestion_controls() -> BTreeSet<String>;
+    pub fn tcp_settings() -> BTreeMap<String, String>;
     pub fn coalesce_datagrams(_socket: &Socket) -> bool;
     pub fn allow_open_files(_wanted: u64);
     pub fn return_large_buffers();
@@ -154,6 +158,8 @@ return_all! { Default::default();
     pub fn peak_rss_bytes() -> Option<u64>;
     pub fn stolen_time() -> Option<Duration>;
     pub fn throttled() -> Option<Throttled>;
+    pub fn kernel_objects() -> Option<KernelObjects>;
+    pub fn sockets_of(_thread: &Path) -> Option<SocketCount>;
     pub fn page_bytes() -> Option<u64>;
     pub fn memory_bytes() -> Option<u64>;
     pub(crate) fn rss_bytes_of(_pid: u32) -> Option<u64>;
@@ -203,6 +209,29 @@ pub(super) fn poll_until(poll: &mut mio::Poll, events: &mut mio::Events, end: st
 #[cfg(not(windows))]
 pub fn sharpen_timers() -> SharpTimers {
     SharpTimers(())
+}
+
+/// A pipe that cannot be made, so no value of it exists: bytes are copied.
+#[derive(Debug)]
+pub struct Pipe(Infallible);
+
+impl Pipe {
+    pub fn new() -> io::Result<Self> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    return_all! { match self.0 {};
+        pub fn len(&self) -> usize;
+        pub fn is_empty(&self) -> bool;
+    }
+
+    pub fn fill<S>(&mut self, _from: &S) -> io::Result<usize> {
+        match self.0 {}
+    }
+
+    pub fn drain<S>(&mut self, _to: &S) -> io::Result<usize> {
+        match self.0 {}
+    }
 }
 
 pub fn set_socket_buffers(socket: &Socket, bytes: usize) -> io::Result<()> {

@@ -7,7 +7,7 @@ use forwarders::{Handoff, Io};
 use netstacks::{StackConfig, StackKind, Workarounds};
 
 use super::properties::PROPERTIES;
-use super::{Cell, ForwarderName, Generator, Layer, Mode, Napi, Offload, Protocol, Workload};
+use super::{Cell, DEFAULT_MTU, ForwarderName, Generator, Layer, Mode, Napi, Offload, Protocol, Workload};
 use crate::plural;
 use crate::program::{Profile, Role};
 
@@ -123,8 +123,8 @@ impl Cell {
 
     fn check_impairments(&mut self) -> Result<(), Wrong> {
         let link = &self.impairments;
-        let reason = format!("must be less than the device's MTU, {}", self.mtu);
-        refuse(link.path_mtu.is_some_and(|path| path.get() >= self.mtu), "--path-mtu", reason)?;
+        let reason = format!("must be less than the device's MTU, {}", self.mtu());
+        refuse(link.path_mtu.is_some_and(|path| path.get() >= self.mtu()), "--path-mtu", reason)?;
         link.path_mtu.map_or(Ok(()), |path| self.check_mtu("--path-mtu", path.get()))?;
         let reason = "there is nothing to tell without --path-mtu";
         refuse(link.no_icmp && link.path_mtu.is_none(), "--no-icmp", reason)?;
@@ -180,8 +180,12 @@ impl Cell {
         if self.forwarder.is_some() {
             self.fill_forwarder();
         }
+        // A program without one is as its authors ship it.
+        if self.program.is_none() && (self.has_device() || self.protocol == Protocol::Udp) {
+            self.mtu.get_or_insert(DEFAULT_MTU);
+        }
         let profile = self.program.as_ref().and_then(|program| program.profile());
-        let device_mtu = device_mtu(profile, self.mtu, self.ipv6)?;
+        let device_mtu = device_mtu(profile, self.mtu(), self.ipv6)?;
         self.check_mtu("--mtu", device_mtu)?;
         let room = u64::from(device_mtu.saturating_sub(if self.ipv6 { 40 + 8 } else { 20 + 8 }));
         if self.has_datagrams() {

@@ -7,6 +7,7 @@ use forwarders::{Handoff, Io};
 use netstacks::{StackConfig, StackCongestion, StackKind, StackRecovery};
 
 use super::{Cell, ForwarderName, Layer, MAX_QUEUE, Mode, Offload, Protocol, Runtime, Subject};
+use crate::program::{Profile, Setting};
 use crate::{plural, si};
 
 /// The mark of what is unknown, or not set.
@@ -53,6 +54,7 @@ const NO_CLIENT: &str = "the layer device has packets without connections";
 const FOREIGN: &str = "a program or a forwarder has its own";
 const SHARDS: &str = "only the path and our proxy have several instances of a stack; lwip has one instance a process, and gvisor \
                       and external are processes of their own";
+const NO_MAX_FLOWS: &str = "only a program has a limit, and its profile must say how to set it (set.max_flows)";
 const NO_HALVES: &str = "only the TCP connections of idle can be half-closed";
 const NO_WORKERS: &str = "the current-thread runtime has none, and a program its own";
 const NO_OFFLOAD: &str = "a program opens its own device and decides this itself; the layer loopback has no device";
@@ -124,7 +126,7 @@ pub static PROPERTIES: &[Property] = &[
         .said("NAPI {}"),
     property("gso", "GSO", |cell| cell.gso.map(text)).of(|cell| cell.program.is_some(), NO_GSO).said("GSO {}"),
     property("qdisc", "qdisc", |cell| cell.qdisc.clone()).of(Cell::has_queue, NO_QUEUE).said("qdisc {}"),
-    number("mtu", "MTU", |cell| Some(text(cell.mtu)))
+    number("mtu", "MTU", |cell| cell.mtu.map(text))
         // Over loopback it is the room of a datagram.
         .of(
             |cell| cell.has_device() || cell.protocol == Protocol::Udp,
@@ -133,6 +135,11 @@ pub static PROPERTIES: &[Property] = &[
         // Every host takes an IPv4 packet of 576 bytes (RFC 1122, 3.3.2).
         .within(576..=65_535)
         .said("MTU {}"),
+    number("max_flows", "most flows", |cell| cell.max_flows.map(text))
+        .of(Cell::has_max_flows, NO_MAX_FLOWS)
+        .within(1..=65_535)
+        .no_work()
+        .said("at most {} flow(s)"),
     number("parallel", "connections", |cell| Some(text(cell.parallel)))
         .of(Cell::has_client, "the layer device has one stream")
         .within(1..=10_000)
@@ -301,6 +308,12 @@ impl Cell {
 
     pub(super) fn has_offload(&self) -> bool {
         self.has_device() && self.program.as_ref().is_none_or(|program| program.stack().is_some())
+    }
+
+    /// A program of a file has no profile, so that it is not known.
+    fn has_max_flows(&self) -> bool {
+        let sets = |profile: &Profile| profile.set.contains_key(&Setting::MaxFlows);
+        self.program.as_ref().is_some_and(|program| program.profile().is_none_or(sets))
     }
 
     pub(crate) fn is_idle(&self) -> bool {

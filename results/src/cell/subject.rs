@@ -3,7 +3,7 @@
 use netstacks::StackKind;
 
 use super::{Cell, Forwarder, Layer};
-use crate::program::ProgramName;
+use crate::program::{ProgramName, is_baseline};
 
 /// What carries the bytes. A run matches on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,6 +38,15 @@ impl Subject {
             Self::Program(_) => "program",
             Self::Given => "given",
             Self::Forward(_) => "forward",
+        }
+    }
+
+    /// Whether the kernel alone carries the bytes. Such a cell shows whether the machine, or this program's client and server, changed.
+    pub fn is_reference(self) -> bool {
+        match self {
+            Self::Loopback | Self::Kernel => true,
+            Self::Program(name) => is_baseline(name),
+            _ => false,
         }
     }
 

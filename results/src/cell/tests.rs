@@ -5,7 +5,7 @@ use clap::CommandFactory;
 use super::*;
 
 /// Cells of all kinds. Each has another property than the ones before it.
-const CELLS: [&str; 35] = [
+const CELLS: [&str; 36] = [
     "-n smoltcp -m reader",
     "-n smoltcp -m both --parallel 3 --client-threads 4 --runtime current-thread --ipv6",
     "-n smoltcp -m writer --worker-threads 3 --offload off --mtu 9000 --window 64KiB --buffer 1",
@@ -35,6 +35,7 @@ const CELLS: [&str; 35] = [
     "--layer device --offload off --window 1MiB",
     "--layer stack -n smoltcp -m writer --parallel 2 --client-threads 2",
     "--program smoltcp -m crr --blackholes 9 --shards 2 --offload on --runtime current-thread",
+    "--program lwip -m rr --mtu 65520 --max-flows 20000",
     "--program kernel -m reader --protocol udp",
     "--device utun8 -m writer --protocol udp --mtu 1400 --ipv6",
     "--program gotatun -m rr --ipv6 --mtu 1400 --delay 5ms",
@@ -169,6 +170,7 @@ const WRONG: &str = "\
 -m reader -n gvisor --bitrate 1M => --bitrate: gvisor is a process of its own
 -m reader -n gvisor --protocol udp --parallel 2 => --parallel: gvisor is a process of its own
 -m rr -n external --pin 0 => --pin: its threads are another program's; use taskset
+-m rr -n smoltcp --max-flows 5 => --max-flows: only a program has a limit
 -m rr --program kernel --pin 0 => --pin: its threads are another program's
 -m rr --program kernel --offload off => --offload: a program opens its own device
 -m rr --program kernel --shards 2 => --shards: only the path and our proxy
@@ -208,6 +210,10 @@ fn a_cell_that_cannot_be_run_is_refused_by_the_option_and_the_reason() {
 #[test]
 fn a_program_is_not_run_as_its_profile_cannot() {
     for (words, reason) in [
+        (
+            "-m rr --program pasta --max-flows 9",
+            "--max-flows: only a program has a limit, and its profile must say how",
+        ),
         ("-m rr --program pasta --path-mtu 1400", "--program: pasta runs in the servers' network"),
         ("-m rr --program gotatun --ipv6 --mtu 1300", "--mtu: 1300 bytes less the 80 of gotatun are 1220"),
         ("-m writer --protocol udp --program gotatun --datagram 1450", "--datagram: must be"),
@@ -236,6 +242,7 @@ fn a_number_beyond_its_range_is_refused_by_its_range() {
         ("-n smoltcp -m rr", "depth", [1, 1024]),
         ("-n smoltcp -m rr", "rate", [1, 1_000_000]),
         ("--program kernel -m crr", "blackholes", [0, 1000]),
+        ("--program smoltcp -m crr", "max-flows", [1, 65_535]),
     ] {
         for (number, is_within) in
             [(range[0], true), (range[1], true), (range[0].wrapping_sub(1), false), (range[1] + 1, false)]
@@ -263,7 +270,8 @@ const DEFAULTS: &str = r#"-n smoltcp -m reader => {"window_bytes": 4194304, "buf
 -n smoltcp -m rr --background both => {"buffer_bytes": 1000000}
 --layer loopback -m reader => {"window_bytes": null, "mtu": null, "offload": null}
 --layer device => {"window_bytes": 4194304, "buffer_bytes": 1000000, "mode": null}
--n lwip -m reader --protocol udp => {"datagram_bytes": 1472, "buffer_bytes": null}
+-n lwip -m reader --protocol udp => {"datagram_bytes": 1472, "buffer_bytes": null, "mtu": 1500}
+--program smoltcp -m reader => {"mtu": null, "max_flows": null}
 -n lwip -m reader --protocol udp --ipv6 --mtu 9000 => {"datagram_bytes": 8952}
 --program gotatun -m reader --protocol udp => {"datagram_bytes": 1392, "window_bytes": null}
 -n lwip -m reader --corrupt 1 => {"offload": "off"}
@@ -346,7 +354,8 @@ fn a_name_says_what_tells_a_cell_apart() {
         ("-n lwip -m idle --parallel 9 --half-closed", "lwip idle multi-thread MTU 1500 9 half-closed connections"),
         ("--layer stack -n lwip -m writer", "lwip in memory writer multi-thread MTU 1500"),
         ("--layer loopback -m crr --parallel 50", "loopback crr multi-thread 50 connections"),
-        ("--program kernel -m reader --protocol udp", "kernel UDP reader MTU 1500 datagrams of 1472 bytes"),
+        ("--program kernel -m reader --protocol udp", "kernel UDP reader datagrams of 1472 bytes"),
+        ("--program lwip -m rr --mtu 1500 --max-flows 9", "lwip rr multi-thread MTU 1500 at most 9 flows"),
         (ROWS[11], "sync, offload on, direct, 2 workers"),
         ("--forwarder go -m both --parallel 4 --mtu 9000", "go, offload on, direct, both, MTU 9000, 4 streams"),
     ] {

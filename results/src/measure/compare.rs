@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use statrs::distribution::{ContinuousCDF, Normal};
+
 use super::metric::{speed, speed_of};
 use super::rank::{self, Count, RankTest, SIGNIFICANCE};
 use super::{Estimate, conditions, statistics};
@@ -24,6 +26,8 @@ pub enum Verdict {
     Inconclusive,
     /// With so few good runs no change could be significant.
     TooFewRuns,
+    /// The sides were made one after the other, and no reference in both shows what the machine did meanwhile.
+    NoReference,
     /// All runs fail, as before.
     Failing,
     /// One of the systems lacks something that the runs need, or the figure of all runs is unknown.
@@ -105,6 +109,9 @@ pub struct Comparison {
     pub floor: f64,
     /// Which runs are compared.
     pub method: Method,
+    /// How much the machine may have changed between the sides: the least and the greatest change of the speed, new by old, at
+    /// the ends of the references' intervals. `None` without a reference.
+    pub machine: Option<[f64; 2]>,
     /// The cells of both sides, in order.
     pub cells: Vec<CellChange>,
 }
@@ -121,6 +128,11 @@ pub enum CompareError {
         plural(.cells, "cell")
     )]
     TooFewRuns { runs: usize, cells: usize, needed: usize },
+    #[error(
+        "the files were made one after the other, and no reference in both (loopback, the kernel) shows whether the machine \
+         changed meanwhile; measure both builds at once, with matrix --against, or both files with --layer loopback,path"
+    )]
+    NoReference,
     #[error("no cell could run in both files; the lines above say what is missing")]
     NotRun,
     #[error("no cell has a good run in both files; the table shows the failures")]
@@ -128,7 +140,8 @@ pub enum CompareError {
 }
 
 impl Comparison {
-    /// Compares every new run of a cell with every old one. `floor` is a fraction from 0 to below 1.
+    /// Compares every new run of a cell with every old one. `floor` is a fraction from 0 to below 1. A cell is slower or faster
+    /// only by more than the machine may have changed.
     pub fn of(old: &[Sample], new: &[Sample], floor: f64) -> Result<Self, CompareError> {
         Self::between([old, new].map(sides), floor, Method::AllRuns, |cell| {
             let [old, new] = cell.sides()?;
@@ -171,15 +184,19 @@ impl Comparison {
         let p_values = of_tests(RankTest::p_value).into_iter().zip(of_tests(|test| test.count.smallest_p_value()));
         let [broken, recovered] = [true, false]
             .map(|more| corrected(cells.iter().map(|cell| cell.p_value_of_failures(more)), rank::hochberg));
-        let failures = broken.into_iter().zip(recovered);
-        for (((cell, test), p_values), (broken, recovered)) in cells.iter_mut().zip(&tests).zip(p_values).zip(failures)
-        {
+        for ((cell, test), p_values) in cells.iter_mut().zip(&tests).zip(p_values) {
             if let (Some(test), (Some(p_value), Some(smallest_p_value))) = (test, p_values) {
                 cell.change = Some(Change { ratio: test.ratio(), p_value, smallest_p_value });
             }
-            (cell.verdict, cell.p_value) = cell.judge(floor, broken, recovered);
         }
-        Ok(Self { floor, method, cells })
+        let machine = match method {
+            Method::WithinRounds => Some([1.0, 1.0]),
+            Method::AllRuns => machine(&cells),
+        };
+        for (cell, (broken, recovered)) in cells.iter_mut().zip(broken.into_iter().zip(recovered)) {
+            (cell.verdict, cell.p_value) = cell.judge(floor, machine, broken, recovered);
+        }
+        Ok(Self { floor, method, machine, cells })
     }
 
     /// How many cells have this verdict.
@@ -198,6 +215,9 @@ impl Comparison {
         if answers.into_iter().any(|verdict| self.count(verdict) > 0) {
             return Ok(());
         }
+        if self.count(Verdict::NoReference) > 0 {
+            return Err(CompareError::NoReference);
+        }
         let common = self.cells.iter().filter_map(CellChange::sides);
         match (self.tested(), self.count(Verdict::NotRun) == common.clone().count()) {
             (0, true) => Err(CompareError::NotRun),
@@ -212,6 +232,22 @@ impl Comparison {
     /// The number of cells for which the p-values are corrected.
     pub fn tested(&self) -> usize {
         self.cells.iter().filter(|cell| cell.change.is_some()).count()
+    }
+
+    /// The share of its speed that a cell has to lose so that nine such tables of ten call it slower: the change is
+    /// significant after the correction for all cells, and its interval is beyond the floor and the machine. The interval of
+    /// what was measured has the noise, which is taken for normal. `None` with too few runs or without a reference.
+    pub fn detectable(&self, cell: &CellChange) -> Option<f64> {
+        let Change { ratio, smallest_p_value, .. } = cell.change?;
+        if smallest_p_value > SIGNIFICANCE || !is_known([ratio.low, ratio.high]) {
+            return None;
+        }
+        let quantile = |share: f64| Normal::standard().inverse_cdf(share);
+        let of_interval = quantile(0.975);
+        let error = (ratio.high / ratio.low).ln() / (2.0 * of_interval);
+        let significant = quantile(1.0 - SIGNIFICANCE / (2.0 * self.tested() as f64)) * error;
+        let beyond = of_interval * error - ((1.0 - self.floor) * self.machine?[0].min(1.0)).ln();
+        Some(1.0 - (-(significant.max(beyond) + quantile(0.9) * error)).exp())
     }
 
     /// See [`Method::runs_needed`].
@@ -233,6 +269,12 @@ impl Side {
 }
 
 impl CellChange {
+    /// The ends of the interval of its speed, new by old.
+    fn speeds(&self) -> Option<[f64; 2]> {
+        let Estimate { low, high, .. } = self.change?.ratio;
+        Some(if speed_of(&self.cell).less_is_better() { [high.recip(), low.recip()] } else { [low, high] })
+    }
+
     fn sides(&self) -> Option<[&Side; 2]> {
         Some([self.old.as_ref()?, self.new.as_ref()?])
     }
@@ -246,7 +288,13 @@ impl CellChange {
         can_be_significant.then(|| rank::p_value_of_failures(group, other))
     }
 
-    fn judge(&self, floor: f64, broken: Option<f64>, recovered: Option<f64>) -> (Verdict, Option<f64>) {
+    fn judge(
+        &self,
+        floor: f64,
+        machine: Option<[f64; 2]>,
+        broken: Option<f64>,
+        recovered: Option<f64>,
+    ) -> (Verdict, Option<f64>) {
         let is_significant = |p_value: Option<f64>| p_value.is_some_and(|p_value| p_value <= SIGNIFICANCE);
         let [old, new] = match (&self.old, &self.new) {
             (Some(old), Some(new)) => [old, new],
@@ -259,10 +307,10 @@ impl CellChange {
         if is_significant(broken) {
             return (Verdict::Broken, broken);
         }
-        let speed = match &self.change {
-            Some(change) => change.judge(floor, speed_of(&self.cell).less_is_better()),
-            None if old.speeds.is_empty() && new.speeds.is_empty() => Verdict::Failing,
-            None => Verdict::TooFewRuns,
+        let speed = match (&self.change, self.speeds()) {
+            (Some(change), Some(speeds)) => change.judge(floor, machine, speeds),
+            _ if old.speeds.is_empty() && new.speeds.is_empty() => Verdict::Failing,
+            _ => Verdict::TooFewRuns,
         };
         // Fewer failures do not excuse a slower cell.
         if speed != Verdict::Slower && is_significant(recovered) {
@@ -274,21 +322,30 @@ impl CellChange {
 
 impl Change {
     /// A verdict needs both: a significant test, and an interval that is beyond the floor.
-    fn judge(&self, floor: f64, less_is_better: bool) -> Verdict {
-        let [below, above] =
-            if less_is_better { [Verdict::Faster, Verdict::Slower] } else { [Verdict::Slower, Verdict::Faster] };
+    fn judge(&self, floor: f64, machine: Option<[f64; 2]>, [low, high]: [f64; 2]) -> Verdict {
         if self.smallest_p_value > SIGNIFICANCE {
-            Verdict::TooFewRuns
-        } else if self.p_value > SIGNIFICANCE {
-            Verdict::Inconclusive
-        } else if self.ratio.high < 1.0 - floor {
-            below
-        } else if self.ratio.low > 1.0 + floor {
-            above
-        } else {
-            Verdict::Inconclusive
+            return Verdict::TooFewRuns;
+        }
+        match machine {
+            None => Verdict::NoReference,
+            Some(_) if self.p_value > SIGNIFICANCE => Verdict::Inconclusive,
+            Some([least, _]) if high < (1.0 - floor) * least.min(1.0) => Verdict::Slower,
+            Some([_, most]) if low > (1.0 + floor) * most.max(1.0) => Verdict::Faster,
+            Some(_) => Verdict::Inconclusive,
         }
     }
+}
+
+/// Whether a change is of two rates that are not 0.
+fn is_known(ends: [f64; 2]) -> bool {
+    ends.iter().all(|end| end.is_normal())
+}
+
+/// The ends of the references' intervals that are furthest apart.
+fn machine(cells: &[CellChange]) -> Option<[f64; 2]> {
+    let references = cells.iter().filter(|cell| cell.cell.subject().is_reference());
+    let speeds = references.filter_map(CellChange::speeds).filter(|ends| is_known(*ends));
+    speeds.reduce(|one, other| [one[0].min(other[0]), one[1].max(other[1])])
 }
 
 fn sides(samples: &[Sample]) -> BTreeMap<Cell, Side> {

@@ -40,12 +40,14 @@ pub fn differences(old: &[Sample], new: &[Sample]) -> Differences {
         .map(|samples| samples.iter().filter(|sample| sample.is_ok() && is_common(sample)).collect::<Vec<_>>());
     let mut settings = between(&good, |sample| {
         let facts = &sample.measured;
-        fields(&json!({
+        let mut fields = fields(&json!({
             "congestion": facts.congestion, "verified": facts.verified, "warmup_bytes": facts.warmup_bytes,
-        }))
+        }));
+        fields.extend(facts.sysctls.clone());
+        fields
     });
-    // The cells of a matrix may have different settings.
-    settings.retain(|field| field.old != field.new);
+    // The cells of a matrix may have different settings, and older files do not have all.
+    settings.retain(|field| field.old != field.new && !field.old.is_empty() && !field.new.is_empty());
     settings.extend(length(&good));
     Differences {
         machine: between(&sides, |sample| fields(&sample.environment.machine)),

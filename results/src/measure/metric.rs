@@ -2,9 +2,12 @@
 
 mod figure;
 
+use std::time::Duration;
+
+use platform::Switches;
+
 pub(crate) use self::figure::{Metric, Taken, Written};
 use self::figure::{maximum, median, quantile, relative};
-use platform::Switches;
 
 use crate::cell::{Cell, Layer, Mode, Protocol};
 use crate::program::Program;
@@ -44,14 +47,14 @@ const REQUESTS: Metric = median("requests_per_second", "requests", "/s", Cell::h
 const P99: Metric = quantile("latency_p99_us", "p99", 0.99).about("the same for 99 %");
 
 /// The speed of idle connections: the number of them that fits into a megabyte.
-const CONNECTIONS: Metric = median("connections_per_mb", "connections", "/MB", Cell::is_idle, |sample, _| {
+const CONNECTIONS: Metric = median("connections_per_mb_5s", "connections, 5 s", "/MB", Cell::is_idle, |sample, _| {
     sample.connections_per_mb().filter(|_| sample.is_ok())
 })
-.about("connections or flows that were held open in a megabyte, 10⁶ bytes, of the subject's memory")
+.about("connections or flows that were held open in a megabyte, 10⁶ bytes, of the subject's memory after 5 seconds of rest")
 .better(Some(true));
 
 /// All figures, in the order of the columns of tables.
-pub(crate) static METRICS: [Metric; 64] = [
+pub(crate) static METRICS: [Metric; 66] = [
     GBPS,
     REQUESTS,
     CONNECTIONS,
@@ -67,17 +70,18 @@ pub(crate) static METRICS: [Metric; 64] = [
         .about("the subject's part of them")
         .written(Digits(4))
         .only_cells(),
-    median("bytes_per_connection", "memory each", "KiB", Cell::is_idle, |_, run| run.idle?.bytes_per_connection())
-        .about(
-            "memory that each connection or flow takes once a byte has crossed it each way, with its task of the \
-             server and a little of the client",
-        )
-        .written(Kibibytes),
-    median("released_share", "released", "", Cell::is_idle, |_, run| run.idle?.released_share())
-        .about("share of that memory that is given back in --release, a second by default, after all were closed")
+    memory_each("bytes_per_connection_1s", "memory each, 1 s", |_, run| memory_after(run, 1)).about("the same after a second"),
+    memory_each("bytes_per_connection_5s", "memory each, 5 s", |_, run| memory_after(run, 5)).about(
+        "memory that each connection or flow takes after 5 seconds of rest, once a byte has crossed it each way, with the kernel's \
+         of the subject's sockets, its task of the server and a little of the client",
+    ),
+    memory_each("bytes_per_connection_30s", "memory each, 30 s", |_, run| memory_after(run, 30))
+        .about("the same after 30 seconds, with --time 30"),
+    median("released_share", "released", "", Cell::is_idle, |_, run| run.idle.as_ref()?.released_share())
+        .about("share of the memory of the process that is given back in --release, a second by default, after all were closed")
         .written(Percent)
         .better(Some(true)),
-    median("wakeups_per_second", "wake-ups", "/s", Cell::is_idle, |_, run| per_second(run, run.idle?.wakeups?))
+    median("wakeups_per_second", "wake-ups", "/s", Cell::is_idle, |_, run| per_second(run, run.idle.as_ref()?.wakeups?))
         .about("how often a thread of the process wakes up while nothing happens, those of the client too")
         .text("idle", "{} of threads"),
     median("idle_cpu_percent", "CPU idle", "%", Cell::is_idle, |_, run| {
@@ -233,27 +237,27 @@ pub(crate) static METRICS: [Metric; 64] = [
         .about("CPU time of the SOCKS5 server, or of the far end of a tunnel, in the timed window")
         .written(Digits(3))
         .text("program", "{} of CPU time at the far end"),
-    median("rest_cpu_percent", "CPU at rest", "%", rests, |_, run| run.rest()?.before?.cpu_percent())
+    median("rest_cpu_percent", "CPU at rest", "%", rests, |_, run| run.unloaded()?.before?.cpu_percent())
         .about("load of the subject on the processors before the load, in percent of one")
         .written(Digits(2))
         .only_text("before", "{} of a processor at rest"),
-    median("rest_wakeups_per_second", "wake-ups at rest", "/s", rests, |_, run| run.rest()?.before?.wakeups())
+    median("rest_wakeups_per_second", "wake-ups at rest", "/s", rests, |_, run| run.unloaded()?.before?.wakeups())
         .about("how often a thread of the subject was woken up then; in the mode idle those of the clients too")
         .written(Digits(1))
         .only_text("before", "woken {}"),
-    median("rest_switches_per_second", "switches at rest", "/s", rests, |_, run| run.rest()?.before?.all_switches())
+    median("rest_switches_per_second", "switches at rest", "/s", rests, |_, run| run.unloaded()?.before?.all_switches())
         .about("context switches then")
         .written(Digits(1))
         .only_text("before", "switched {}"),
-    median("after_cpu_percent", "CPU after", "%", rests, |_, run| run.rest()?.after?.cpu_percent())
+    median("after_cpu_percent", "CPU after", "%", rests, |_, run| run.unloaded()?.after?.cpu_percent())
         .about("load of the subject on the processors at rest after the load, when all connections were closed")
         .written(Digits(2))
         .only_text("after", "{} of a processor at rest"),
-    median("after_wakeups_per_second", "wake-ups after", "/s", rests, |_, run| run.rest()?.after?.wakeups())
+    median("after_wakeups_per_second", "wake-ups after", "/s", rests, |_, run| run.unloaded()?.after?.wakeups())
         .about("how often a thread of the subject was woken up then")
         .written(Digits(1))
         .only_text("after", "woken {}"),
-    median("after_switches_per_second", "switches after", "/s", rests, |_, run| run.rest()?.after?.all_switches())
+    median("after_switches_per_second", "switches after", "/s", rests, |_, run| run.unloaded()?.after?.all_switches())
         .about("context switches then")
         .written(Digits(1))
         .only_text("after", "switched {}"),
@@ -332,6 +336,18 @@ impl Metric {
     }
 }
 
+const fn memory_each(
+    name: &'static str,
+    title: &'static str,
+    take: fn(&Sample, &Measurements) -> Option<f64>,
+) -> Metric {
+    median(name, title, "KiB", Cell::is_idle, take).written(Kibibytes)
+}
+
+fn memory_after(run: &Measurements, seconds: u64) -> Option<f64> {
+    run.idle.as_ref()?.bytes_per_connection(Duration::from_secs(seconds))
+}
+
 fn any(_: &Cell) -> bool {
     true
 }
@@ -403,12 +419,11 @@ fn count(count: Option<u64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::time::Duration;
 
     use super::*;
     use crate::measure::fixture::run;
     use crate::measure::{Comparison, Summary, Verdict};
-    use crate::sample::{IdleFacts, Latency, Packets, RequestFacts};
+    use crate::sample::{IdleFacts, Latency, Packets, RequestFacts, RestFacts, Warning};
 
     #[test]
     fn every_metric_has_a_name_of_its_own_a_head_and_a_meaning() {
@@ -430,7 +445,7 @@ mod tests {
             ("rr --rate 1000", "latency_p99_us", 99_000.0),
             ("rr --think 1s", "latency_p99_us", 99_000.0),
             ("crr --rate 1000", "latency_p99_us", 99_000.0),
-            ("idle --parallel 2", "connections_per_mb", 10_000.0),
+            ("idle --parallel 2", "connections_per_mb_5s", 5_000.0),
         ] {
             let mut run = run(&format!("-n smoltcp -m {words}"), 2.0);
             run.measured.requests =
@@ -438,12 +453,37 @@ mod tests {
             run.measured.idle = Some(IdleFacts {
                 connections: 11,
                 rss_before_bytes: Some(0),
-                rss_idle_bytes: Some(1000),
+                rest: at_rest([1500, 1000, 900].map(Some), Some(1000)),
                 ..IdleFacts::default()
             });
             let speed = speed_of(&run.cell);
             assert_eq!((speed.name, speed.is_speed()), (name, true));
             assert!(super::speed(&run).is_some_and(|speed| (speed / expected - 1.0).abs() < 0.001), "{name}");
+        }
+    }
+
+    fn at_rest(rss_bytes: [Option<u64>; 3], kernel_bytes: Option<u64>) -> Vec<RestFacts> {
+        let moments = IdleFacts::MOMENTS.into_iter().zip(rss_bytes);
+        moments.map(|(after, rss_bytes)| RestFacts { after, rss_bytes, kernel_bytes }).collect()
+    }
+
+    /// Without the kernel's part there is no figure, and older files have none.
+    #[test]
+    fn the_memory_has_its_moment_and_the_kernels_part() {
+        let names = [1, 5, 30].map(|seconds| format!("bytes_per_connection_{seconds}s"));
+        for (rest, figures) in [
+            (at_rest([Some(5000), Some(3000), Some(2000)], Some(1000)), [600.0, 400.0, 300.0].map(Some)),
+            (at_rest([Some(5000), Some(3000), Some(2000)], Some(1000))[..1].to_vec(), [Some(600.0), None, None]),
+            (at_rest([5000, 3000, 2000].map(Some), None), [None; 3]),
+            (Vec::new(), [None; 3]),
+        ] {
+            let mut run = run("-n kernel -m idle --parallel 11", 0.0);
+            let facts = IdleFacts { connections: 11, rss_before_bytes: Some(0), rest, ..IdleFacts::default() };
+            let lacks_kernel = facts.rest.iter().any(|rest| rest.kernel_bytes.is_none());
+            run.measured.idle = Some(facts);
+            assert_eq!(names.each_ref().map(|name| figure(name, &run)), figures);
+            assert_eq!(speed(&run), figures[1].map(|bytes| 1e6 / bytes));
+            assert_eq!(run.warnings().contains(&Warning::NoKernelMemory), lacks_kernel);
         }
     }
 
@@ -453,14 +493,13 @@ mod tests {
 
     #[test]
     fn a_memory_that_did_not_grow_is_less_than_a_page_and_not_unknown() {
-        let idle = |rss_idle_bytes| {
+        let idle = |rss_bytes| {
             let mut run = run("-n smoltcp -m idle --parallel 2", 0.0);
-            let rss_before_bytes = Some(5_000_000);
-            run.measured.idle =
-                Some(IdleFacts { connections: 1001, rss_before_bytes, rss_idle_bytes, ..IdleFacts::default() });
+            let (rss_before_bytes, rest) = (Some(5_000_000), at_rest([rss_bytes; 3], Some(0)));
+            run.measured.idle = Some(IdleFacts { connections: 1001, rss_before_bytes, rest, ..IdleFacts::default() });
             run
         };
-        let names = ["connections_per_mb", "bytes_per_connection", "released_share"];
+        let names = ["connections_per_mb_5s", "bytes_per_connection_5s", "released_share"];
         let bound = 1e6 / 4.096;
         for (rss, figures, speeds, verdict) in [
             (None, [None; 3], &[500.0][..], Verdict::NotRun),

@@ -6,7 +6,7 @@ use super::metric::{METRICS, Taken, speed, speed_of};
 use super::rank::{RankTest, SIGNIFICANCE};
 use super::{statistics, warnings};
 use crate::cell::Cell;
-use crate::program::{self, Role};
+use crate::program::{self, Role, SOCKS5, Upstream};
 use crate::sample::{FEWEST_RUNS, Latency, Sample, Status, Warning};
 
 /// A median with an interval that should hold the true value in 95 of 100 cases, or with a range: see `docs/method.md`.
@@ -41,6 +41,8 @@ pub struct CellSummary {
     pub cell: Cell,
     /// The role of its program. `None` for other subjects, and where nothing says it.
     pub role: Option<Role>,
+    /// Where its program sends its connections, if that is known.
+    pub upstream: Option<Upstream>,
     /// How many runs there are, with the failed ones.
     pub runs: usize,
     /// The speed of each run that did not fail (`speed`) and has one, in the order of the file.
@@ -74,11 +76,12 @@ impl CellSummary {
         self.estimate.filter(|_| self.failures.is_empty()).map(|estimate| estimate.median)
     }
 
-    /// How many times another figure its own is; `None` if one of them is unknown or 0, or has failed runs.
+    /// How many times another figure its own is, by the runs of the same rounds; `None` without them, if one of the figures is 0,
+    /// and if runs failed.
     pub fn times(&self, other: &Self) -> Option<f64> {
-        let of_medians = self.ranked()? / other.ranked()?;
-        let times = self.within_rounds(other).map_or(of_medians, |test| test.ratio().median);
-        (times.is_finite() && times > 0.0).then_some(times)
+        let times = self.within_rounds(other)?.ratio().median;
+        let has_both = self.ranked()? > 0.0 && other.ranked()? > 0.0;
+        (has_both && times.is_finite() && times > 0.0).then_some(times)
     }
 
     /// The change from another figure to its own between the runs of one round; `None` if runs are missing.
@@ -100,12 +103,13 @@ impl CellSummary {
     }
 }
 
-/// How far behind the best a figure may be that is not told apart from it.
+/// How far behind the best a figure may be that is not told apart from it, or behind its upstream's to be at its limit.
 const NEAR: f64 = 0.9;
 
 /// Which rows of a column, where more is better, are the best: Hsu's multiple comparisons with the best (Annals of Statistics 12,
 /// 1984), by rank tests. That one, and each that is not told apart from it and within a tenth. `None` is no rival. With one
-/// row, or fewer than six runs of any, none is; a row that failed is behind all others.
+/// row, or fewer than six runs of any, none is; a row that failed is behind all others. A figure at the limit of its upstream is
+/// never called the best, because it is not the program's.
 pub(crate) fn best(rows: &[Option<&CellSummary>]) -> Vec<bool> {
     let ranked: Vec<_> = rows.iter().map(|row| Some(((*row)?, (*row)?.ranked()?))).collect();
     let rivals = || ranked.iter().flatten();
@@ -113,7 +117,7 @@ pub(crate) fn best(rows: &[Option<&CellSummary>]) -> Vec<bool> {
     let best = rivals().copied().max_by(|one, other| one.1.total_cmp(&other.1)).filter(|_| !is_open);
     let is_best = |row: &Option<(&CellSummary, f64)>| {
         row.zip(best).is_some_and(|((row, figure), (best, most))| {
-            figure >= NEAR * most && !row.is_below(best, rivals().count() - 1)
+            figure >= NEAR * most && !row.is_below(best, rivals().count() - 1) && !row.is_at_upstream_limit()
         })
     };
     ranked.iter().map(is_best).collect()
@@ -128,6 +132,13 @@ impl Summary {
         }
         let mut cells: Vec<_> =
             groups.into_iter().map(|((_, cell), samples)| CellSummary::of(cell, &samples)).collect();
+        let of_upstreams = cells.iter().filter(|row| row.cell.program().is_some_and(|name| name.as_str() == SOCKS5));
+        let of_upstreams: Vec<_> = of_upstreams.cloned().collect();
+        for row in &mut cells {
+            row.warnings.extend(
+                row.share_of_upstream(&of_upstreams).filter(|share| *share >= NEAR).map(Warning::AtUpstreamLimit),
+            );
+        }
         let median = |row: &CellSummary| Some((row.cell.clone(), row.role, row.ranked()?));
         let medians: Vec<_> = cells.iter().filter_map(median).collect();
         for row in &mut cells {
@@ -156,10 +167,11 @@ impl CellSummary {
         }
         let estimate = statistics::estimate(&speeds);
         let outliers = statistics::outliers(&speeds);
-        let of_runs = || samples.iter().map(|sample| sample.measured.program.as_ref()?.role);
+        let facts = || samples.iter().filter_map(|sample| sample.measured.program.as_ref());
         Self {
             cell: cell.clone(),
-            role: cell.program().and_then(|name| program::role(name, of_runs())),
+            role: cell.program().and_then(|name| program::role(name, facts().map(|facts| facts.role))),
+            upstream: cell.program().and_then(|name| program::upstream(name, facts().map(|facts| facts.upstream))),
             runs: samples.len(),
             warnings: warnings::of_cell(samples, estimate, speeds.len(), outliers.len()),
             estimate,
@@ -170,6 +182,19 @@ impl CellSummary {
             rounds,
             speeds,
         }
+    }
+
+    /// How good the figure of a program is by that of its upstream, which these rows have; `None` if nothing passes it. Memory
+    /// does not.
+    fn share_of_upstream(&self, of_upstreams: &[Self]) -> Option<f64> {
+        let is_behind = self.upstream == Some(Upstream::Socks5) && self.cell.is_contender() && !self.cell.is_idle();
+        let alone = of_upstreams.iter().find(|row| is_behind && row.cell.same_work(&self.cell))?;
+        Some(speed_of(&self.cell).times_as_good(self.estimate?.median, alone.estimate?.median))
+    }
+
+    /// Whether its figure says more of the upstream than of the program.
+    pub(crate) fn is_at_upstream_limit(&self) -> bool {
+        self.warnings.iter().any(|warning| matches!(warning, Warning::AtUpstreamLimit(_)))
     }
 
     /// The figure of a metric by its name; `None` if it is not known.

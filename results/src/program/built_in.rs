@@ -2,7 +2,7 @@
 
 use netstacks::StackKind;
 
-use super::{Profile, ProgramName, Role};
+use super::{Profile, ProgramName, Role, Upstream};
 
 /// The profiles of this program, but for our proxy: the name, the text, and the word that stands for STACK in the text.
 static BUILT_IN: [(&str, &str, &str); 14] = [
@@ -33,8 +33,11 @@ fn built_in() -> impl Iterator<Item = (&'static str, &'static str, &'static str)
     BUILT_IN.into_iter().chain(stacks.map(|stack| (stack.name(), OWN, stack.name())))
 }
 
+/// The client alone through the SOCKS5 server, which limits the programs that send their connections to it.
+pub(crate) const SOCKS5: &str = "socks5";
+
 /// The profiles without a program, with which the others are compared.
-const BASELINES: [&str; 2] = ["kernel", "socks5"];
+const BASELINES: [&str; 2] = ["kernel", SOCKS5];
 
 pub(crate) fn is_baseline(name: ProgramName) -> bool {
     BASELINES.contains(&name.as_str())
@@ -47,8 +50,16 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 /// The role of a program, as a run says or else as its profile of ours does. Older runs do not say it.
 pub(crate) fn role(name: ProgramName, of_runs: impl IntoIterator<Item = Option<Role>>) -> Option<Role> {
-    let of_profile = || Some(Profile::named(names().find(|known| *known == name.as_str())?).ok()?.role);
-    of_runs.into_iter().flatten().next().or_else(of_profile)
+    of_runs.into_iter().flatten().next().or_else(|| Some(of_ours(name)?.role))
+}
+
+/// Where a program sends its connections, as a run says or else as its profile of ours does.
+pub(crate) fn upstream(name: ProgramName, of_runs: impl IntoIterator<Item = Option<Upstream>>) -> Option<Upstream> {
+    of_runs.into_iter().flatten().next().or_else(|| of_ours(name)?.upstream())
+}
+
+fn of_ours(name: ProgramName) -> Option<Profile> {
+    Profile::named(names().find(|known| *known == name.as_str())?).ok()
 }
 
 /// The text of a profile that is part of this program.

@@ -88,6 +88,38 @@ fn a_command_is_a_profile() {
     assert_eq!(Profile::named("x {tun} -c conf.toml").unwrap().command, ["x", "{tun}", "-c", "conf.toml"]);
 }
 
+/// As its authors ship it, a program has no word for what a run could set.
+#[test]
+fn a_profile_has_words_for_what_a_run_sets() {
+    for (words, set) in [
+        ("--program lwip", ""),
+        ("--program lwip --mtu 9000", "--mtu {mtu}"),
+        ("--program lwip --mtu 9000 --max-flows 9", "--mtu {mtu} --max-flows {max_flows}"),
+        ("--program tun2proxy --max-flows 9", "--max-sessions {max_flows}"),
+        ("--program pasta --mtu 9000", "-m {mtu}"),
+        ("--program sing-box-system --mtu 9000", r#""mtu": {mtu},"#),
+        ("--program gotatun --mtu 9000", ""),
+    ] {
+        let cell = Cell::parse(words).unwrap();
+        let profile = cell.program.as_ref().unwrap().profile().unwrap();
+        assert_eq!(profile.words_of(&cell).cloned().collect::<Vec<_>>().join(" "), set, "{words}");
+        assert_eq!(profile.sets_in_config(), words.contains("sing-box"), "{words}");
+        let is_said = profile.command.iter().chain(profile.config_at(false)).any(|word| word.contains("mtu"));
+        assert!(!is_said, "{words}");
+    }
+    let profile = |lines: &str| {
+        Profile::parse(&format!("name = \"x\"\nrole = \"proxy\"\ncommand = [\"x\", \"{{tun}}\"]\n{lines}"))
+    };
+    for (lines, refused) in [
+        ("set.mtu = [\"{set}\"]", "{set} is for the config"),
+        ("set.mtu = [\"{tap}\"]", "{tap} is no placeholder"),
+        ("set.limit = [\"-l\"]", "unknown variant `limit`"),
+    ] {
+        let reason = profile(lines).unwrap_err();
+        assert!(reason.contains(refused), "{reason}");
+    }
+}
+
 #[test]
 fn a_word_for_a_shell_is_named_unless_there_is_a_shell() {
     let hint = |typed: &str| no_shell(&shlex::split(typed).unwrap());

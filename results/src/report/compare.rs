@@ -7,7 +7,7 @@ use comfy_table::presets;
 
 use super::format::{self, percent};
 use super::model::{Column, Table};
-use crate::cell::{Cell, Subject};
+use crate::cell::Cell;
 use crate::measure::metric::speed_of;
 use crate::measure::{CellChange, Comparison, Difference, Differences, Estimate, Method, SIGNIFICANCE, Side, Verdict};
 use crate::plural;
@@ -22,6 +22,7 @@ pub fn comparison(comparison: &Comparison, differences: &Differences, out: &mut 
         writeln!(out, "{}", line.strip_prefix(' ').unwrap_or(&line))?;
     }
     writeln!(out, "\n{}", counts(comparison))?;
+    detectable(comparison, out)?;
     advice(comparison, out)?;
     out.flush()
 }
@@ -41,6 +42,16 @@ fn notes(comparison: &Comparison, differences: &Differences, out: &mut impl Writ
             out,
             "note: each new run is compared with the old run of its round; the change is the median of these pairs"
         )?,
+    }
+    match (comparison.method, comparison.machine) {
+        (Method::AllRuns, Some([least, most])) => writeln!(
+            out,
+            "note: the files were made one after the other; by the references the machine's speed changed by {} to {}, and \
+             only what is beyond that is slower or faster",
+            percent(least),
+            change(most)
+        )?,
+        (Method::AllRuns, None) | (Method::WithinRounds, _) => (),
     }
     if comparison.cells.iter().any(|cell| speed_of(&cell.cell).less_is_better()) {
         writeln!(out, "note: cells with a rate are compared by the p99 of their latencies, of which less is better")?;
@@ -84,6 +95,7 @@ fn table(comparison: &Comparison) -> Table {
     push("runs", true, &|cell| runs(cell.new.as_ref()?));
     push("change", true, &|cell| Some(cell.change?.ratio.median).filter(|ratio| ratio.is_finite()).map(change));
     push("95 % interval", true, &|cell| interval(cell.change?.ratio));
+    push("detectable", true, &|cell| Some(format!("{:.0} %", comparison.detectable(cell)? * 100.0)));
     push("p", true, &|cell| cell.p_value.map(p_value));
     push("verdict", false, &|cell| Some(verdict(cell)));
     table
@@ -158,6 +170,7 @@ const fn word(verdict: Verdict) -> &'static str {
         Verdict::Recovered => "recovered",
         Verdict::Inconclusive => "inconclusive",
         Verdict::TooFewRuns => "too few runs",
+        Verdict::NoReference => "no reference",
         Verdict::Failing => "failing",
         Verdict::NotRun => "not run",
         Verdict::OnlyOld => "only in old",
@@ -189,6 +202,20 @@ fn counts(comparison: &Comparison) -> String {
     sentences.join(" ")
 }
 
+/// What the noise of these runs would have hidden.
+fn detectable(comparison: &Comparison, out: &mut impl Write) -> io::Result<()> {
+    let mut losses: Vec<_> = comparison.cells.iter().filter_map(|cell| comparison.detectable(cell)).collect();
+    losses.sort_by(f64::total_cmp);
+    let (Some(least), Some(most)) = (losses.first(), losses.last()) else { return Ok(()) };
+    writeln!(
+        out,
+        "detectable here: {:.0} % ({:.0} to {:.0} %): a cell that loses so much of its speed is called slower in nine tables of ten",
+        losses[losses.len() / 2] * 100.0,
+        least * 100.0,
+        most * 100.0
+    )
+}
+
 /// A percentage without the digits of rounding errors.
 fn number(percent: f64) -> f64 {
     (percent * 1e6).round() / 1e6
@@ -218,14 +245,13 @@ fn advice(comparison: &Comparison, out: &mut impl Write) -> io::Result<()> {
         )?;
     }
     let drifted = |cell: &&CellChange| {
-        let is_loopback = cell.cell.subject() == Subject::Loopback;
-        is_loopback && matches!(cell.verdict, Verdict::Slower | Verdict::Faster)
+        cell.cell.subject().is_reference() && matches!(cell.verdict, Verdict::Slower | Verdict::Faster)
     };
     if let Some(cell) = comparison.cells.iter().find(drifted) {
         writeln!(
             out,
-            "Loopback changed too, which uses no stack: {} got {}. The cause is the machine, or something that all \
-             layers share (client, server, tokio).",
+            "A reference changed too: {} got {}. The cause is the machine, or something that all cells share (client, \
+             server, tokio).",
             cell.cell,
             word(cell.verdict)
         )?;

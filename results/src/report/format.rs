@@ -8,7 +8,7 @@ use crate::cell::properties::PROPERTIES;
 use crate::cell::{Cell, Subject};
 use crate::measure::metric::{Metric, speed_of};
 use crate::measure::{CellSummary, Estimate, Summary, grouped};
-use crate::sample::Warning;
+use crate::sample::{AT_LIMIT, Warning};
 
 pub(super) const UNKNOWN: &str = "–";
 
@@ -48,6 +48,7 @@ pub(super) fn failures(row: &CellSummary) -> String {
 /// How the runs failed, and behind it the figure of those that did not. A percentile that no run has alone is of all together.
 pub(super) fn behind_failures(row: &CellSummary, figure: Option<String>) -> String {
     let figure = figure.or_else(|| self::figure(row, speed_of(&row.cell)));
+    let figure = figure.map(|figure| if row.is_at_upstream_limit() { format!("{figure} {AT_LIMIT}") } else { figure });
     let words = [Some(failures(row)).filter(|text| !text.is_empty()), figure].into_iter().flatten();
     let words: Vec<_> = words.collect();
     if words.is_empty() { UNKNOWN.to_owned() } else { words.join("; ") }

@@ -134,14 +134,17 @@ impl Series {
     /// The rows of whole subjects, without their single layers. All rows, if there is no whole subject.
     pub(super) fn main_rows(&self) -> Vec<&CellSummary> {
         let rows = || self.summary.cells.iter();
-        let is_whole = |row: &&CellSummary| match row.cell.layer {
-            // Requests and idle connections are compared with the kernel's own TCP.
-            Layer::Loopback => !matches!(self.kind(), Kind::Streams | Kind::Forwarders),
-            layer => !matches!(layer, Layer::Device | Layer::Stack),
-        };
+        let is_whole = |row: &&CellSummary| row.cell.layer == Layer::Path;
         let whole: Vec<_> = rows().filter(is_whole).collect();
         if whole.is_empty() { rows().collect() } else { whole }
     }
+}
+
+/// Those of the same machine, program and matrix as the first one. Only these have runs of the same rounds.
+pub(super) fn together(all: &[Series]) -> Vec<&Series> {
+    let matrix = |one: &Series| one.head.as_ref().map(|head| head.seed);
+    let is_alike = |one: &&Series| one.environment == all[0].environment && matrix(one) == matrix(&all[0]);
+    all.iter().filter(is_alike).collect()
 }
 
 /// The machine of some series, and the days of their runs.

@@ -51,12 +51,16 @@ fn lost(sample: &Sample) -> String {
 
 fn memory(sample: &Sample, idle: &IdleFacts) -> String {
     let (unit, connections, after) = (sample.cell.workload().unit(), idle.connections, idle.release.as_secs_f64());
-    let each = known(idle.bytes_per_connection(), |bytes| match idle.is_below() {
+    let rest = idle.rest.last().map(|last| last.after).unwrap_or_default();
+    let each = known(idle.bytes_per_connection(rest), |bytes| match idle.is_below(rest) {
         Some(true) => format!("under {bytes:.1} bytes"),
         _ => format!("{:.1} KiB", bytes / 1024.0),
     });
     let released = known(idle.released_share(), |share| format!("{:.0} %", share * 100.0));
-    format!("{unit}s: {connections}, memory: {each} each, released: {released} after {after} s")
+    format!(
+        "{unit}s: {connections}, memory: {each} each at rest for {} s, released: {released} after {after} s",
+        rest.as_secs_f64()
+    )
 }
 
 fn known<T>(value: Option<T>, write: impl Fn(T) -> String) -> String {
@@ -212,7 +216,7 @@ mod tests {
     use super::*;
     use crate::cell::ROWS;
     use crate::measure::fixture::{effective, run};
-    use crate::sample::{CpuTime, DatagramFacts, DeviceFacts, Measurements, Packets, Status, TcpFacts};
+    use crate::sample::{CpuTime, DatagramFacts, DeviceFacts, Measurements, Packets, RestFacts, Status, TcpFacts};
 
     /// The output for a run of a gigabyte in a second: standard output, and standard error.
     fn printed(words: &str, change: impl FnOnce(&mut Measurements)) -> String {
@@ -295,12 +299,17 @@ mod tests {
         let idle = |grown: u64| {
             let [before, after] = [Some(1 << 20), Some((1 << 20) + grown)];
             let facts = IdleFacts { connections: 11, release: Duration::from_secs(1), ..IdleFacts::default() };
-            let facts = IdleFacts { rss_before_bytes: before, rss_open_bytes: after, rss_idle_bytes: after, ..facts };
-            move |measured: &mut Measurements| measured.idle = Some(IdleFacts { rss_closed_bytes: after, ..facts })
+            let facts = IdleFacts { rss_before_bytes: before, rss_open_bytes: after, rss_closed_bytes: after, ..facts };
+            let rest = [1, 5].map(|seconds| RestFacts {
+                after: Duration::from_secs(seconds),
+                rss_bytes: after.map(|bytes| bytes + (5 - seconds) * 4096),
+                kernel_bytes: Some(0),
+            });
+            move |measured: &mut Measurements| measured.idle = Some(IdleFacts { rest: rest.to_vec(), ..facts })
         };
         for (grown, expected) in [
-            (1 << 20, "memory: 102.4 KiB each, released: 0 % after 1 s"),
-            (0, "memory: under 409.6 bytes each, released: unknown after 1 s"),
+            (1 << 20, "memory: 102.4 KiB each at rest for 5 s, released: 0 % after 1 s"),
+            (0, "memory: under 409.6 bytes each at rest for 5 s, released: unknown after 1 s"),
         ] {
             let printed = printed("-n smoltcp -m idle --parallel 11", idle(grown));
             let line = format!("client io mode: idle, connections: 11, {expected}\n");

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::latency::Latency;
 use crate::is_default;
-use crate::program::Role;
+use crate::program::{Role, Upstream};
 use crate::units::nanoseconds;
 
 /// The requests of a run.
@@ -40,6 +40,9 @@ pub struct BlackHoleFacts {
 pub struct ProgramFacts {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
+    /// Where it sends its connections.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upstream: Option<Upstream>,
     pub version: Option<String>,
     /// The SHA-256 of its file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -55,9 +58,9 @@ pub struct ProgramFacts {
     pub under_load: ProcessFacts,
     /// Its processes after all connections were closed.
     pub afterwards: ProcessFacts,
-    /// What they did at rest.
+    /// What they did without a load.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub rest: RestFacts,
+    pub unloaded: UnloadedFacts,
     /// CPU time of the SOCKS5 server, or of the far end of a tunnel, in the timed window, in seconds.
     pub far_seconds: Option<f64>,
     /// The processes at the far end of a tunnel at the end of the timed window.
@@ -76,16 +79,16 @@ pub struct ProgramFacts {
 
 /// What the subject's processes did before the load, and after all connections were closed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RestFacts {
+pub struct UnloadedFacts {
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub before: Option<Rest>,
+    pub before: Option<Unloaded>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<Rest>,
+    pub after: Option<Unloaded>,
 }
 
 /// What processes did in a time without a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rest {
+pub struct Unloaded {
     #[serde(rename = "time_ns", with = "nanoseconds")]
     pub time: Duration,
     pub cpu_ns: Option<u64>,
@@ -93,7 +96,7 @@ pub struct Rest {
     pub switches: Option<Switches>,
 }
 
-impl Rest {
+impl Unloaded {
     /// What they did in this time.
     pub fn of(time: Duration, cpu: Option<Duration>, switches: Option<Switches>) -> Self {
         Self { time, cpu_ns: cpu.and_then(|cpu| u64::try_from(cpu.as_nanos()).ok()), switches }
@@ -179,8 +182,8 @@ impl DatagramFacts {
 /// The size of a page where a file does not say it.
 const USUAL_PAGE: u64 = 4096;
 
-/// The memory of connections or flows: the resident set of the subject's process, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// The memory of connections or flows, in bytes: the resident set of the subject's process, and the kernel's memory of its sockets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdleFacts {
     /// How many connections there were; of flows of datagrams, how many were answered.
     pub connections: u64,
@@ -188,8 +191,9 @@ pub struct IdleFacts {
     pub rss_before_bytes: Option<u64>,
     /// With all of them, after a byte or a datagram each way.
     pub rss_open_bytes: Option<u64>,
-    /// The same at the end of the timed window.
-    pub rss_idle_bytes: Option<u64>,
+    /// The memory at each of [`IdleFacts::MOMENTS`] of the timed window, and at its end. Older files have none.
+    #[serde(default)]
+    pub rest: Vec<RestFacts>,
     /// A while after all were closed.
     pub rss_closed_bytes: Option<u64>,
     /// How long after: a flow of datagrams has no end, and lives until the time-out of the subject.
@@ -202,31 +206,54 @@ pub struct IdleFacts {
     pub wakeups: Option<u64>,
     /// What this process, or a stack's process, did before the first connection was opened, and after all were closed.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub rest: RestFacts,
+    pub unloaded: UnloadedFacts,
+}
+
+/// The memory after a time of rest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestFacts {
+    #[serde(rename = "after_ns", with = "nanoseconds")]
+    pub after: Duration,
+    pub rss_bytes: Option<u64>,
+    /// What the kernel takes for the sockets of the subject, without those for the first connection. `None` if it does not say it.
+    pub kernel_bytes: Option<u64>,
 }
 
 impl IdleFacts {
-    /// Memory of each connection, without the first one. If all together took less than a page, it is below this.
-    pub fn bytes_per_connection(&self) -> Option<f64> {
+    /// When the memory is read: timers and collectors give some of it back later.
+    pub const MOMENTS: [Duration; 3] = [Duration::from_secs(1), Self::COMPARED, Duration::from_secs(30)];
+
+    /// The moment at which cells are compared.
+    pub const COMPARED: Duration = Duration::from_secs(5);
+
+    /// Memory of each connection after this rest, without the first one. If all together took less than a page, it is below this.
+    pub fn bytes_per_connection(&self, rest: Duration) -> Option<f64> {
         let others = self.connections.checked_sub(1).filter(|others| *others > 0)?;
-        let taken = if self.is_below()? { self.page_bytes.unwrap_or(USUAL_PAGE) } else { self.taken()? };
+        let taken = if self.is_below(rest)? { self.page_bytes.unwrap_or(USUAL_PAGE) } else { self.taken(rest)? };
         Some(taken as f64 / others as f64)
     }
 
     /// Whether the resident set did not grow, so that the memory of a connection is only known to be below a figure.
-    pub fn is_below(&self) -> Option<bool> {
-        Some(self.taken()? == 0)
+    pub fn is_below(&self, rest: Duration) -> Option<bool> {
+        Some(self.taken(rest)? == 0)
     }
 
-    /// The share of this memory that was released after all connections were closed.
+    /// The share of the process's part of this memory that was released after all connections were closed.
     pub fn released_share(&self) -> Option<f64> {
-        let released = self.rss_idle_bytes?.saturating_sub(self.rss_closed_bytes?);
-        let taken = self.taken().filter(|taken| *taken > 0)?;
+        let (idle, before) = (self.rest.last()?.rss_bytes?, self.rss_before_bytes?);
+        let taken = idle.checked_sub(before).filter(|taken| *taken > 0)?;
+        let released = idle.saturating_sub(self.rss_closed_bytes?);
         Some((released as f64 / taken as f64).min(1.0))
     }
 
+    /// Whether the subject has sockets of which nothing is known.
+    pub fn lacks_kernel_memory(&self) -> bool {
+        self.rest.iter().any(|rest| rest.kernel_bytes.is_none())
+    }
+
     /// Of all connections but the first.
-    fn taken(&self) -> Option<u64> {
-        Some(self.rss_idle_bytes?.saturating_sub(self.rss_before_bytes?))
+    fn taken(&self, rest: Duration) -> Option<u64> {
+        let RestFacts { rss_bytes, kernel_bytes, .. } = self.rest.iter().find(|one| one.after == rest)?;
+        Some((*rss_bytes)?.saturating_sub(self.rss_before_bytes?).saturating_add((*kernel_bytes)?))
     }
 }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::{Measurements, RestFacts};
+use super::{Measurements, UnloadedFacts};
 
 impl Measurements {
-    /// What the subject did at rest: a program, or else the process of idle connections.
-    pub fn rest(&self) -> Option<RestFacts> {
-        self.program.as_ref().map(|program| program.rest).or_else(|| Some(self.idle?.rest))
+    /// What the subject did without a load: a program, or else the process of idle connections.
+    pub fn unloaded(&self) -> Option<UnloadedFacts> {
+        self.program.as_ref().map(|program| program.unloaded).or_else(|| Some(self.idle.as_ref()?.unloaded))
     }
 
     /// The load on the processors, in percent of one: over the timed window, and in the busiest interval.

@@ -3,7 +3,7 @@
 use std::mem;
 use std::time::Duration;
 
-use super::{Measurements, ProgramFacts, Sample, Status};
+use super::{IdleFacts, MIXED, Measurements, ProgramFacts, Sample, Status};
 use crate::cell::{Cell, Forwarder, MAX_QUEUE, Protocol};
 use crate::plural;
 use crate::program::is_baseline;
@@ -35,6 +35,11 @@ pub enum Warning {
     Stopped(f64),
     #[error("the client ran with {0} instead of cubic; compare only with runs of the same")]
     CongestionControl(String),
+    #[error(
+        "the sockets of the run did not have one congestion control: {0}; the program chose its own, or doctor says why its network \
+         has another"
+    )]
+    MixedControls(String),
     #[error("the frequency governor is {0}; set it to performance for steady figures")]
     Governor(String),
     #[error("this is a virtual machine, whose host may be shared; compare ratios measured side by side")]
@@ -66,6 +71,13 @@ pub enum Warning {
          --parallel"
     )]
     NotGrown(f64),
+    #[error(
+        "the memory of the subject's sockets in the kernel is not known, so there is no figure; run as root of the machine, which \
+         may read /proc/slabinfo"
+    )]
+    NoKernelMemory,
+    #[error("the memory was read after {} s of rest; tables compare it after 5 s: give --time 5", .0.as_secs_f64())]
+    ShortRest(Duration),
     #[error("nothing arrived after the outage; deliver for longer, with --time, to see whether it recovers")]
     NotRecovered,
     #[error(
@@ -80,10 +92,19 @@ pub enum Warning {
         if *.0 == 1 { "one run lies".to_owned() } else { format!("{} runs lie", .0) }
     )]
     Outliers(usize),
+    #[error(
+        "{AT_LIMIT} at the limit of the upstream: {:.0} % of the figure of socks5, the client alone through the same SOCKS5 server, \
+         so the program may be faster",
+        .0 * 100.0
+    )]
+    AtUpstreamLimit(f64),
     #[error("in {1} of {2} runs: {0}")]
     /// With the median of the amounts of these runs.
     InRuns(Box<Self>, usize, usize),
 }
+
+/// The mark of such a figure.
+pub(crate) const AT_LIMIT: &str = "†";
 
 const MOST_STOLEN: f64 = 0.05;
 
@@ -109,7 +130,7 @@ const MOST_FILES_LEFT: u64 = 32;
 const LONGER_QUEUE: u32 = 10;
 
 /// Above this MTU not even two segments fit into the largest packet that IP can have, 65,535 bytes.
-const LARGEST_MTU_TO_SEGMENT: u16 = 65_535 / 2;
+const LARGEST_MTU_TO_SEGMENT: usize = 65_535 / 2;
 
 impl Warning {
     /// The warning about a frequency governor.
@@ -151,6 +172,7 @@ impl Warning {
             | Self::NotGrown(amount)
             | Self::Stolen(amount)
             | Self::Throttled(amount)
+            | Self::AtUpstreamLimit(amount)
             | Self::Stopped(amount) => Some(*amount),
             _ => None,
         }
@@ -188,7 +210,8 @@ impl Sample {
         let repeats_none = self.cell.impairments.duplicate_ppm == 0;
         warnings.extend(repeated.filter(|count| *count > 0 && repeats_none).map(Warning::Repeated));
         if let Some(name) = measured.congestion.as_deref().filter(|name| *name != "cubic") {
-            warnings.push(Warning::CongestionControl(name.to_owned()));
+            let warning = if name.contains(MIXED) { Warning::MixedControls } else { Warning::CongestionControl };
+            warnings.push(warning(name.to_owned()));
         }
         warnings.extend(environment.machine.governor.as_deref().and_then(Warning::of_governor));
         if environment.machine.virtual_machine == Some(true) {
@@ -200,8 +223,14 @@ impl Sample {
         warnings.extend(no_super_packets(self).map(Warning::NoSuperPackets));
         let not_recovered = has_outage && self.is_ok() && measured.recovery_seconds.is_none();
         warnings.extend(not_recovered.then_some(Warning::NotRecovered));
-        let not_grown = measured.idle.filter(|idle| idle.is_below() == Some(true) && self.is_ok());
-        warnings.extend(not_grown.and_then(|idle| idle.bytes_per_connection()).map(Warning::NotGrown));
+        if let Some((idle, last)) =
+            measured.idle.as_ref().filter(|_| self.is_ok()).and_then(|idle| Some((idle, idle.rest.last()?)))
+        {
+            let not_grown = idle.bytes_per_connection(last.after).filter(|_| idle.is_below(last.after) == Some(true));
+            warnings.extend(not_grown.map(Warning::NotGrown));
+            warnings.extend(idle.lacks_kernel_memory().then_some(Warning::NoKernelMemory));
+            warnings.extend((last.after < IdleFacts::COMPARED).then_some(Warning::ShortRest(last.after)));
+        }
         warnings.extend(measured.ends_withheld.then_some(Warning::EndsWithheld));
         warnings.extend(slower_by_the_end(self).map(Warning::SlowerByTheEnd));
         warnings.extend(measured.program.as_deref().into_iter().flat_map(of_program));
@@ -268,13 +297,14 @@ fn smaller_window(sample: &Sample) -> Option<Warning> {
 }
 
 fn no_super_packets(sample: &Sample) -> Option<f64> {
-    let (cell, mtu) = (&sample.cell, sample.cell.mtu);
+    let cell = &sample.cell;
+    let mtu = sample.measured.device.as_ref().map_or(cell.mtu().into(), |device| device.mtu);
     if !cell.workload().is_stream() {
         return None;
     }
     let counts_whole = cell.forwarder().is_none_or(Forwarder::counts_whole);
     let could_be = cell.offloads() && counts_whole && mtu <= LARGEST_MTU_TO_SEGMENT;
-    sample.bytes_per_packet().filter(|bytes| could_be && *bytes <= f64::from(mtu))
+    sample.bytes_per_packet().filter(|bytes| could_be && *bytes <= mtu as f64)
 }
 
 fn slower_by_the_end(sample: &Sample) -> Option<f64> {

@@ -76,7 +76,7 @@ fn turn(arguments: &str, fault: Fault) -> (Result<(), LoadError>, Option<Finish>
     let arguments = format!("x --layer device --warmup 100KB --bytes 2MB --verify full {arguments}");
     let scenario = Scenario::try_from(Cli::try_parse_from(arguments.split_whitespace()).unwrap().run).unwrap();
     let pair = if scenario.cell.offload == Offload::On { MemoryLink::offloading_pair } else { MemoryLink::pair };
-    let (near, far) = pair(scenario.cell.mtu.into(), 64);
+    let (near, far) = pair(scenario.cell.mtu().into(), 64);
     let facts =
         DeviceFacts { name: "memory".to_owned(), mtu: 1500, offload: true, tx_queue_len: Some(1024), qdisc: None };
     let shuttle = Shuttle::new(near, &scenario, tun(&scenario).network.peer, &facts).unwrap();

@@ -1,7 +1,7 @@
 //! The client side of requests: the connections of a thread, driven by readiness.
 
 mod datagrams;
-mod idle;
+pub(super) mod idle;
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,6 +10,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+
+use platform::SocketCount;
 
 use super::counts::{Counts, kind};
 use super::pace::Pace;
@@ -55,6 +57,8 @@ pub(crate) fn client(
         in_window: 0,
         background_bytes: 0,
         idle_facts: IdleFacts::default(),
+        sockets_before: None,
+        sockets_at_rest: Vec::new(),
         looked: sockets.now(),
         request: exchange.request.slice(0, exchange.request.period).to_vec(),
         room: exchange.room(&exchange.response),
@@ -82,6 +86,9 @@ pub(super) struct Requester {
     /// Bytes of the streams beside the requests: first the count when the window began, at its end the bytes in it.
     background_bytes: u64,
     idle_facts: IdleFacts,
+    /// The sockets in the subject's network with the first connection alone, and at each moment of rest.
+    sockets_before: Option<SocketCount>,
+    sockets_at_rest: Vec<Option<SocketCount>>,
     request: Vec<u8>,
     /// When it last checked for lost requests.
     looked: Instant,
@@ -165,7 +172,7 @@ impl<S: Sockets> Work<S> for Requester {
             answered: self.in_window,
             latency,
             errors,
-            idle: Some(self.idle_facts).filter(|idle| idle.connections > 0),
+            idle: Some(mem::take(&mut self.idle_facts)).filter(|idle| idle.connections > 0),
             datagrams: self.exchange.is_udp().then_some(facts),
             background_bytes: self.background_bytes,
             blackholes: None,

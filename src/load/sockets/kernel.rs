@@ -20,8 +20,8 @@ const EVENTS: usize = 1024;
 
 const WAKE: Token = Token(usize::MAX);
 
-/// The default congestion control of a socket, if the kernel has it.
-const CONGESTION: &str = "cubic";
+/// The default congestion control of a socket, and of the networks of a run, if the kernel has it.
+pub(crate) const CONGESTION: &str = "cubic";
 
 pub(crate) struct KernelSockets {
     settings: Settings,

@@ -3,9 +3,7 @@
 #![cfg(all(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
 
 use std::collections::HashSet;
-use std::num::NonZeroU64;
-
-use netstacks::StackKind;
+use std::num::{NonZeroU16, NonZeroU64};
 
 use super::*;
 use crate::cell::{Mode, Runtime, Verify};
@@ -98,15 +96,41 @@ fn each_cell_is_planned_once() {
     }
 }
 
+/// Without a delay, a loss is of no network. In a table of stacks the kernel behind the same device is beside each cell.
+#[test]
+#[cfg(target_os = "linux")]
+fn in_presets_a_loss_has_a_delay_and_each_path_a_reference() {
+    for preset in ["requests", "connections", "datagrams", "networks", "stacks"] {
+        let cells = cells(&plan(&format!("--preset {preset} -n lwip")));
+        let of_stack = || cells.iter().filter(|cell| cell.netstack == Some(StackKind::Lwip));
+        assert!(of_stack().count() > 0, "{preset}");
+        for cell in of_stack() {
+            let link = &cell.impairments;
+            assert!(link.loss_ppm == 0 || link.delay == Duration::from_millis(10), "{preset}: {cell}");
+            let is_reference = |other: &&Cell| {
+                let work =
+                    |cell: &Cell| (cell.mode, cell.protocol, cell.parallel, cell.offload, cell.rate, cell.impairments);
+                other.netstack == Some(StackKind::Kernel) && work(other) == work(cell)
+            };
+            assert!(cells.iter().any(|other| is_reference(&other)), "{preset}: {cell}");
+        }
+        let loopback = cells.iter().any(|cell| cell.subject() == Subject::Loopback);
+        assert_eq!(loopback, preset == "stacks", "{preset}: the upper bound is in one table");
+    }
+}
+
 /// The lines of a preset, typed by hand, are its cells.
 #[test]
 fn a_preset_is_its_lines() {
     let preset = cells(&plan("--preset requests -n smoltcp"));
-    let header = "--runtime multi-thread --offload auto --layer loopback,path -n smoltcp";
     let lines =
         ["--mode rr --parallel 1,100,1000", "--mode crr --parallel 1,50", "--mode rr --background both --rate 1000"];
-    let typed: Vec<_> = lines.iter().flat_map(|line| cells(&plan(&format!("{line} {header}")))).collect();
-    assert_eq!(preset, typed);
+    // The kernel is beside any stack.
+    let typed = ["smoltcp", "kernel"].map(|stack| {
+        let header = format!("--runtime multi-thread --offload auto -n {stack}");
+        lines.iter().flat_map(|line| cells(&plan(&format!("{line} {header}")))).collect::<Vec<_>>()
+    });
+    assert_eq!(preset, typed.concat());
 }
 
 /// What is in all lines of a preset cannot be typed beside it, and what is in its head can.
@@ -118,15 +142,17 @@ fn a_preset_and_typed_words_do_not_contradict() {
         let refused = planned(&format!("--preset {line}")).unwrap_err().to_string();
         assert_eq!(refused, format!("{option}: --preset chooses it; leave one of them out"));
     }
-    let path = cells(&plan("--preset connections -n smoltcp --layer path"));
-    assert_eq!(path.len(), 1, "{path:?}");
+    let two = cells(&plan("--preset connections -n smoltcp --mtu 9000"));
+    assert_eq!(two.iter().map(|cell| cell.mtu).collect::<Vec<_>>(), [Some(9000); 2], "and the kernel");
 }
 
 #[test]
 fn a_comparison_has_the_rounds_that_its_verdict_needs() {
     let one = format!("{ONE} -m writer --against old");
-    assert_eq!(plan(&one).runs, DEFAULT_RUNS);
-    assert_eq!(plan(&format!("{one} --runs 6")).runs, 6);
+    assert_eq!(plan(&one).runs, DEFAULT_PAIRS);
+    assert_eq!(plan(&one).scenarios[0].amount, Amount::time(DEFAULT_TIME_OF_A_PAIR));
+    let asked = plan(&format!("{one} --runs 6 --time 1"));
+    assert_eq!((asked.runs, asked.scenarios[0].amount), (6, Amount::time(DEFAULT_TIME)));
     let error = planned(&format!("{one} --runs 5")).unwrap_err().to_string();
     assert!(error.contains("--runs") && error.contains("on 1 cell needs 6"), "{error}");
     let rows = |words: &[&str]| planned_of(&[&["forward", "--all"], words].concat()).unwrap();
@@ -134,7 +160,8 @@ fn a_comparison_has_the_rounds_that_its_verdict_needs() {
     let compared = rows(&["--against", "old"]);
     assert_eq!(compared.runs as usize, Method::WithinRounds.runs_needed(compared.scenarios.len()));
     let back = planned_of(&["forward", "--row", "2,18", "--reverse", "--mtu", "9000"]).unwrap();
-    let rows: Vec<_> = cells(&back).iter().map(|cell| (cell.forwarder().unwrap().row(), cell.mode, cell.mtu)).collect();
+    let rows: Vec<_> =
+        cells(&back).iter().map(|cell| (cell.forwarder().unwrap().row(), cell.mode, cell.mtu())).collect();
     assert_eq!(rows, [(Some(2), Some(Mode::Reader), 9000), (Some(18), Some(Mode::Reader), 9000)]);
 }
 
@@ -187,7 +214,7 @@ fn a_matrix_delivers_by_time_unless_it_is_told_how_many_bytes() {
 fn only_the_multi_thread_runtime_has_workers() {
     let runtimes: HashSet<_> =
         cells(&plan("--worker-threads 3")).iter().map(|cell| (cell.runtime, cell.worker_threads)).collect();
-    let three = std::num::NonZeroU16::new(3);
+    let three = NonZeroU16::new(3);
     assert_eq!(runtimes, HashSet::from([(Runtime::CurrentThread, None), (Runtime::MultiThread, three)]));
 }
 
@@ -228,6 +255,8 @@ fn a_baseline_runs_once_for_each_setting_that_it_has() {
     let plan = plan("--baseline --mtu 1500,9000 --parallel 1,4");
     let runtimes = 2;
     assert_eq!(count(&plan, "path"), stacks() * 2 * runtimes * offloads() * 2 * 2);
+    let kernel = if platform::netns_supported() { 2 * runtimes * offloads() * 2 * 2 } else { 0 };
+    assert_eq!(count(&plan, "kernel"), kernel, "the reference of the path");
     // It has no MTU and no offload, but several streams.
     assert_eq!(count(&plan, "loopback"), 2 * runtimes * 2);
     assert_eq!(count(&plan, "stack"), stacks() * 2 * runtimes * offloads() * 2 * 2);
@@ -256,21 +285,36 @@ fn a_baseline_of_the_device_needs_a_network_of_its_own() {
 #[test]
 fn a_round_runs_every_scenario_once() {
     for round in 1..=50 {
-        let mut order = MatrixPlan::order(24, 7, round);
+        let mut order = MatrixPlan::order(24, 1, 7, round);
         order.sort_unstable();
-        assert_eq!(order, (0..24).collect::<Vec<_>>(), "round {round}");
+        assert_eq!(order, (0..24).map(|cell| (cell, 0)).collect::<Vec<_>>(), "round {round}");
     }
+}
+
+/// The nearer two runs are, the less the machine changes between them; and each build is first as often as the other.
+#[test]
+fn two_builds_run_a_cell_right_after_each_other_in_turns_first() {
+    let mut firsts = [[0; 2]; 6];
+    for round in 1..=10 {
+        for pair in MatrixPlan::order(6, 2, 7, round).chunks(2) {
+            let [(cell, first), (other, second)] = [pair[0], pair[1]];
+            assert_eq!((cell, first + second), (other, 1), "round {round}");
+            firsts[cell][first] += 1;
+        }
+    }
+    assert_eq!(firsts, [[5; 2]; 6]);
 }
 
 #[test]
 fn equal_seeds_and_rounds_give_equal_orders() {
-    let order = |seed, round| MatrixPlan::order(24, seed, round);
+    let order =
+        |seed, round| -> Vec<usize> { MatrixPlan::order(24, 1, seed, round).into_iter().map(|run| run.0).collect() };
     assert_eq!(order(7, 3), order(7, 3));
     assert_ne!(order(7, 3), order(8, 3));
     let orders: HashSet<Vec<usize>> = (1..=50).map(|round| order(7, round)).collect();
     assert_eq!(orders.len(), 50);
     // A later build may continue a file: the order of a seed never changes.
-    assert_eq!(MatrixPlan::order(8, 42, 1), ORDER_OF_42);
+    assert_eq!(MatrixPlan::order(8, 1, 42, 1), ORDER_OF_42.map(|cell| (cell, 0)));
     assert_eq!(plan("--seed 18446744073709551615").seed(), u64::MAX);
     assert!(plan("").seed() < 100_000_000_000, "it is short enough to be typed");
 }
@@ -279,7 +323,7 @@ fn equal_seeds_and_rounds_give_equal_orders() {
 fn every_run_is_first_equally_often() {
     let mut firsts = [0; 4];
     for round in 1..=4000 {
-        firsts[MatrixPlan::order(4, 1, round)[0]] += 1;
+        firsts[MatrixPlan::order(4, 1, 1, round)[0].0] += 1;
     }
     // 1000 each, with a standard deviation of 27.
     assert!(firsts.iter().all(|count| (870..=1130).contains(count)), "{firsts:?}");
@@ -324,12 +368,28 @@ fn programs_come_from_lists_and_from_commands() {
 #[test]
 #[cfg(target_os = "linux")]
 fn the_preset_of_programs_has_the_installed_ones_and_takes_minutes() {
+    use std::collections::BTreeSet;
+
     let six = plan("--preset programs --program kernel,pasta,tun2proxy,sing-box-gvisor,sing-box-gvisor-direct,gotatun");
-    assert_eq!((six.scenarios.len(), six.runs, six.gives_up), (6 * 9, 3, true), "{:?}", six.skipped);
+    assert_eq!((six.scenarios.len(), six.runs, six.gives_up), (6 * (9 + 6), 3, true), "{:?}", six.skipped);
     assert!(six.skipped.is_empty(), "{:?}", six.skipped);
     assert!(six.time().unwrap() < Duration::from_mins(15), "{:?}", six.time());
-    let expected = (Amount::time(Duration::from_secs(1)), Duration::from_secs(15));
-    assert!(six.scenarios.iter().all(|scenario| (scenario.amount, scenario.timeout) == expected));
+    // Each as it is shipped, and all alike: at two MTUs, with as many flows where the program has an option for it.
+    let set = |cell: &Cell| (cell.mtu, cell.max_flows.map(NonZeroU16::get));
+    let of = |name: &str| -> BTreeSet<_> {
+        cells(&six).iter().filter(|cell| cell.program().unwrap().as_str() == name).map(set).collect()
+    };
+    assert_eq!(
+        of("tun2proxy"),
+        BTreeSet::from([(None, None), (Some(1500), Some(20_000)), (Some(65_520), Some(20_000))])
+    );
+    assert_eq!(of("pasta"), BTreeSet::from([(None, None), (Some(1500), None), (Some(65_520), None)]));
+    assert_eq!(cells(&six).iter().filter(|cell| cell.is_shipped()).count(), 6 * 9);
+    // Idle connections rest until their memory is compared.
+    let expected = |cell: &Cell| {
+        (Amount::time(Duration::from_secs(if cell.mode == Some(Mode::Idle) { 5 } else { 1 })), Duration::from_secs(15))
+    };
+    assert!(six.scenarios.iter().all(|scenario| (scenario.amount, scenario.timeout) == expected(&scenario.cell)));
     assert_eq!(plan("--preset programs --program kernel --timeout 5").scenarios[0].timeout, Duration::from_secs(5));
     // The kernel is always there, and our proxy; the client through SOCKS5 has no UDP.
     let all = plan("--preset programs");
@@ -373,14 +433,19 @@ fn the_preset_of_stacks_has_each_stack_with_workarounds_and_without() {
             "smoltcp none none",
             "tcp_ip all none",
             "tcp_ip none none",
-            "smoltcp all cubic 0ms 10000",
-            "smoltcp none cubic 0ms 10000",
-            "tcp_ip all none 0ms 10000",
-            "kernel all none 0ms 10000",
+            "smoltcp all cubic 10ms 1000",
+            "smoltcp all cubic 10ms 10000",
+            "smoltcp none cubic 10ms 1000",
+            "smoltcp none cubic 10ms 10000",
+            "tcp_ip all none 10ms 1000",
+            "tcp_ip all none 10ms 10000",
+            "kernel all none",
+            "kernel all none 10ms 1000",
+            "kernel all none 10ms 10000",
         ]
     );
     let chosen = settings("stacks -n smoltcp --workarounds=-spare-sockets", Mode::Idle);
-    assert_eq!(chosen, ["loopback all none", "smoltcp -spare-sockets none"]);
+    assert_eq!(chosen, ["loopback all none", "smoltcp -spare-sockets none", "kernel all none"]);
     let plan = plan("--preset stacks -n smoltcp");
     assert!(plan.gives_up && plan.scenarios.iter().all(|run| run.timeout == Duration::from_secs(15)));
 }
@@ -392,7 +457,7 @@ fn a_stack_over_a_bad_network_has_congestion_control() {
     let of_smoltcp: Vec<_> = cells.iter().filter(|cell| cell.starts_with("smoltcp")).collect();
     assert_eq!(
         of_smoltcp,
-        ["smoltcp all none", "smoltcp all cubic 0ms 1000", "smoltcp all cubic 5ms 0", "smoltcp all cubic 5ms 1000"]
+        ["smoltcp all none", "smoltcp all cubic 10ms 0", "smoltcp all cubic 10ms 1000", "smoltcp all cubic 10ms 10000"]
     );
     assert_eq!(cells.len(), 3 * 4);
 }

@@ -389,7 +389,7 @@ fn a_leak_for_each_connection_is_found() {
 fn the_memory_of_a_connection() {
     let leak = std::env::var("LEAK").unwrap().parse().unwrap();
     let measured = good(&scenario("-m idle --parallel 2000 --time 0.1"), Fault::Leak(leak));
-    let bytes = measured.idle.unwrap().bytes_per_connection();
+    let bytes = measured.idle.unwrap().bytes_per_connection(Duration::from_millis(100));
     println!("bytes: {}", bytes.map_or_else(|| "unknown".to_owned(), |bytes| bytes.to_string()));
 }
 

@@ -44,13 +44,14 @@ impl Echo {
         Ok(sockets.and_then(start).map_err(failed)?)
     }
 
-    pub(super) async fn over_tcp(&self) -> io::Result<()> {
+    /// Returns the connection.
+    pub(super) async fn over_tcp(&self) -> io::Result<TcpStream> {
         in_time(async {
             let mut stream = TcpStream::connect(self.tcp).await?;
             stream.write_all(&QUESTION).await?;
             let mut answer = [0; QUESTION.len()];
             stream.read_exact(&mut answer).await?;
-            check(&answer)
+            check(&answer).map(|()| stream)
         })
         .await
     }
@@ -74,7 +75,7 @@ impl Drop for Echo {
     }
 }
 
-async fn in_time(answer: impl Future<Output = io::Result<()>>) -> io::Result<()> {
+async fn in_time<T>(answer: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     timeout(ANSWER_TIMEOUT, answer).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
@@ -100,5 +101,7 @@ async fn serve(listener: TcpListener, socket: UdpSocket) {
 async fn answer(mut stream: TcpStream) -> io::Result<()> {
     let mut question = [0; QUESTION.len()];
     stream.read_exact(&mut question).await?;
-    stream.write_all(&question).await
+    stream.write_all(&question).await?;
+    // The client may keep it.
+    stream.read(&mut question).await.map(drop)
 }

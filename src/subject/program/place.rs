@@ -39,7 +39,12 @@ pub(super) struct Run<'a> {
 
 impl Run<'_> {
     pub(super) fn mtu(&self) -> u16 {
-        self.profile.device_mtu(self.scenario.cell.mtu)
+        self.profile.device_mtu(self.scenario.cell.mtu())
+    }
+
+    /// The MTU to give the devices: none if the program has its own. That of a tunnel depends on the link, as with wg-quick.
+    pub(super) fn mtu_to_set(&self) -> Option<u16> {
+        (self.scenario.cell.mtu.is_some() || self.profile.role == Role::Tunnel).then(|| self.mtu())
     }
 
     /// The addresses of the device on this side.
@@ -108,6 +113,11 @@ impl Place<'_> {
         Some(match placeholder {
             "tun" => run.device.to_owned(),
             "mtu" => run.mtu().to_string(),
+            "max_flows" => run.scenario.cell.max_flows?.to_string(),
+            "set" => {
+                let words = run.profile.words_of(&run.scenario.cell).map(|word| self.fill(word).ok());
+                words.collect::<Option<Vec<_>>>()?.join("\n")
+            }
             "address" => network.address.to_string(),
             "peer" => network.peer.to_string(),
             "prefix" => network.prefix_len.to_string(),
@@ -138,8 +148,10 @@ impl Place<'_> {
     pub(super) fn words(&self) -> Vec<String> {
         let Run { profile, scenario, .. } = self.run;
         let words = profile.far_command.as_ref().filter(|_| self.side == Side::Far).unwrap_or(&profile.command);
+        let has_set = !words.is_empty() && !profile.sets_in_config();
+        let set = profile.words_of(&scenario.cell).filter(|_| has_set);
         let is_ours = scenario.cell.adapter().is_some();
-        words.iter().cloned().chain(if is_ours { scenario.cell.proxy_words() } else { Vec::new() }).collect()
+        words.iter().chain(set).cloned().chain(if is_ours { scenario.cell.proxy_words() } else { Vec::new() }).collect()
     }
 
     /// The command that starts the process; none if the kernel does its work.

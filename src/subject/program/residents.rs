@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use platform::{FaultCounter, ProcessMeter};
+use platform::{FaultCounter, ProcessMeter, SocketCount};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
@@ -139,6 +139,8 @@ pub(super) struct ProgramMeter {
     pub(super) upstream: Option<ProcessMeter>,
     pub(super) far: Option<Arc<Residents>>,
     pub(super) faults: Option<Arc<FaultCounter>>,
+    /// The same of the network in which it has its sockets.
+    pub(super) sockets: PathBuf,
 }
 
 impl Meter for ProgramMeter {
@@ -167,5 +169,9 @@ impl Meter for ProgramMeter {
         let peaks = residents.known().into_iter().filter_map(ProcessMeter::peak_rss_bytes);
         let carrier_switches = Some(residents.read().switches);
         Counters { carrier_peak_rss_bytes: Some(peaks.sum()), carrier_switches, ..counters }
+    }
+
+    fn sockets(&self) -> Option<SocketCount> {
+        platform::sockets_of(&self.sockets)
     }
 }

@@ -25,7 +25,7 @@ use crate::plan::scenario::{Scenario, Tun};
 use crate::program::{Profile, Role};
 use crate::protocol::Task;
 use crate::remedy::WithRemedy;
-use crate::sample::{AdoptedFacts, DeviceFacts, ProcessFacts, ProgramFacts, Rest};
+use crate::sample::{AdoptedFacts, DeviceFacts, ProcessFacts, ProgramFacts, Unloaded};
 
 /// How long its version may take.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(2);
@@ -81,7 +81,7 @@ pub(crate) struct Running {
 impl Running {
     pub(super) async fn start(run: &Run<'_>, upstream: Option<Socks5>) -> Result<Self, RunError> {
         let (role, (sha256, version)) = (Some(run.profile.role), origin(run.profile).await);
-        let facts = ProgramFacts { role, version, sha256, ..ProgramFacts::default() };
+        let facts = ProgramFacts { role, upstream: run.profile.upstream(), version, sha256, ..ProgramFacts::default() };
         let begun = Instant::now();
         let sides: &[Side] = match run.profile.role {
             Role::Route => &[],
@@ -124,10 +124,20 @@ impl Running {
         }
         let echo = Echo::start(run.networks, run.server)?;
         let guess = run.profile.guess().map(|guess| format!("; {guess}")).unwrap_or_default();
-        while let Err(error) = echo.over_tcp().await {
-            self.look(0, interrupts, &format!("let no answer through over TCP: {error}{guess}")).await?;
-        }
+        let answered = loop {
+            match echo.over_tcp().await {
+                Ok(answered) => break answered,
+                Err(error) => {
+                    self.look(0, interrupts, &format!("let no answer through over TCP: {error}{guess}")).await?;
+                }
+            }
+        };
         self.facts.start_seconds = self.begun.elapsed().as_secs_f64();
+        if has_process || self.upstream.is_some() {
+            // While it has the connections of one client. Without it all sockets of the load are our own.
+            let _lost = spawn_blocking(run.networks.look_at_controls()).await;
+        }
+        drop(answered);
         if run.profile.udp {
             while let Err(error) = echo.over_udp().await {
                 let late = format!("let no answer through over UDP: {error}; udp = false if it has none");
@@ -151,10 +161,11 @@ impl Running {
         };
         let (at_rest, before) = near.unzip();
         (self.facts.at_rest, self.facts.rest_cpu_share) =
-            (at_rest.unwrap_or_default(), before.and_then(Rest::cpu_share));
-        self.facts.rest.before = before;
+            (at_rest.unwrap_or_default(), before.and_then(Unloaded::cpu_share));
+        self.facts.unloaded.before = before;
         let (far_at_rest, far_before) = far.unzip();
-        (self.facts.far_at_rest, self.facts.far_rest_cpu_share) = (far_at_rest, far_before.and_then(Rest::cpu_share));
+        (self.facts.far_at_rest, self.facts.far_rest_cpu_share) =
+            (far_at_rest, far_before.and_then(Unloaded::cpu_share));
         Ok(())
     }
 
@@ -228,7 +239,7 @@ impl Running {
                 address: network.address,
                 prefix_len: network.prefix_len,
                 route_to: (role == Role::Proxy).then_some(run.server),
-                mtu: run.mtu(),
+                mtu: run.mtu_to_set(),
                 tx_queue_len: run.scenario.cell.queue,
                 tuning: run.scenario.cell.tuning(),
             }
@@ -305,7 +316,7 @@ impl Running {
         let adopted = self.facts.device?;
         Some(DeviceFacts {
             name: run.device.to_owned(),
-            mtu: run.mtu().into(),
+            mtu: run.mtu_to_set().map_or(adopted.mtu as usize, usize::from),
             offload: adopted.vnet_header == Some(true),
             tx_queue_len: self.tx_queue_len,
             qdisc: platform::qdisc_of(run.device),
@@ -325,6 +336,7 @@ impl Running {
             upstream: self.upstream.as_ref().map(|upstream| upstream.process.process()),
             far: far_residents,
             faults,
+            sockets: run.folder_at(if run.profile.role == Role::Attach { Side::Far } else { Side::Near }),
         }
     }
 
@@ -364,7 +376,7 @@ impl Running {
                 }
             };
             let (afterwards, after) = rested.unzip();
-            (self.facts.afterwards, self.facts.rest.after) = (afterwards.unwrap_or_default(), after);
+            (self.facts.afterwards, self.facts.unloaded.after) = (afterwards.unwrap_or_default(), after);
         }
         self.end().await;
         if let Some(upstream) = self.upstream.take() {
@@ -397,13 +409,13 @@ impl<E: Into<RunError>> From<E> for Reason {
 }
 
 /// The resources of one end's processes after a time without a load, and what they did in it.
-async fn rest(residents: Option<Arc<Residents>>, time: Duration) -> Option<(ProcessFacts, Rest)> {
+async fn rest(residents: Option<Arc<Residents>>, time: Duration) -> Option<(ProcessFacts, Unloaded)> {
     let residents = residents?;
     let (before, cpu, begun) = (residents.facts(), residents.cpu(), Instant::now());
     sleep(time).await;
     let (taken, time) = (residents.cpu().saturating_sub(cpu), begun.elapsed());
     let after = residents.facts();
-    Some((after, Rest::of(time, Some(taken), Some(after.switches.since(before.switches)))))
+    Some((after, Unloaded::of(time, Some(taken), Some(after.switches.since(before.switches)))))
 }
 
 /// Switches super-packets of the program's devices on or off, or of the clients' interface without a program.

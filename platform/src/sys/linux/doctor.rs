@@ -17,6 +17,8 @@ pub fn examine(window_bytes: usize) -> Vec<Check> {
     let setting = |name: &str| line(&format!("/proc/sys/net/ipv4/{name}"));
     let node = check_device_node().err().map(|error| Check::of("device node", &error));
     let cubic = setting("tcp_available_congestion_control").and_then(|available| without_cubic(&available));
+    let kept = || setting("tcp_allowed_congestion_control").and_then(|allowed| cubic_kept(&allowed));
+    let cubic = cubic.or_else(kept);
     let limits = BUFFERS.map(|(name, _)| setting(name).unwrap_or_default());
     let buffers = small_buffers(limits.each_ref().map(String::as_str), window_bytes as u64);
     let interfaces = interface_names(&folder_of_thread());
@@ -72,6 +74,19 @@ fn without_cubic(available: &str) -> Option<Check> {
     (!is_there).then(check)
 }
 
+/// A network other than the host's may have by default only what is allowed to everybody (`tcp_set_default_congestion_control`
+/// of `net/ipv4/tcp_cong.c`).
+fn cubic_kept(allowed: &str) -> Option<Check> {
+    let is_allowed = allowed.split_whitespace().any(|name| name == CUBIC);
+    let finding = format!("the networks of a run may have {allowed}, and not {CUBIC}: --program runs without it");
+    let check = || {
+        Check::new("congestion control", Verdict::Note, finding).remedy(format!(
+            "allow it as root with sysctl net.ipv4.tcp_allowed_congestion_control=\"{allowed} {CUBIC}\""
+        ))
+    };
+    (!is_allowed).then(check)
+}
+
 fn small_buffers(limits: [&str; 2], window_bytes: u64) -> Option<Check> {
     let (mut findings, mut remedies) = (Vec::new(), Vec::new());
     for ((name, way), limit) in BUFFERS.into_iter().zip(limits) {
@@ -101,6 +116,8 @@ mod tests {
         assert!(check.remedy.unwrap().contains("modprobe tcp_cubic"));
         // Another algorithm's name may contain it.
         assert!(without_cubic("reno cubictcp").is_some());
+        assert_eq!(cubic_kept("reno cubic"), None);
+        assert!(cubic_kept("reno bbr").unwrap().remedy.unwrap().ends_with("congestion_control=\"reno bbr cubic\""));
     }
 
     #[test]

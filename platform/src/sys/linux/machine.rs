@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use crate::KernelObjects;
+
 /// Parts of Arm (implementer 0x41), by their number in the register MIDR (`arch/arm64/include/asm/cputype.h`).
 const ARM_PARTS: [(&str, &str); 15] = [
     ("0xd03", "Cortex-A53"),
@@ -53,6 +55,11 @@ pub(crate) fn identity() -> Option<String> {
 /// The memory is in whole GiB, because each kernel keeps a little of it for itself.
 fn identity_of(id: &str, cpu: Option<&str>, processors: Option<&str>, memory_bytes: Option<u64>) -> String {
     format!("{id} {cpu:?} {processors:?} {:?}", memory_bytes.map(|bytes| bytes.div_ceil(1 << 30)))
+}
+
+/// The objects of the kernel; `None` if this process may not know them: only root may.
+pub fn kernel_objects() -> Option<KernelObjects> {
+    KernelObjects::parse(&fs::read_to_string("/proc/slabinfo").ok()?)
 }
 
 /// The machine's memory, in bytes.

@@ -1,5 +1,6 @@
 //! Networks: the interfaces, settings and counters of the calling thread's network, and pairs that join two networks.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::net::IpAddr;
@@ -17,8 +18,8 @@ use super::interface::{
 };
 use super::machine::line;
 use crate::{
-    Adopted, Cause, Class, Error, Interface, InterfaceCounts, Loopback, Namespace, Napi, PacketCounts, host_prefix_len,
-    network_of,
+    Adopted, Cause, Class, Error, Interface, InterfaceCounts, Loopback, Namespace, Napi, PacketCounts, SocketCount,
+    host_prefix_len, network_of,
 };
 
 /// The interface index of the loopback in every namespace (`include/net/flow.h`).
@@ -31,7 +32,7 @@ impl Interface {
     /// Configures the interface of this name in the calling thread's network, and sets its link up.
     pub fn set_up(&self) -> Result<(), Error> {
         let Self { name, address, prefix_len, route_to, mtu, tx_queue_len, tuning } = self;
-        set_mtu(name, *mtu)?;
+        mtu.map_or(Ok(()), |mtu| set_mtu(name, mtu))?;
         tx_queue_len.map_or(Ok(()), |packets| set_tx_queue_len(name, packets))?;
         tuning.qdisc.as_ref().map_or(Ok(()), |qdisc| set_qdisc(name, qdisc))?;
         if tuning.napi == Napi::Threaded {
@@ -51,7 +52,7 @@ impl Interface {
         let addresses = addresses_of(name).map_err(failed("ask for the addresses of"))?;
         let address_of_program =
             addresses.into_iter().find(|own| own.is_ipv6() == address.is_ipv6() && !is_link_local(*own));
-        set_mtu(name, *mtu)?;
+        mtu.map_or(Ok(()), |mtu| set_mtu(name, mtu))?;
         tx_queue_len.map_or(Ok(()), |packets| set_tx_queue_len(name, packets))?;
         tuning.qdisc.as_ref().map_or(Ok(()), |qdisc| set_qdisc(name, qdisc))?;
         if address_of_program.is_none() {
@@ -149,6 +150,24 @@ fn disable_rp_filter(interface: &str) -> Result<(), Error> {
     Ok(())
 }
 
+/// Gives the sockets that are made in the calling thread's network from now on a congestion control. The kernel may allow it
+/// in the host's network alone (`net.ipv4.tcp_allowed_congestion_control`).
+pub fn set_default_congestion_control(name: &str) -> Result<(), Error> {
+    set("ipv4/tcp_congestion_control", name)
+}
+
+/// The settings of the calling thread's network that decide how fast its TCP is, by the last part of their names (`tcp(7)`).
+/// Only the host's network has `default_qdisc`.
+pub fn tcp_settings() -> BTreeMap<String, String> {
+    let ipv4 =
+        ["tcp_congestion_control", "tcp_rmem", "tcp_slow_start_after_idle", "tcp_wmem"].map(|name| ("ipv4", name));
+    let value = |(folder, name): (&str, &str)| {
+        let value = line(&format!("/proc/sys/net/{folder}/{name}"))?;
+        Some((name.to_owned(), value.split_whitespace().collect::<Vec<_>>().join(" ")))
+    };
+    ipv4.into_iter().chain([("core", "default_qdisc")]).filter_map(value).collect()
+}
+
 /// A thread sees the settings of its own network namespace in `/proc/sys/net` (`net/sysctl_net.c`).
 fn set(name: &str, value: &str) -> Result<(), Error> {
     let path = format!("/proc/sys/net/{name}");
@@ -168,6 +187,13 @@ fn set(name: &str, value: &str) -> Result<(), Error> {
 /// The counts of an interface in the network of a thread, by the thread's folder under `/proc`.
 pub fn interface_counts(thread: &Path, interface: &str) -> Option<InterfaceCounts> {
     parse_counts(&fs::read_to_string(thread.join("net/dev")).ok()?, interface)
+}
+
+/// The sockets in the network of a thread, by the thread's folder under `/proc`.
+pub fn sockets_of(thread: &Path) -> Option<SocketCount> {
+    let table = |name: &str| fs::read_to_string(thread.join("net").join(name));
+    // A kernel without IPv6 has no table of it.
+    Some(SocketCount::parse(&(table("sockstat").ok()? + &table("sockstat6").unwrap_or_default())))
 }
 
 /// The names of all interfaces in the network of a thread, by the thread's folder under `/proc`.

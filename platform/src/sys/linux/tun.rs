@@ -173,7 +173,7 @@ fn create(config: &TunConfig, has_queues: bool) -> Result<(SyncDevice, bool), Er
         address: network.address,
         prefix_len: network.prefix_len,
         route_to: None,
-        mtu: *mtu,
+        mtu: Some(*mtu),
         tx_queue_len: None,
         tuning: tuning.clone(),
     };

@@ -14,8 +14,8 @@ const FEW: usize = 9;
 #[test]
 fn unchanged_cells_have_no_verdict() {
     for (noise, floor) in [(0.02, 0.0), (0.10, 0.02)] {
-        let found =
-            Experiment { noise, floor, ..Experiment::default() }.tables(100, &[Verdict::Slower, Verdict::Faster]);
+        let found = Experiment { noise: Some(noise), floor, ..Experiment::default() }
+            .tables(100, &[Verdict::Slower, Verdict::Faster]);
         assert!(found <= FEW, "noise {noise}, floor {floor}: {found} of 100 tables");
     }
 }
@@ -24,7 +24,7 @@ fn unchanged_cells_have_no_verdict() {
 #[test]
 fn a_change_of_just_the_floor_is_not_beyond_it() {
     for factor in [0.98, 1.02] {
-        let experiment = Experiment { noise: 0.002, factors: &[factor], ..Experiment::default() };
+        let experiment = Experiment { noise: Some(0.002), factors: &[factor], ..Experiment::default() };
         let found = experiment.tables(50, &[Verdict::Slower, Verdict::Faster]);
         assert!(found <= FEW / 2, "{factor}: {found} of 50 tables");
     }
@@ -47,7 +47,8 @@ fn failures_by_chance_are_not_broken_cells() {
 #[test]
 fn a_change_of_five_percent_is_found() {
     for (factor, verdict) in [(0.95, Verdict::Slower), (1.05, Verdict::Faster)] {
-        let found = Experiment { noise: 0.01, factors: &[factor], ..Experiment::default() }.tables(50, &[verdict]);
+        let found =
+            Experiment { noise: Some(0.01), factors: &[factor], ..Experiment::default() }.tables(50, &[verdict]);
         assert!(found >= 42, "{verdict:?}: {found} of 50 tables");
     }
 }
@@ -61,24 +62,33 @@ fn a_change_of_ten_percent_in_a_mode_of_a_stack_is_always_found() {
 
 #[test]
 fn the_floor_decides_whether_a_small_change_counts() {
-    let small = Experiment { noise: 0.001, factors: &[0.99], ..Experiment::default() };
+    let small = Experiment { noise: Some(0.001), factors: &[0.99], ..Experiment::default() };
     assert_eq!(small.tables(20, &[Verdict::Slower, Verdict::Faster]), 0);
     let found = Experiment { floor: 0.005, ..small }.tables(20, &[Verdict::Slower]);
     assert!(found >= 17, "{found} of 20 tables");
 }
 
-/// The machine's speed varies by a fifth from round to round. So a comparison of all runs finds nothing.
+/// With the noise of real pairs. What it says could be found is found.
 #[test]
-fn a_comparison_within_rounds_cancels_the_drift() {
-    let restless = Experiment { noise: 0.01, drift: 0.2, rounds: 12, factors: &[0.93], ..Experiment::default() };
-    assert!(restless.tables(20, &[Verdict::Slower]) <= 2);
-    let within = Experiment { compare: Comparison::within_rounds, ..restless };
-    let found = within.tables(20, &[Verdict::Slower]);
-    assert!(found >= 12, "{found} of 20 tables");
-    assert_eq!(within.tables(20, &[Verdict::Faster]), 0);
+fn what_is_detectable_is_found() {
+    let unchanged = Experiment { noise: None, rounds: 40, ..Experiment::default() };
+    let found = unchanged.tables(50, &[Verdict::Slower, Verdict::Faster]);
+    assert!(found <= FEW / 2, "{found} of 50 tables");
+    let factor = 1.0 - unchanged.detectable(20);
+    let changed = Experiment { factors: &[factor], ..unchanged };
+    let found = changed.tables(50, &[Verdict::Slower]);
+    assert!((40..=50).contains(&found), "{factor}: {found} of 50 tables");
 }
 
 const SMOLTCP: &str = "-n smoltcp -m reader";
+
+/// The same runs of both sides, with those of a reference that shows that the machine did not change.
+fn on_a_steady_machine(old: &[Sample], new: &[Sample]) -> Comparison {
+    let with = |samples: &[Sample]| [samples, &vec![run("--layer loopback -m reader", 10.0); 10]].concat();
+    let mut comparison = Comparison::of(&with(old), &with(new), 0.02).unwrap();
+    comparison.cells.retain(|cell| !cell.cell.subject().is_reference());
+    comparison
+}
 
 /// The verdict on a cell with these runs before and after; `None` is one that failed.
 fn verdict(old: &[Option<f64>], new: &[Option<f64>]) -> Verdict {
@@ -90,7 +100,35 @@ fn verdict(old: &[Option<f64>], new: &[Option<f64>]) -> Verdict {
         };
         runs.iter().map(one).collect()
     };
-    Comparison::of(&samples(old), &samples(new), 0.02).unwrap().cells[0].verdict
+    on_a_steady_machine(&samples(old), &samples(new)).cells[0].verdict
+}
+
+/// Two files were made at two times. What the machine did meanwhile is seen by the references alone.
+#[test]
+fn two_files_have_a_verdict_only_beyond_what_their_references_changed() {
+    let [path, loopback, kernel] = [SMOLTCP, "--layer loopback -m reader", "-n kernel -m reader"].map(cell);
+    let runs = |cell: &Cell, usual: f64| -> Vec<Sample> {
+        (0..10).map(|run| sample(cell, usual * (1.0 + f64::from(run) / 1000.0))).collect()
+    };
+    let compared = |references: &[(&Cell, f64)], speed: f64| {
+        let with = |speed, of: &dyn Fn(f64) -> f64| {
+            let references = references.iter().flat_map(|(cell, factor)| runs(cell, 10.0 * of(*factor)));
+            references.chain(runs(&path, speed)).collect::<Vec<_>>()
+        };
+        let comparison = Comparison::of(&with(1.0, &|_| 1.0), &with(speed, &|factor| factor), 0.02).unwrap();
+        let verdict = comparison.cells.iter().find(|row| row.cell == path).unwrap().verdict;
+        (verdict, comparison.worse(), comparison.answers().is_ok())
+    };
+    assert_eq!(compared(&[], 0.5), (Verdict::NoReference, 0, false));
+    assert_eq!(compared(&[(&loopback, 1.0)], 0.5), (Verdict::Slower, 1, true));
+    assert_eq!(compared(&[(&loopback, 1.0)], 2.0), (Verdict::Faster, 0, true));
+    // The machine is slower, and so is all that it runs.
+    assert_eq!(compared(&[(&loopback, 0.5)], 0.5), (Verdict::Inconclusive, 0, true));
+    assert_eq!(compared(&[(&loopback, 1.0), (&kernel, 0.5)], 0.5), (Verdict::Inconclusive, 0, true));
+    assert_eq!(compared(&[(&loopback, 2.0)], 2.0), (Verdict::Inconclusive, 0, true));
+    assert_eq!(compared(&[(&loopback, 0.9)], 0.5), (Verdict::Slower, 1, true));
+    // A faster machine does not make a slower program.
+    assert_eq!(compared(&[(&loopback, 2.0)], 1.0), (Verdict::Inconclusive, 0, true));
 }
 
 /// Their requests a second are the rate on both sides.
@@ -103,8 +141,7 @@ fn cells_with_a_rate_are_slower_if_their_latency_is_higher() {
         rounds.map(|(round, (cell, usual))| in_round(answering(cell, machine.rate(usual)), round)).collect()
     };
     let (old, new) = (runs([100.0, 100.0, 100.0], 1), runs([150.0, 60.0, 100.0], 2));
-    for compare in [Comparison::of, Comparison::within_rounds] {
-        let comparison = compare(&old, &new, 0.02).unwrap();
+    for comparison in [on_a_steady_machine(&old, &new), Comparison::within_rounds(&old, &new, 0.02).unwrap()] {
         let of = |stack: StackKind| comparison.cells.iter().find(|row| row.cell.stack() == Some(stack)).unwrap();
         assert_eq!(of(StackKind::Lwip).verdict, Verdict::Slower, "{comparison:?}");
         assert_eq!(of(StackKind::Smoltcp).verdict, Verdict::Faster, "{comparison:?}");
@@ -166,9 +203,9 @@ fn every_cell_of_which_all_runs_fail_is_broken_however_many_there_are() {
     for runs in [3, 5, 10] {
         for broken in [1, 2, 12, 23, 24] {
             let [old, new] = breaking(24, runs, broken);
-            let comparison = Comparison::of(&old, &new, 0.02).unwrap();
+            let comparison = on_a_steady_machine(&old, &new);
             assert_eq!(comparison.count(Verdict::Broken), broken, "{runs} runs");
-            let comparison = Comparison::of(&new, &old, 0.02).unwrap();
+            let comparison = on_a_steady_machine(&new, &old);
             assert_eq!(comparison.count(Verdict::Recovered), broken, "{runs} runs");
         }
     }
@@ -177,7 +214,7 @@ fn every_cell_of_which_all_runs_fail_is_broken_however_many_there_are() {
 #[test]
 fn the_p_value_of_a_broken_cell_is_that_of_its_failures() {
     let [old, new] = breaking(2, 5, 2);
-    let comparison = Comparison::of(&old, &new, 0.02).unwrap();
+    let comparison = on_a_steady_machine(&old, &new);
     assert!((comparison.cells[0].p_value.unwrap() - 1.0 / 252.0).abs() < 1e-12, "{comparison:?}");
 }
 
@@ -201,7 +238,7 @@ fn a_cell_that_a_system_cannot_run_is_not_broken() {
         assert_eq!(comparison.answers(), Err(CompareError::NotRun));
     }
     // The runs that could start are compared.
-    let comparison = Comparison::of(&good, &[&good[..], &missing].concat(), 0.02).unwrap();
+    let comparison = on_a_steady_machine(&good, &[&good[..], &missing].concat());
     assert_eq!(comparison.cells[0].verdict, Verdict::Inconclusive);
     let side = comparison.cells[0].new.as_ref().unwrap();
     assert_eq!((side.runs(), side.failed()), (4, 0));
@@ -213,7 +250,7 @@ fn cells_that_all_fail_or_could_not_run_are_no_success() {
     let failing = vec![failed(&first, Status::Stalled); 10];
     let missing = vec![failed(&second, Status::Unavailable); 10];
     let good: Vec<_> = (0..10).map(|run| sample(&second, 10.0 + f64::from(run))).collect();
-    let answers = |old: &[Sample], new: &[Sample]| Comparison::of(old, new, 0.02).unwrap().answers();
+    let answers = |old: &[Sample], new: &[Sample]| on_a_steady_machine(old, new).answers();
     assert_eq!(answers(&failing, &failing), Err(CompareError::NoGoodRun));
     let partly = [&failing[..], &missing].concat();
     assert_eq!(answers(&partly, &partly), Err(CompareError::NoGoodRun));
@@ -240,7 +277,7 @@ fn runs_are_paired_by_cell_and_round() {
     let ratio = comparison.cells[0].change.unwrap().ratio;
     assert!([ratio.low, ratio.median, ratio.high].iter().all(|ratio| (ratio - 0.9).abs() < 1e-6), "{ratio:?}");
     assert_eq!(comparison.cells[0].verdict, Verdict::Slower);
-    assert_eq!(Comparison::of(&old, &new, 0.02).unwrap().cells[0].verdict, Verdict::Inconclusive);
+    assert_eq!(on_a_steady_machine(&old, &new).cells[0].verdict, Verdict::Inconclusive);
 
     // A round in which a run failed is left out. A verdict needs at least six rounds.
     new[0] = in_round(failed(&cell, Status::Reset), 8);
@@ -270,7 +307,7 @@ fn a_comparison_with_too_few_runs_is_no_success() {
         let runs = cells.iter().zip(runs);
         runs.flat_map(|(cell, runs)| (0..runs).map(|run| sample(cell, 10.0 + run as f64 / 10.0))).collect()
     };
-    let answers = |runs| Comparison::of(&samples(runs), &samples(runs), 0.02).unwrap().answers();
+    let answers = |runs| on_a_steady_machine(&samples(runs), &samples(runs)).answers();
     assert_eq!(answers([2, 2]), Err(CompareError::TooFewRuns { runs: 2, cells: 2, needed: FEWEST_RUNS }));
     let text = answers([1, 2]).unwrap_err().to_string();
     assert!(text.starts_with("too few runs for a verdict: 2 a side") && text.ends_with("with --runs 6"), "{text}");
@@ -282,14 +319,15 @@ fn a_comparison_with_too_few_runs_is_no_success() {
 #[test]
 fn a_verdict_needs_enough_runs_for_the_number_of_cells() {
     assert_eq!(verdict(&[Some(1.0); 3], &[Some(9.0); 3]), Verdict::TooFewRuns);
-    let [low, high] = [1.0, 9.0].map(|rate| [0.0, 0.1, 0.2, 0.3].map(|more| Some(rate + more)));
+    let [low, high] = [1.0, 9.0].map(|rate| [0.0, 0.1, 0.2, 0.3, 0.4].map(|more| Some(rate + more)));
     assert_eq!(verdict(&low, &high), Verdict::Faster);
-    // With a second cell both need more runs.
+    // With one run less, or with many cells, both need more runs.
+    let [low, high] = [low, high].map(|runs| [runs[0], runs[1], runs[2], runs[3]]);
     let cells = [SMOLTCP, "-n smoltcp -m writer"].map(cell);
     let samples = |rates: [Option<f64>; 4]| -> Vec<Sample> {
         cells.iter().flat_map(|cell| rates.map(|rate| sample(cell, rate.unwrap()))).collect()
     };
-    let comparison = Comparison::of(&samples(low), &samples(high), 0.02).unwrap();
+    let comparison = on_a_steady_machine(&samples(low), &samples(high));
     assert_eq!(comparison.count(Verdict::TooFewRuns), 2);
     assert_eq!(comparison.runs_needed(), FEWEST_RUNS);
 }

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use super::super::fixture::{answering, cell, failed, in_round, program, run, sample};
 use super::*;
-use crate::cell::ROWS;
+use crate::cell::{Mode, ROWS};
 use crate::sample::{Interval, Packets};
 
 const SMOLTCP: &str = "-n smoltcp -m reader";
@@ -215,6 +215,41 @@ fn the_best_are_those_within_a_tenth_that_a_test_does_not_tell_apart() {
     assert_eq!(rows(&[&first, &few]), [false, false], "five runs");
     assert_eq!(rows(&[&first]), [false], "one row");
     assert_eq!(best(&[Some(&first), None]), [false, false], "one row, and one that is no rival");
+}
+
+/// A program that opens its connections itself is not limited by the SOCKS5 server, nor a tunnel, nor the work of another row.
+#[test]
+fn a_figure_within_a_tenth_of_its_upstreams_is_at_its_limit_and_not_bold() {
+    let own = |upstream, gbps| {
+        let mut run = program("mine", Some(Role::Proxy), gbps);
+        run.measured.program.as_mut().unwrap().upstream = upstream;
+        run
+    };
+    let of_ours = |name, gbps| program(name, None, gbps);
+    let writer = |gbps| {
+        let run = of_ours("tun2proxy", gbps);
+        Sample { cell: Cell { mode: Some(Mode::Writer), ..run.cell.clone() }, ..run }
+    };
+    for (run, is_limited) in [
+        (of_ours("tun2proxy", 9.1), true),
+        (of_ours("tun2proxy", 20.0), true),
+        (of_ours("tun2proxy", 8.9), false),
+        (own(Some(Upstream::Socks5), 9.1), true),
+        (own(Some(Upstream::Direct), 9.1), false),
+        (own(None, 9.1), false),
+        (of_ours("sing-box-gvisor-direct", 9.1), false),
+        (of_ours("gotatun", 9.1), false),
+        (of_ours("kernel", 9.1), false),
+        (writer(9.1), false),
+    ] {
+        let runs = [vec![run.clone(); 6], vec![of_ours("socks5", 10.0); 6], vec![of_ours("lwip", 1.0); 6]].concat();
+        let cells = Summary::of(&runs).cells;
+        let row = |name: &str| cells.iter().find(|row| row.cell.program().unwrap().as_str() == name);
+        let [one, slow] = [run.cell.program().unwrap().as_str(), "lwip"].map(|name| row(name).unwrap());
+        assert_eq!(one.is_at_upstream_limit(), is_limited, "{}", run.cell);
+        assert_eq!(best(&[Some(one), Some(slow)]), [!is_limited, false], "{}", run.cell);
+        assert!(!row("socks5").unwrap().is_at_upstream_limit() && !slow.is_at_upstream_limit());
+    }
 }
 
 /// What survives is not a median of the subject.

@@ -37,7 +37,7 @@ fn metrics(cells: &[&Cell], wanted: fn(&Metric) -> bool) -> impl Iterator<Item =
 const WANTED: [&str; 11] = [
     "cores_per_gbit",
     "subject_cpu_us_per_request",
-    "bytes_per_connection",
+    "bytes_per_connection_5s",
     "released_share",
     "latency_p50_us",
     "latency_p99_us",

@@ -1,6 +1,6 @@
-//! The main figures of programs as they are: a table for each role.
+//! The main figures of programs: of each role a table of each as its authors ship it, and one of all alike.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::questions::{self, Figures, MEMORY, NEW, Question, READ, REQUESTS, Row, THOUSAND, WRITE};
 use crate::cell::Cell;
@@ -9,10 +9,10 @@ use crate::program::{self, ProgramName, Role, is_baseline};
 use crate::report::format::{self, UNKNOWN};
 use crate::report::model::{Block, Column, Need};
 use crate::report::series::{self, Series};
-use crate::sample::ProgramFacts;
+use crate::sample::{ProgramFacts, Sample};
 
-/// Those of the preset `programs`.
-const QUESTIONS: [Question; 9] = [
+/// Those of the preset `programs`: of each as it is shipped.
+const SHIPPED: [Question; 9] = [
     READ,
     WRITE,
     REQUESTS,
@@ -21,23 +21,57 @@ const QUESTIONS: [Question; 9] = [
     NEW,
     Question { title: "requests/s over UDP", words: "--mode rr --protocol udp", ..REQUESTS },
     MEMORY,
-    Question { title: "KiB a UDP flow", words: "--mode idle --parallel 1000 --protocol udp", ..MEMORY },
+    Question { title: "KiB a UDP flow, 5 s", words: "--mode idle --parallel 1000 --protocol udp", ..MEMORY },
 ];
 
-pub(super) const ROLES: [(Role, &str); 3] =
-    [(Role::Proxy, "Proxies"), (Role::Tunnel, "Tunnels"), (Role::Attach, "Container networks")];
+/// Of all alike. A limit of flows is raised where a program has an option for it.
+const ALIKE: [Question; 6] = [
+    Question { title: "read Gbps at MTU 1500", words: "--mode reader --mtu 1500 --max-flows 20000", ..READ },
+    Question { title: "write Gbps at MTU 1500", words: "--mode writer --mtu 1500 --max-flows 20000", ..READ },
+    Question { title: "read Gbps at MTU 65520", words: "--mode reader --mtu 65520 --max-flows 20000", ..READ },
+    Question { title: "write Gbps at MTU 65520", words: "--mode writer --mtu 65520 --max-flows 20000", ..READ },
+    Question {
+        title: "requests/s on 1,000 connections, MTU 1500",
+        words: "--mode rr --parallel 1000 --mtu 1500 --max-flows 20000",
+        ..THOUSAND
+    },
+    Question {
+        title: "new connections/s, MTU 1500",
+        words: "--mode crr --parallel 50 --mtu 1500 --max-flows 20000",
+        ..NEW
+    },
+];
+
+/// A table: the role, whether each program is as it is shipped, and the title.
+const TABLES: [(Role, bool, &str); 6] = [
+    (Role::Proxy, true, "Proxies"),
+    (Role::Proxy, false, "Proxies, all alike"),
+    (Role::Tunnel, true, "Tunnels"),
+    (Role::Tunnel, false, "Tunnels, all alike"),
+    (Role::Attach, true, "Container networks"),
+    (Role::Attach, false, "Container networks, all alike"),
+];
+
+/// What a run has set is in the row.
+const SETTINGS: &str = "settings";
 
 const WHY_SEVERAL: &str = "Each role has a table of its own, because the roles do different work: a proxy ends connections and opens \
     others, a tunnel encloses packets and takes them out again, and a container's network opens its connections in another network.";
 
-/// The programs of one machine and build by role, each table with the baselines, and what failed.
+const ABOUT_LIMIT: &str = " †: at the limit of the upstream, no more than a tenth below the row socks5, so the program may be \
+    faster; such a figure is not bold.";
+
+/// The programs of one matrix, each table with the baselines, and what failed.
 pub(super) fn sections(all: &[Series]) -> Vec<(&'static str, Vec<Block>)> {
-    let alike: Vec<_> = all.iter().filter(|one| one.environment == all[0].environment).collect();
-    let mut programs: Vec<_> = programs(&alike).into_iter().map(|(name, facts)| Program::new(name, facts)).collect();
+    let alike = series::together(all);
+    let mut programs: Vec<_> =
+        programs(&alike).into_iter().map(|(name, samples)| Program::new(name, samples)).collect();
     programs.sort_by_key(|program| is_baseline(program.name));
-    let of = |(role, title)| (title, blocks(&alike, &programs, role, title));
-    let mut sections: Vec<_> = ROLES.into_iter().map(of).filter(|(_, blocks)| !blocks.is_empty()).collect();
-    if let [(_, first), _, ..] = sections.as_mut_slice() {
+    let of = |(role, is_shipped, title)| (title, blocks(&alike, &programs, role, is_shipped, title));
+    let mut sections: Vec<_> = TABLES.into_iter().map(of).filter(|(_, blocks)| !blocks.is_empty()).collect();
+    if let [(title, first), others @ ..] = sections.as_mut_slice()
+        && others.iter().any(|(other, _)| !other.starts_with(*title))
+    {
         first.push(Block::Text(WHY_SEVERAL.to_owned()));
     }
     sections
@@ -46,26 +80,31 @@ pub(super) fn sections(all: &[Series]) -> Vec<(&'static str, Vec<Block>)> {
 struct Program<'a> {
     name: ProgramName,
     role: Role,
-    facts: Vec<&'a ProgramFacts>,
+    samples: Vec<&'a Sample>,
 }
 
 impl<'a> Program<'a> {
-    fn new(name: ProgramName, facts: Vec<&'a ProgramFacts>) -> Self {
-        let role = program::role(name, facts.iter().map(|facts| facts.role)).unwrap_or(Role::Proxy);
-        Self { name, role, facts }
+    fn new(name: ProgramName, samples: Vec<&'a Sample>) -> Self {
+        let roles = samples.iter().filter_map(|sample| sample.measured.program.as_ref()).map(|facts| facts.role);
+        Self { name, role: program::role(name, roles).unwrap_or(Role::Proxy), samples }
+    }
+
+    /// Its runs as it is shipped, or those alike.
+    fn runs(&self, is_shipped: bool) -> impl Iterator<Item = &'a Sample> {
+        self.samples.iter().copied().filter(move |sample| sample.cell.is_shipped() == is_shipped)
     }
 }
 
-fn programs<'a>(all: &[&'a Series]) -> BTreeMap<ProgramName, Vec<&'a ProgramFacts>> {
+fn programs<'a>(all: &[&'a Series]) -> BTreeMap<ProgramName, Vec<&'a Sample>> {
     let mut programs: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for sample in all.iter().flat_map(|one| &one.samples) {
         let Some(program) = sample.cell.program() else { continue };
-        programs.entry(program).or_default().extend(sample.measured.program.as_deref());
+        programs.entry(program).or_default().push(sample);
     }
     programs
 }
 
-fn blocks(all: &[&Series], programs: &[Program], wanted: Role, title: &'static str) -> Vec<Block> {
+fn blocks(all: &[&Series], programs: &[Program], wanted: Role, is_shipped: bool, title: &'static str) -> Vec<Block> {
     // The client alone through the SOCKS5 server is only compared with proxies.
     let is_compared = |name: ProgramName| name.as_str() == "kernel" || (wanted == Role::Proxy && is_baseline(name));
     let is_shown = |program: &&Program| program.role == wanted || is_compared(program.name);
@@ -80,30 +119,63 @@ fn blocks(all: &[&Series], programs: &[Program], wanted: Role, title: &'static s
     };
     let rows: Vec<_> = shown.iter().map(row).collect();
     let cells: Vec<&CellSummary> = all.iter().flat_map(|one| &one.summary.cells).collect();
-    let mut table = questions::table(title, "program", &rows, &QUESTIONS, &cells, Figures::Intervals);
+    let asked: &[Question] = if is_shipped { &SHIPPED } else { &ALIKE };
+    let mut table = questions::table(title, "program", &rows, asked, &cells, Figures::Intervals);
     if table.columns.len() == 1 {
         return Vec::new();
     }
-    let facts = || shown.iter().map(|program| program.facts.as_slice());
-    table.push(
-        Column::new("ready after ms", true),
-        facts().map(|facts| median(facts, |facts| Some(facts.start_seconds * 1e3), 0)),
-    );
-    let at_rest = |facts: &ProgramFacts| Some(facts.at_rest.pss_bytes? as f64 / 1e6);
-    table.push(Column::new("MB at rest", true), facts().map(|facts| median(facts, at_rest, 1)));
-    table.push(Column::new("version", false).if_room(Need::Extra), facts().map(version));
+    table.push(Column::new(SETTINGS, false), shown.iter().map(|program| settings(program.runs(is_shipped))));
+    let facts: Vec<_> = shown.iter().map(|program| facts(program.runs(is_shipped))).collect();
+    if is_shipped {
+        let start = facts.iter().map(|facts| median(facts, |facts| Some(facts.start_seconds * 1e3), 0));
+        table.push(Column::new("ready after ms", true), start);
+        let at_rest = |facts: &ProgramFacts| Some(facts.at_rest.pss_bytes? as f64 / 1e6);
+        table.push(Column::new("MB at rest", true), facts.iter().map(|facts| median(facts, at_rest, 1)));
+    }
+    table.push(Column::new("version", false).if_room(Need::Extra), facts.iter().map(|facts| version(facts)));
+    let has_row = |row: &&CellSummary| {
+        row.cell.is_shipped() == is_shipped && shown.iter().any(|program| row.cell.program() == Some(program.name))
+    };
+    let is_limited = cells.iter().any(|row| row.is_at_upstream_limit() && has_row(row));
     let note = format!(
         "Medians of the runs that succeeded, with their intervals, on {}, with one stream or as many connections as the column \
-         says. {} Memory is of the near end of a tunnel.",
+         says. {} {} Memory is of the near end of a tunnel.{}",
         series::machine_and_days(all),
-        questions::about_bold("program")
+        if is_shipped { AS_SHIPPED } else { ALL_ALIKE },
+        questions::about_bold("program"),
+        if is_limited { ABOUT_LIMIT } else { "" }
     );
-    let has_row = |row: &&CellSummary| shown.iter().any(|program| row.cell.program() == Some(program.name));
     let failed = Summary { cells: cells.into_iter().filter(has_row).cloned().collect(), warnings: Vec::new() };
     let failures = format::details(&failed);
     let mut blocks = vec![Block::Table(table), Block::Text(note)];
     blocks.extend((!failures.is_empty()).then_some(Block::List("Failures:", failures)));
     blocks
+}
+
+const AS_SHIPPED: &str = "Each is as its authors ship it; what a run has set nevertheless is called set.";
+
+const ALL_ALIKE: &str =
+    "All have the MTU of the column, and the limit of flows in the row if they have an option for one.";
+
+/// The MTU that the device had, and what the run has set.
+fn settings<'a>(runs: impl Iterator<Item = &'a Sample>) -> String {
+    let (mut mtus, mut others) = (BTreeMap::new(), BTreeSet::new());
+    for run in runs {
+        let made = run.measured.program.as_ref().and_then(|facts| Some(facts.device?.mtu as usize));
+        if let Some(device) = &run.measured.device {
+            let is_set = run.cell.mtu.is_some() || made.is_some_and(|made| made != device.mtu);
+            *mtus.entry(device.mtu).or_insert(false) |= is_set;
+        }
+        others.extend(run.cell.max_flows.map(|flows| format!("{flows} flows set")));
+        others.extend(run.cell.queue.map(|queue| format!("queue {queue} set")));
+    }
+    let mtus = mtus.into_iter().map(|(mtu, is_set)| format!("MTU {mtu}{}", if is_set { " set" } else { "" }));
+    let words: Vec<_> = mtus.chain(others).collect();
+    if words.is_empty() { UNKNOWN.to_owned() } else { words.join(", ") }
+}
+
+fn facts<'a>(runs: impl Iterator<Item = &'a Sample>) -> Vec<&'a ProgramFacts> {
+    runs.filter_map(|run| run.measured.program.as_deref()).collect()
 }
 
 fn median(facts: &[&ProgramFacts], of: impl Fn(&ProgramFacts) -> Option<f64>, decimals: usize) -> String {
@@ -121,9 +193,11 @@ fn version(facts: &[&ProgramFacts]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU16;
+
     use super::*;
     use crate::measure::fixture::{self, failed, program as run};
-    use crate::sample::{RequestFacts, Sample, Status};
+    use crate::sample::{AdoptedFacts, DeviceFacts, RequestFacts, Status};
 
     #[test]
     fn a_report_of_programs_alone_does_not_speak_of_stacks() {
@@ -144,6 +218,44 @@ mod tests {
         assert_eq!((&*head, title), ("stack", "Userspace TCP/IP stacks over a TUN device"));
     }
 
+    /// The same run with these settings.
+    fn with(run: Sample, mtu: Option<u16>, max_flows: Option<NonZeroU16>) -> Sample {
+        Sample { cell: Cell { mtu, max_flows, ..run.cell.clone() }, ..run }
+    }
+
+    /// The same run over a device that the program made with the first MTU, and that had the second.
+    fn over(mut run: Sample, made: u32, had: usize) -> Sample {
+        let device = AdoptedFacts { mtu: made, is_up: true, address: None, vnet_header: None, queues: None };
+        run.measured.program.as_mut().unwrap().device = Some(device);
+        let (name, tx_queue_len, qdisc) = ("x".to_owned(), None, None);
+        run.measured.device = Some(DeviceFacts { name, mtu: had, offload: true, tx_queue_len, qdisc });
+        run
+    }
+
+    /// A run as shipped is in one table, a run with an MTU in the other, and the row says what was set.
+    #[test]
+    fn a_program_as_it_is_shipped_is_in_another_table_than_all_alike() {
+        let proxy = |gbps| run("mine", Some(Role::Proxy), gbps);
+        let alike =
+            |gbps, mtu: u16, flows| over(with(proxy(gbps), Some(mtu), NonZeroU16::new(flows)), 1500, mtu.into());
+        let tunnel = over(run("tunnel", Some(Role::Tunnel), 1.0), 1500, 1420);
+        let runs = [over(proxy(9.0), 65_535, 65_535), alike(2.0, 1500, 0), alike(8.0, 65_520, 20_000), tunnel];
+        let written = sections(&Series::split("programs", &runs, &[])).into_iter().map(|(title, blocks)| {
+            let Block::Table(table) = &blocks[0] else { unreachable!() };
+            let columns = table.columns.iter().zip(table.rows[0].iter());
+            let shown = columns.filter(|(column, _)| column.title.contains("Gbps") || column.title == SETTINGS);
+            format!("{title}: {}", shown.map(|(_, text)| text.clone()).collect::<Vec<_>>().join(" | "))
+        });
+        assert_eq!(
+            written.collect::<Vec<_>>(),
+            [
+                "Proxies: 9.0 | MTU 65535",
+                "Proxies, all alike: 2.0 | 8.0 | MTU 1500 set, MTU 65520 set, 20000 flows set",
+                "Tunnels: 1.0 | MTU 1420 set"
+            ]
+        );
+    }
+
     #[test]
     fn programs_are_beside_those_of_their_role_and_the_kernel() {
         let mine = run("mine", Some(Role::Tunnel), 4.0);
@@ -156,6 +268,7 @@ mod tests {
             requests,
             run("kernel", Some(Role::Route), 9.0),
             run("socks5", Some(Role::Route), 8.0),
+            run("sing-box-gvisor", None, 7.9),
             run("gotatun", None, 2.0),
             run("boringtun", None, 1.0),
             mine,
@@ -169,6 +282,8 @@ mod tests {
             let bold = |text: &str, is_bold: bool| if is_bold { format!("*{text}*") } else { text.to_owned() };
             lines.push(title.to_owned());
             lines.extend(table.lines(comfy_table::presets::NOTHING, bold));
+            let Block::Text(note) = &blocks[1] else { unreachable!() };
+            assert_eq!(note.ends_with(ABOUT_LIMIT), title == "Proxies", "{note}");
             match &blocks[2..] {
                 [Block::Text(text)] => assert_eq!((title, text.as_str()), ("Proxies", WHY_SEVERAL)),
                 [Block::List(..)] => assert_eq!(title, "Tunnels", "a list of failures"),
@@ -176,7 +291,7 @@ mod tests {
             }
         }
         insta::assert_snapshot!(lines.join("\n"));
-        let others = runs.map(|run| Sample { cell: Cell { mtu: 9000, ..run.cell.clone() }, ..run });
+        let others = runs.map(|run| with(run, Some(9000), None));
         assert!(sections(&Series::split("programs", &others, &[])).is_empty(), "no column has an answer");
     }
 }

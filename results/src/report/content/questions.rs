@@ -14,6 +14,8 @@ pub(super) struct Question {
     pub(super) answer: fn(f64) -> f64,
     pub(super) less_is_better: bool,
     pub(super) decimals: usize,
+    /// Whether it is compared with the reference. Where one request waits for the other, a relay before the reference decides.
+    pub(super) has_ratio: bool,
 }
 
 /// The first column. The others say in what they differ.
@@ -23,19 +25,21 @@ pub(super) const READ: Question = Question {
     answer: |figure| figure,
     less_is_better: false,
     decimals: 1,
+    has_ratio: true,
 };
 
 pub(super) const WRITE: Question = Question { title: "write Gbps", words: "--mode writer", ..READ };
 
-pub(super) const REQUESTS: Question = Question { title: "requests/s", words: "--mode rr", decimals: 0, ..READ };
+pub(super) const REQUESTS: Question =
+    Question { title: "requests/s", words: "--mode rr", decimals: 0, has_ratio: false, ..READ };
 
 pub(super) const THOUSAND: Question =
-    Question { title: "on 1,000 connections", words: "--mode rr --parallel 1000", ..REQUESTS };
+    Question { title: "on 1,000 connections", words: "--mode rr --parallel 1000", has_ratio: true, ..REQUESTS };
 
-pub(super) const NEW: Question = Question { title: "new connections/s", words: "--mode crr --parallel 50", ..REQUESTS };
+pub(super) const NEW: Question = Question { title: "new connections/s", words: "--mode crr --parallel 50", ..THOUSAND };
 
 pub(super) const MEMORY: Question = Question {
-    title: "KiB a connection",
+    title: "KiB a connection, 5 s",
     words: "--mode idle --parallel 1000",
     // The figure is connections in a megabyte.
     answer: |connections| 1e6 / connections / 1024.0,
@@ -44,15 +48,18 @@ pub(super) const MEMORY: Question = Question {
 };
 
 impl Question {
-    /// Whether a cell answers it, with any offload and workarounds, and at a loss with any congestion control of the stack.
+    /// Whether a cell answers it, with any offload and workarounds, and at a loss with any congestion control of the stack. A
+    /// program may have no option for its limit of flows.
     pub(super) fn asks(&self, cell: &Cell) -> bool {
         let Ok(asked) = Cell::parse(self.words) else { return false };
-        let Cell { runtime, worker_threads, shards, queues, mut stack_congestion, .. } = asked;
+        let Cell { runtime, worker_threads, max_flows, shards, queues, mut stack_congestion, .. } = asked;
         if self.loses() {
             stack_congestion = cell.stack_congestion;
         }
         let asked = asked.with_subject_of(cell);
-        let asked = Cell { runtime, worker_threads, shards, queues, stack_congestion, offload: cell.offload, ..asked };
+        let (offload, max_flows) = (cell.offload, max_flows.and(cell.max_flows));
+        let settings = Cell { runtime, worker_threads, max_flows, shards, queues, ..asked };
+        let asked = Cell { offload, stack_congestion, ..settings };
         asked.checked().is_ok_and(|asked| asked == *cell)
     }
 
@@ -95,10 +102,10 @@ pub(super) fn table(
         if answers.iter().all(Option::is_none) {
             continue;
         }
-        // The kernel's figure, which is for comparison.
+        // The reference: the first row that is no rival.
         let kernel = rows.iter().zip(&answers).find(|(row, _)| !row.is_rival).and_then(|(_, answer)| *answer);
         let texts = rows.iter().zip(&answers).map(|(row, answer)| {
-            let kernel = kernel.filter(|_| row.is_rival && figures == Figures::Medians);
+            let kernel = kernel.filter(|_| row.is_rival && question.has_ratio && figures == Figures::Medians);
             answer.map_or(UNKNOWN.to_owned(), |answer| text(question, answer, kernel, figures))
         });
         let mut column = Column::new(question.title, true);

@@ -5,8 +5,8 @@ use std::num::NonZeroU16;
 use std::ops::Range;
 
 use super::charts;
+use crate::cell::Cell;
 use crate::cell::properties::{PROPERTIES, Property};
-use crate::cell::{Cell, Subject};
 use crate::measure::{self, CellSummary};
 use crate::report::axis;
 use crate::report::model::{Axis, Block, Chart, Mark, Plane, Plot, Scale, Shape, Size, Strokes};
@@ -113,10 +113,6 @@ fn works<'a>(rows: &[&'a CellSummary], alike: fn(Cell) -> Cell) -> Vec<(Cell, Ve
         }
         let mut rivals = rows.to_vec();
         rivals.retain(|row| is_rival(&work, &alike(row.cell.clone())));
-        // Both would have the kernel's mark.
-        if rivals.iter().any(|row| row.cell.subject() == Subject::Kernel) {
-            rivals.retain(|row| row.cell.subject() != Subject::Loopback);
-        }
         works.push((work, rivals));
     }
     works
@@ -189,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_curve_has_the_quantiles_and_ends_where_few_requests_are_slower() {
-        let runs = [rr("-n smoltcp", 1000), rr("-n smoltcp", 1000), rr("--layer loopback", 500)];
+        let runs = [rr("-n smoltcp", 1000), rr("-n smoltcp", 1000), rr("-n kernel", 500)];
         let charts = lines(latencies(&Series::split("runs", &runs, &[])[0]));
         let [(_, strokes)] = &charts[..] else { unreachable!("{} charts", charts.len()) };
         assert_eq!(strokes.iter().map(|line| line.mark.sign).collect::<Vec<_>>(), [Sign::Diamond, Sign::Square]);
@@ -209,7 +205,8 @@ mod tests {
             rr("-n lwip", 100),
             rr("-n lwip", 300),
             rr("-n lwip --parallel 50", 4000),
-            rr("--layer loopback", 600),
+            rr("-n kernel", 600),
+            rr("--layer loopback", 900),
             rr("-n lwip --mtu 9000", 100),
         ];
         let charts = lines(by_connections(&Series::split("runs", &runs, &[])[0]));

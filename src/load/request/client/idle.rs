@@ -1,8 +1,12 @@
-//! Idle connections and UDP flows: opened, asked once, held open, and closed. The memory is read after each step.
+//! Idle connections and UDP flows: opened, asked once, held open, and closed. The memory is read after each step, and while they
+//! rest.
 //!
 //! A connection that breaks fails the run. A flow without an answer counts as lost, as any datagram does.
 
+pub(crate) mod kernel;
+
 use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
 use std::process;
 use std::sync::Arc;
@@ -17,19 +21,20 @@ use crate::load::request::PATIENCE;
 use crate::load::sockets::Sockets;
 use crate::load::window::Window;
 use crate::meter::Usage;
-use crate::sample::Rest;
+use crate::sample::{IdleFacts, RestFacts, Unloaded};
 
 /// Most flows that are asked at once: a device's queue may hold 500 packets.
 const AT_ONCE: usize = 256;
 
 impl Requester {
     pub(super) fn open_idle<S: Sockets>(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<(), LoadError> {
-        self.idle_facts.rest.before = self.rest(engine, window)?;
+        self.idle_facts.unloaded.before = self.rest(engine, window)?;
         // The first connection pays one-time costs, which are left out.
         engine.connect(self, 0..1)?;
         self.ask_each(engine, 0..1)?;
         self.end_half(engine, 0..1)?;
         self.idle_facts.rss_before_bytes = rss_bytes(window);
+        self.sockets_before = window.sockets();
         engine.connect(self, 1..self.slots.len())?;
         self.ask_each(engine, 1..self.slots.len())?;
         self.end_half(engine, 1..self.slots.len())?;
@@ -37,14 +42,17 @@ impl Requester {
     }
 
     /// Does nothing for a while. Returns what the subject's process did; a program is watched elsewhere.
-    fn rest<S: Sockets>(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<Option<Rest>, LoadError> {
-        let Some(time) = self.exchange.at_rest else { return Ok(None) };
-        let (begun, then) = (engine.now(), window.usage());
-        engine.turn_until(self, begun + time, |_, _| false)?;
-        let (time, Usage { own, carrier_cpu, .. }) = (engine.now() - begun, window.usage().since(then));
-        // Of another process only the time is known.
-        let (cpu, switches) = carrier_cpu.map_or((own.cpu, own.switches), |cpu| (Some(cpu), None));
-        Ok(Some(Rest::of(time, cpu, switches)))
+    fn rest<S: Sockets>(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<Option<Unloaded>, LoadError> {
+        let Some(time) = self.exchange.unloaded else { return Ok(None) };
+        let then = window.read();
+        engine.turn_until(self, engine.now() + time, |_, _| false)?;
+        let now = window.read();
+        let (Usage { own, carrier_cpu, .. }, counters) =
+            (now.usage.since(then.usage), now.counters.since(then.counters));
+        let is_carried = carrier_cpu.is_some();
+        let (cpu, switches) =
+            if is_carried { (carrier_cpu, counters.carrier_switches) } else { (own.cpu, own.switches) };
+        Ok(Some(Unloaded::of(now.at - then.at, cpu, switches)))
     }
 
     /// Makes a request on some connections, and waits for the responses.
@@ -88,7 +96,12 @@ impl Requester {
         let switches = || platform::switches_of_process().filter(|_| !is_carried);
         let begun = switches();
         self.idle_facts.rss_open_bytes = rss_bytes(window);
-        engine.turn_until(self, engine.now() + self.exchange.time, |_, _| false)?;
+        let (start, time) = (engine.now(), self.exchange.time);
+        for after in IdleFacts::MOMENTS.into_iter().filter(|moment| *moment < time).chain([time]) {
+            engine.turn_until(self, start + after, |_, _| false)?;
+            self.idle_facts.rest.push(RestFacts { after, rss_bytes: rss_bytes(window), kernel_bytes: None });
+            self.sockets_at_rest.push(window.sockets());
+        }
         self.idle_facts.wakeups = begun.and_then(|begun| Some(switches()?.since(begun).waits));
         Ok(())
     }
@@ -108,7 +121,6 @@ impl Requester {
     /// Closes all connections, and waits for the subject to release their memory.
     pub(super) fn close_idle<S: Sockets>(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<(), LoadError> {
         (self.idle_facts.connections, self.idle_facts.release) = (self.answered, self.exchange.release);
-        self.idle_facts.rss_idle_bytes = rss_bytes(window);
         self.idle_facts.page_bytes = platform::page_bytes();
         if self.exchange.is_half_closed {
             self.end_other_half(engine)?;
@@ -116,8 +128,24 @@ impl Requester {
         (0..self.slots.len()).for_each(|index| self.close(&mut engine.sockets, index));
         engine.turn_until(self, engine.now() + self.exchange.release, |_, _| false)?;
         self.idle_facts.rss_closed_bytes = rss_bytes(window);
-        self.idle_facts.rest.after = self.rest(engine, window)?;
+        self.count_kernel_memory();
+        self.idle_facts.unloaded.after = self.rest(engine, window)?;
         self.counts.verdict(self.idle_facts.connections)
+    }
+}
+
+impl Requester {
+    /// The sockets are open no more, so that new ones show what they took.
+    fn count_kernel_memory(&mut self) {
+        let others = self.slots.len() as u64 - 1;
+        let loopback = match self.targets.first() {
+            Some(SocketAddr::V6(_)) => Ipv6Addr::LOCALHOST.into(),
+            _ => Ipv4Addr::LOCALHOST.into(),
+        };
+        let bytes = self.exchange.held.bytes(others, self.sockets_before, &self.sockets_at_rest, loopback);
+        for (rest, bytes) in self.idle_facts.rest.iter_mut().zip(bytes) {
+            rest.kernel_bytes = bytes;
+        }
     }
 }
 
