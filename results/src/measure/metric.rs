@@ -179,7 +179,7 @@ pub(crate) static METRICS: [Metric; 66] = [
     })
     .about("how often a thread of the subject was woken up for a request")
     .written(Digits(2))
-    .only_text("switches", "{subject} {}"),
+    .text("switches", "{subject} {}"),
     median("cpu_percent", "CPU avg", "%", is_carried, |_, run| Some(run.cpu_percent()?[0]))
         .about("load of the subject on the processors, in percent of one, over the timed window")
         .written(Digits(1))

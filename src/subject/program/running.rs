@@ -376,7 +376,8 @@ impl Running {
                 }
             };
             let (afterwards, after) = rested.unzip();
-            (self.facts.afterwards, self.facts.unloaded.after) = (afterwards.unwrap_or_default(), after);
+            (self.facts.afterwards, self.facts.unloaded.after) =
+                (afterwards.unwrap_or_default(), after.filter(|_| counters.is_some()));
         }
         self.end().await;
         if let Some(upstream) = self.upstream.take() {

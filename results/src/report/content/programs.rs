@@ -168,6 +168,8 @@ fn settings<'a>(runs: impl Iterator<Item = &'a Sample>) -> String {
         }
         others.extend(run.cell.max_flows.map(|flows| format!("{flows} flows set")));
         others.extend(run.cell.queue.map(|queue| format!("queue {queue} set")));
+        others.extend(run.cell.qdisc.as_ref().map(|qdisc| format!("qdisc {qdisc} set")));
+        others.extend(run.cell.gso.map(|gso| format!("GSO {gso} set")));
     }
     let mtus = mtus.into_iter().map(|(mtu, is_set)| format!("MTU {mtu}{}", if is_set { " set" } else { "" }));
     let words: Vec<_> = mtus.chain(others).collect();
