@@ -34,7 +34,7 @@ ALONE = "--layer loopback,path -n kernel,lwip,smoltcp -m reader,writer,rr --runt
 PAIRS = "-n lwip,smoltcp -m reader --runtime current-thread --offload on"
 FILES, BUSY, TIMES = 8, 4, 10
 # The cell that is slowed down, and for how many milliseconds it runs and stops.
-PLANTED, RUNS, STOPS = ("--netstack=smoltcp", "--mode=reader"), 4.0, 1.0
+PLANTED, RUNS, STOPS = ("--netstack=smoltcp", "--mode=reader"), 4.0, 1.6
 # The first word of the other side's command line, which is not slowed down.
 OTHER = "other-build"
 

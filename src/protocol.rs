@@ -6,12 +6,10 @@
 //! |---|---|
 //! | hello | prints a [`Greeting`] as one line of JSON |
 //! | carry | carries packets for a run of the parent |
-//! | socks5 | is a SOCKS5 server for a run of the parent |
 //!
-//! A child that carries or serves is then a [`Worker`](platform::Worker). So are the forwarder in Go, which takes its task as
+//! A child that carries is then a [`Worker`](platform::Worker). So are the forwarder in Go, which takes its task as
 //! arguments, and a stack in a process of its own, which takes another task ([`conformance::Task`]).
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use forwarders::ForwardConfig;
@@ -40,8 +38,6 @@ pub(crate) enum Task {
     /// Describe this program. A child does it in every version of the protocol.
     Hello,
     Carry(Carry),
-    /// Be a SOCKS5 server at this address.
-    Socks5(SocketAddr),
 }
 
 /// The report of a stack's process: how much its server has received and sent so far, in bytes of payload.
@@ -112,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_task_is_read_as_it_was_written() {
-        for task in [Task::Hello, carry(), Task::Socks5("[::1]:1080".parse().unwrap())] {
+        for task in [Task::Hello, carry()] {
             let line = Message::line(task.clone());
             assert!(line.ends_with("}\n"), "{line}");
             assert_eq!(Message::parse(&line).unwrap(), Message { protocol: PROTOCOL, task });

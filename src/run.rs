@@ -144,8 +144,8 @@ fn probe(scenario: &Scenario, load: &Load) -> io::Result<()> {
     // A stack's server has no sockets.
     let is_stack = matches!(scenario.cell.subject(), Subject::Device | Subject::Stack(_) | Subject::Path(_));
     let sockets = if is_stack { clients } else { clients + servers };
-    // A carrier has the same limit, and may need more.
-    platform::allow_open_files((3 * clients + 2 * DESCRIPTORS) as u64);
+    // A carrier has the same limit, and may need more. The SOCKS5 server of a program needs three for each flow of UDP.
+    platform::allow_open_files((4 * clients + 2 * DESCRIPTORS) as u64);
     // The sockets are not bound: the system may have fewer ports than descriptors.
     let socket = |_| Socket::new(Domain::IPV4, Type::DGRAM, None);
     let descriptors: Vec<_> = (0..sockets + DESCRIPTORS).map(socket).collect();

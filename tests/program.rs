@@ -400,7 +400,6 @@ fn the_client_alone_goes_through_the_socks5_server() {
     ] {
         let sample = success(&format!("{options} --program socks5 --verify full"));
         assert_eq!(sample["program"], "socks5", "{options}: {sample}");
-        assert!(sample["program_facts"]["far_seconds"].as_f64() > Some(0.0), "{options}: {sample}");
     }
     let udp = run("-m rr --protocol udp --program socks5");
     assert!(stderr(&udp).contains("--protocol: socks5 carries TCP alone"), "{}", stderr(&udp));
@@ -414,7 +413,7 @@ pub(crate) fn not_installed(name: &str) -> Option<String> {
     no_device().or_else(|| missing.then(|| format!("{name} is not installed: scripts/programs.sh")))
 }
 
-/// A real program carries requests, datagrams and a writer's bytes, and our SOCKS5 server is paid for.
+/// A real program carries requests, datagrams and a writer's bytes.
 fn is_measured(name: &str) {
     for options in ["-m rr --time 0.3", "-m rr --time 0.3 --protocol udp", "-m writer --time 0.3 --warmup 100KB"] {
         let sample = success(&format!("{options} --program {name} --verify full"));
@@ -422,7 +421,6 @@ fn is_measured(name: &str) {
         let facts = &sample["program_facts"];
         // sing-box does not know its version if go has fetched it as a module.
         assert!(name.starts_with("sing-box") || facts["version"].as_str().unwrap().contains('.'), "{facts}");
-        assert!(facts["far_seconds"].as_f64() > Some(0.0), "{facts}");
     }
 }
 

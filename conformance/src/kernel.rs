@@ -34,7 +34,7 @@ pub(crate) fn start(ipv6: bool, offload: bool, mtu: u16, config: &StackConfig) -
     let tcp = addresses.iter().map(|address| tcp(*address, config)).collect::<io::Result<Vec<_>>>();
     let udp = addresses.iter().map(|address| udp(*address, config)).collect::<io::Result<Vec<_>>>();
     let running = Running {
-        listener: Box::new(tcp.and_then(KernelListener::new).map_err(failed)?),
+        listener: Box::new(tcp.and_then(|tcp| KernelListener::new(tcp, None)).map_err(failed)?),
         datagrams: Box::new(udp.and_then(KernelDatagrams::new).map_err(failed)?),
         driver: Box::pin(future::pending()),
         effective: None,

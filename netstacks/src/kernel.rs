@@ -13,25 +13,34 @@ use platform::Received;
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::addressed::{Addressed, Inner};
 use crate::udp::segment_len_of;
 use crate::{Datagram, DatagramBatch, Datagrams, Listener};
 
 /// Several listeners as one. Each is polled only when it has become ready: there may be thousands.
-pub struct KernelListener(FuturesUnordered<Accepting>);
+pub struct KernelListener {
+    accepting: FuturesUnordered<Accepting>,
+    given: Option<UnboundedReceiver<(net::TcpStream, SocketAddr)>>,
+}
 
 /// Waits for the next connection of a listener, and returns the listener with it.
 type Accepting = Pin<Box<dyn Future<Output = (TcpListener, io::Result<(TcpStream, SocketAddr)>)> + Send>>;
 
 impl KernelListener {
-    /// Takes over sockets that listen. Must be called within a tokio runtime.
-    pub fn new(sockets: impl IntoIterator<Item = net::TcpListener>) -> io::Result<Self> {
+    /// Takes over sockets that listen, and connections that another server has accepted for it, which do not block, each with the
+    /// address that it is for. Must be called within a tokio runtime.
+    pub fn new(
+        sockets: impl IntoIterator<Item = net::TcpListener>,
+        given: Option<UnboundedReceiver<(net::TcpStream, SocketAddr)>>,
+    ) -> io::Result<Self> {
         let accepting = |socket: net::TcpListener| {
             socket.set_nonblocking(true)?;
             Ok(Self::accepting(TcpListener::from_std(socket)?))
         };
-        sockets.into_iter().map(accepting).collect::<io::Result<_>>().map(Self)
+        let accepting = sockets.into_iter().map(accepting).collect::<io::Result<_>>()?;
+        Ok(Self { accepting, given })
     }
 
     fn accepting(listener: TcpListener) -> Accepting {
@@ -46,11 +55,28 @@ impl Listener for KernelListener {
     type Stream = KernelStream;
 
     async fn accept(&mut self) -> io::Result<KernelStream> {
-        let Some((listener, accepted)) = self.0.next().await else { return future::pending().await };
-        self.0.push(Self::accepting(listener));
-        let (socket, peer) = accepted?;
+        let given = async {
+            match &mut self.given {
+                Some(given) => given.recv().await,
+                None => None,
+            }
+        };
+        let (socket, local, peer) = tokio::select! {
+            Some((socket, local)) = given => {
+                // It may have ended already, as one in the queue of a listener may have.
+                let peer = socket.peer_addr().unwrap_or(local);
+                (TcpStream::from_std(socket)?, local, peer)
+            }
+            Some((listener, accepted)) = self.accepting.next() => {
+                self.accepting.push(Self::accepting(listener));
+                let (socket, peer) = accepted?;
+                let local = socket.local_addr()?;
+                (socket, local, peer)
+            }
+            else => return future::pending().await,
+        };
         socket.set_nodelay(true)?;
-        Ok(KernelStream { local: socket.local_addr()?, stream: socket, peer, beside: () })
+        Ok(KernelStream { local, stream: socket, peer, beside: () })
     }
 }
 

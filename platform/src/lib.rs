@@ -51,7 +51,7 @@ pub use socket::{
     begin_to_connect, end_connection, is_too_long, send_datagrams, unsent,
 };
 pub use sys::{
-    Interrupts, Pipe, PollClock, SharpTimers, TunDevice, add_address, add_route, addresses_of, allow_open_files,
+    Interrupts, PollClock, SharpTimers, TunDevice, add_address, add_route, addresses_of, allow_open_files,
     bind_to_interface, check_device_node, coalesce_datagrams, congestion_controls, cpu_of_process, cpu_of_thread,
     default_congestion_control, discard, enable_forwarding, end_with_this_thread, enter_netns, folder_of_thread,
     interface_counts, interface_is_up, interface_names, interface_of, is_bound_to, is_local_address, kernel_objects,

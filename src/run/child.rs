@@ -4,11 +4,9 @@ use std::io::{BufRead, Write};
 
 use platform::{Class, PROTOCOL, line, read_line};
 
-use super::runtime::{processors, runtime};
 use crate::error::RunError;
 use crate::protocol::{Greeting, Message, Task};
 use crate::subject::forward::carry::carry;
-use crate::subject::program::socks5;
 
 /// Does the task in the first line of `input`, and prints the result to `output`.
 pub fn child(
@@ -24,9 +22,5 @@ pub fn child(
             Ok(written.map_err(failed("write", "the answer to standard output"))?)
         }
         Task::Carry(task) => carry(&task, input, output),
-        Task::Socks5(address) => {
-            let runtime = runtime(Some(processors()), None).map_err(failed("start", "the runtime"))?;
-            socks5::serve(address, &runtime, input, output)
-        }
     }
 }

@@ -160,7 +160,10 @@ pub(super) fn prepare(
         known.served_by(target, &socket);
         Some(target)
     };
-    let listener = KernelListener::new(listeners).map_err(failed)?;
+    let of_load = listeners.iter().map(std::net::TcpListener::local_addr).collect::<io::Result<Vec<_>>>();
+    let given =
+        subject.parts.program.as_ref().zip(of_load.ok()).and_then(|(program, own)| program.connections_to(&own));
+    let listener = KernelListener::new(listeners, given).map_err(failed)?;
     let datagrams = datagrams_for(datagrams, &load, scenario.cell.window_len()).map_err(failed)?;
     let server = server(listener, datagrams, &load, target_of);
     let clients = clients(scenario, &load, &targets)?;

@@ -20,7 +20,7 @@ mod link;
 mod place;
 mod residents;
 pub(crate) mod running;
-pub(crate) mod socks5;
+mod socks5;
 
 use std::io;
 use std::net::IpAddr;
@@ -31,7 +31,8 @@ use platform::{Cause, Class, Interrupts};
 
 use self::keys::Keys;
 use self::place::{Run, invalid};
-use self::running::{Running, Socks5};
+use self::running::Running;
+use self::socks5::Socks5;
 use super::networks::Networks;
 use super::{Parts, Prepared};
 use crate::error::RunError;
@@ -58,7 +59,7 @@ pub(crate) async fn prepare(
         return Err(platform::Error::new(Cause::NameTaken, "let a program make the device", &tun.name, source).into());
     }
     let upstream = if profile.upstream() == Some(Upstream::Socks5) {
-        Some(Socks5::start(tun, link.server, networks, interrupts).await?)
+        Some(Socks5::start(tun, link.server, networks)?)
     } else {
         None
     };

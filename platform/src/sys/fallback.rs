@@ -211,29 +211,6 @@ pub fn sharpen_timers() -> SharpTimers {
     SharpTimers(())
 }
 
-/// A pipe that cannot be made, so no value of it exists: bytes are copied.
-#[derive(Debug)]
-pub struct Pipe(Infallible);
-
-impl Pipe {
-    pub fn new() -> io::Result<Self> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    return_all! { match self.0 {};
-        pub fn len(&self) -> usize;
-        pub fn is_empty(&self) -> bool;
-    }
-
-    pub fn fill<S>(&mut self, _from: &S) -> io::Result<usize> {
-        match self.0 {}
-    }
-
-    pub fn drain<S>(&mut self, _to: &S) -> io::Result<usize> {
-        match self.0 {}
-    }
-}
-
 pub fn set_socket_buffers(socket: &Socket, bytes: usize) -> io::Result<()> {
     socket.set_recv_buffer_size(bytes)?;
     socket.set_send_buffer_size(bytes)

@@ -61,7 +61,7 @@ pub struct ProgramFacts {
     /// What they did without a load.
     #[serde(default, skip_serializing_if = "is_default")]
     pub unloaded: UnloadedFacts,
-    /// CPU time of the SOCKS5 server, or of the far end of a tunnel, in the timed window, in seconds.
+    /// CPU time of the far end of a tunnel in the timed window, in seconds.
     pub far_seconds: Option<f64>,
     /// The processes at the far end of a tunnel at the end of the timed window.
     #[serde(default, skip_serializing_if = "Option::is_none")]

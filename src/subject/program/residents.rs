@@ -136,7 +136,6 @@ pub(super) struct ProgramMeter {
     pub(super) network: PathBuf,
     pub(super) device: String,
     pub(super) drops: Box<dyn Fn() -> Option<u64> + Send + Sync>,
-    pub(super) upstream: Option<ProcessMeter>,
     pub(super) far: Option<Arc<Residents>>,
     pub(super) faults: Option<Arc<FaultCounter>>,
     /// The same of the network in which it has its sockets.
@@ -157,12 +156,11 @@ impl Meter for ProgramMeter {
         for residents in [&self.residents, &self.far].into_iter().flatten() {
             *residents.read.lock().unwrap_or_else(PoisonError::into_inner) = residents.facts();
         }
-        let of_far = self.far.as_ref().map(|residents| residents.cpu());
         let counters = Counters {
             packets: counts.map(|counts| counts.packets),
             drops: (self.drops)(),
             faults: self.faults.as_ref().map(|faults| faults.counts()),
-            far_cpu: self.upstream.and_then(ProcessMeter::cpu).or(of_far),
+            far_cpu: self.far.as_ref().map(|residents| residents.cpu()),
             ..Counters::default()
         };
         let Some(residents) = &self.residents else { return counters };

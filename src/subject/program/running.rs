@@ -1,29 +1,29 @@
 //! A running program: its ends, and the SOCKS5 server that it may use.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::{self, BoxFuture, join_all, select_all};
 use platform::{Adopted, Class, FaultCounter, Interface, Interrupts, last_lines};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
-use super::super::carrier::{Carrier, CarrierProgram};
-use super::super::networks::{self, FAR, NEAR, Networks, Side, socks5_address};
+use super::super::networks::{FAR, NEAR, Side};
 use super::echo::Echo;
 use super::end::{End, LAST_LINES, LOOK, READY_TIMEOUT};
 use super::file;
 use super::place::{Run, command};
 use super::residents::{ProgramMeter, Residents};
+use super::socks5::{Given, Socks5};
 use crate::cell::Gso;
 use crate::error::RunError;
 use crate::failure::Failure;
 use crate::meter::Counters;
-use crate::plan::scenario::{Scenario, Tun};
+use crate::plan::scenario::Scenario;
 use crate::program::{Profile, Role};
-use crate::protocol::Task;
 use crate::remedy::WithRemedy;
 use crate::sample::{AdoptedFacts, DeviceFacts, ProcessFacts, ProgramFacts, Unloaded};
 
@@ -41,32 +41,6 @@ const LONGEST_SETTLE: Duration = Duration::from_secs(3);
 
 /// How long its connections may take to end after the load.
 const CLOSE: Duration = Duration::from_millis(100);
-
-pub(super) struct Socks5 {
-    pub(super) address: SocketAddr,
-    process: Carrier,
-}
-
-impl Socks5 {
-    /// Starts it in the far network, at an address that no route leads into the device.
-    pub(super) async fn start(
-        tun: &Tun,
-        server: IpAddr,
-        networks: &Networks,
-        interrupts: &mut Interrupts,
-    ) -> Result<Self, RunError> {
-        let (_, prefix_len) = networks::ends(&tun.network);
-        let address = socks5_address(server);
-        // The packets to the servers, which are in the same network, pass the loopback.
-        networks.far().run(move || {
-            platform::set_loopback_up().and_then(|_| platform::add_address(FAR, address.ip(), prefix_len))
-        })??;
-        let program = CarrierProgram::with_task("SOCKS5 server", Task::Socks5(address));
-        let (process, _) = Carrier::start(program, Some(networks.far()), interrupts).await?;
-        process.begin();
-        Ok(Self { address, process })
-    }
-}
 
 /// A running program. Dropping it kills all its processes.
 pub(crate) struct Running {
@@ -333,22 +307,25 @@ impl Running {
             network: platform::folder_of_thread(),
             device: device.to_owned(),
             drops: Box::new(run.networks.drops(near, far)),
-            upstream: self.upstream.as_ref().map(|upstream| upstream.process.process()),
             far: far_residents,
             faults,
             sockets: run.folder_at(if run.profile.role == Role::Attach { Side::Far } else { Side::Near }),
         }
     }
 
-    /// Ends when a process of the program or the SOCKS5 server ends by itself, or when the program takes too much memory.
+    /// Ends when a process of the program ends by itself, or when the program takes too much memory.
     pub(super) fn driver(&self) -> BoxFuture<'static, Failure> {
-        let upstream = self.upstream.as_ref().map(|upstream| upstream.process.ended().boxed());
-        let parts: Vec<_> = self.ends.iter().map(|end| end.driver().boxed()).chain(upstream).collect();
+        let parts: Vec<_> = self.ends.iter().map(|end| end.driver().boxed()).collect();
         if parts.is_empty() {
             future::pending().boxed()
         } else {
             select_all(parts).map(|(failure, ..)| failure).boxed()
         }
+    }
+
+    /// Connections to these targets that come from now on, if the program asks the SOCKS5 server for them.
+    pub(crate) fn connections_to(&self, targets: &[SocketAddr]) -> Option<UnboundedReceiver<Given>> {
+        self.upstream.as_ref()?.give(targets)
     }
 
     /// Watches it once more at rest, unless its run did not end, and ends it.
@@ -380,10 +357,6 @@ impl Running {
                 (afterwards.unwrap_or_default(), after.filter(|_| counters.is_some()));
         }
         self.end().await;
-        if let Some(upstream) = self.upstream.take() {
-            // Its work is done, whatever it says.
-            let _ended = upstream.process.finish(true).await;
-        }
         Ok(self.facts.clone())
     }
 

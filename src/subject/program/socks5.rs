@@ -1,26 +1,26 @@
 //! A SOCKS5 server (RFC 1928) for programs that send their connections to one: CONNECT and UDP ASSOCIATE, without
-//! authentication. It is a process of its own, so that its cost can be told from the client's. It passes bytes on within the
-//! kernel, through pipes: a copy of each byte would limit the programs that send their connections to it.
+//! authentication. A connection to a server of the load is given to that server as it is: to pass each byte on would limit the
+//! programs that send their connections here. The bytes of others are copied.
 
-use std::io::{self, BufRead, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::io;
+use std::net::{self, IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use fast_socks5::server::{DnsResolveHelper, Socks5ServerProtocol, SocksServerError, run_udp_proxy, states};
 use fast_socks5::util::stream::tcp_connect_with_timeout;
 use fast_socks5::util::target_addr::TargetAddr;
 use fast_socks5::{ReplyError, Socks5Command};
-use forwarders::Counts;
-use platform::{Class, Control, Error, Pipe};
-use socket2::SockRef;
-use tokio::io::{Interest, copy_bidirectional};
+use platform::{Class, Error};
+use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::runtime::Runtime;
-use tokio::sync::oneshot;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::sleep;
 
+use super::super::networks::{self, FAR, Networks, socks5_address};
 use crate::error::RunError;
+use crate::plan::scenario::Tun;
 
 const BACKLOG: u32 = 4096;
 
@@ -29,41 +29,55 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long it waits after it could not accept, for example without a free descriptor.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Open files that it may need: two for each connection, and those of the pipes.
-const OPEN_FILES: u64 = 1 << 16;
+/// An open connection, and the target that was asked for.
+pub(crate) type Given = (net::TcpStream, SocketAddr);
 
-/// Connections that have pipes at once. The bytes of others are copied: Linux limits the pipes of a user.
-const WITH_PIPES: usize = 64;
+/// The targets whose connections are given away, and to whom.
+type Takers = Arc<OnceLock<(Vec<SocketAddr>, UnboundedSender<Given>)>>;
 
-/// Pipes for so many connections, one for each way, while they are not in use.
-type Pipes = Arc<Mutex<Vec<[Pipe; 2]>>>;
+/// A running server. Dropping it ends it, and the connections that it still has.
+pub(super) struct Socks5 {
+    pub(super) address: SocketAddr,
+    takers: Takers,
+    /// Its threads are in the far network.
+    runtime: Option<Runtime>,
+}
 
-/// Serves at this address until the end of `orders`.
-pub(crate) fn serve(
-    address: SocketAddr,
-    runtime: &Runtime,
-    orders: impl BufRead + Send + 'static,
-    output: impl Write + Send + 'static,
-) -> Result<(), RunError> {
-    let failed = |source| Error::new(Class::Failed, "listen on", address.to_string(), source);
-    platform::allow_open_files(OPEN_FILES);
-    let entered = runtime.enter();
-    let listener = listen(address).map_err(failed)?;
-    drop(entered);
-    let (stop, stopped) = oneshot::channel::<()>();
-    let control = Control { orders, output, report: Counts::default };
-    control.obey(
-        move || drop(stop),
-        || {
-            runtime.block_on(async {
-                tokio::select! {
-                    _ = stopped => {}
-                    () = accept(listener, address, pipes()) => {}
-                }
-            });
-            Ok(())
-        },
-    )
+impl Socks5 {
+    /// Starts it in the far network, at an address that no route leads into the device.
+    pub(super) fn start(tun: &Tun, server: IpAddr, networks: &Networks) -> Result<Self, RunError> {
+        let (_, prefix_len) = networks::ends(&tun.network);
+        let (address, takers) = (socks5_address(server), Takers::default());
+        let failed = move |source| Error::new(Class::Failed, "listen on", address.to_string(), source);
+        let of_server = Arc::clone(&takers);
+        // A thread is in the network of the one that starts it.
+        let runtime = networks.far().run(move || -> Result<_, Error> {
+            // The packets to the servers, which are in the same network, pass the loopback.
+            platform::set_loopback_up()?;
+            platform::add_address(FAR, address.ip(), prefix_len)?;
+            let runtime = Builder::new_multi_thread().enable_all().build().map_err(failed)?;
+            let entered = runtime.enter();
+            let listener = listen(address).map_err(failed)?;
+            drop(entered);
+            runtime.spawn(accept(listener, address, of_server));
+            Ok(runtime)
+        })??;
+        Ok(Self { address, takers, runtime: Some(runtime) })
+    }
+
+    /// Returns the connections to these targets from now on. Those to others it goes on to serve itself.
+    pub(super) fn give(&self, targets: &[SocketAddr]) -> Option<UnboundedReceiver<Given>> {
+        let (sender, given) = mpsc::unbounded_channel();
+        self.takers.set((targets.to_vec(), sender)).ok().map(|()| given)
+    }
+}
+
+impl Drop for Socks5 {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
@@ -72,34 +86,26 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-fn pipes() -> Pipes {
-    Arc::new(Mutex::new((0..WITH_PIPES).map_while(|_| pipe_each_way().ok()).collect()))
-}
-
-fn pipe_each_way() -> io::Result<[Pipe; 2]> {
-    Ok([Pipe::new()?, Pipe::new()?])
-}
-
-async fn accept(listener: TcpListener, address: SocketAddr, pipes: Pipes) {
+async fn accept(listener: TcpListener, address: SocketAddr, takers: Takers) {
     loop {
         match listener.accept().await {
             Ok((socket, _)) => {
-                let pipes = Arc::clone(&pipes);
+                let takers = Arc::clone(&takers);
                 // The program under test sees the failure of a connection.
-                tokio::spawn(async move { connection(socket, address, &pipes).await.ok() });
+                tokio::spawn(async move { connection(socket, address, &takers).await.ok() });
             }
             Err(_) => sleep(PAUSE).await,
         }
     }
 }
 
-async fn connection(socket: TcpStream, address: SocketAddr, pipes: &Pipes) -> Result<(), SocksServerError> {
+async fn connection(socket: TcpStream, address: SocketAddr, takers: &Takers) -> Result<(), SocksServerError> {
     // Without it a small answer would wait for an acknowledgement.
     let _slower = socket.set_nodelay(true);
     let asked = Socks5ServerProtocol::accept_no_auth(socket).await?.read_command().await?;
     let (protocol, command, target) = asked.resolve_dns().await?;
     match command {
-        Socks5Command::TCPConnect => connect(protocol, &target, pipes).await?,
+        Socks5Command::TCPConnect => connect(protocol, &target, takers).await?,
         Socks5Command::UDPAssociate => {
             let own = address.ip();
             drop(run_udp_proxy(protocol, &target, Some(own), own, Some(own)).await?);
@@ -112,41 +118,28 @@ async fn connection(socket: TcpStream, address: SocketAddr, pipes: &Pipes) -> Re
 async fn connect(
     protocol: Socks5ServerProtocol<TcpStream, states::CommandRead>,
     target: &TargetAddr,
-    pipes: &Pipes,
+    takers: &Takers,
 ) -> Result<(), SocksServerError> {
     let TargetAddr::Ip(target) = *target else { return protocol.reply_error(&ReplyError::HostUnreachable).await };
-    let server = match tcp_connect_with_timeout(target, CONNECT_TIMEOUT).await {
+    let own = (Ipv4Addr::LOCALHOST, 0).into();
+    if let Some((targets, taker)) = takers.get()
+        && targets.contains(&target)
+        && !taker.is_closed()
+    {
+        let client = protocol.reply_success(own).await?;
+        // A load that has ended meanwhile has ended its connections, too.
+        let _closed = client.into_std().map(|client| taker.send((client, target)));
+        return Ok(());
+    }
+    let mut server = match tcp_connect_with_timeout(target, CONNECT_TIMEOUT).await {
         Ok(server) => server,
         Err(error) => return protocol.reply_error(&error.to_reply_error()).await,
     };
     let _slower = server.set_nodelay(true);
-    let client = protocol.reply_success((Ipv4Addr::LOCALHOST, 0).into()).await?;
+    let mut client = protocol.reply_success(own).await?;
     // An error ends both connections.
-    let _ended = pass(client, server, pipes).await;
+    let _ended = copy_bidirectional(&mut client, &mut server).await;
     Ok(())
-}
-
-/// Passes bytes on both ways until both sides have ended, or one has failed.
-async fn pass(mut client: TcpStream, mut server: TcpStream, pipes: &Pipes) -> io::Result<()> {
-    let unused = || pipes.lock().unwrap_or_else(PoisonError::into_inner);
-    let taken = unused().pop();
-    let Some([mut up, mut down]) = taken else {
-        return copy_bidirectional(&mut client, &mut server).await.map(drop);
-    };
-    let passed = tokio::try_join!(pass_one_way(&client, &mut up, &server), pass_one_way(&server, &mut down, &client));
-    // The bytes that are left in a pipe must not reach the next connection.
-    let empty = if passed.is_ok() { Ok([up, down]) } else { pipe_each_way() };
-    unused().extend(empty);
-    passed.map(drop)
-}
-
-async fn pass_one_way(from: &TcpStream, pipe: &mut Pipe, to: &TcpStream) -> io::Result<()> {
-    while from.async_io(Interest::READABLE, || pipe.fill(from)).await? > 0 {
-        while !pipe.is_empty() {
-            to.async_io(Interest::WRITABLE, || pipe.drain(to)).await?;
-        }
-    }
-    SockRef::from(to).shutdown(Shutdown::Write)
 }
 
 #[cfg(test)]
@@ -169,7 +162,7 @@ mod tests {
             // A machine may have no IPv6.
             let Ok(listener) = listen(address) else { continue };
             let proxy = listener.local_addr().unwrap();
-            let serving = tokio::spawn(accept(listener, proxy, pipes()));
+            let serving = tokio::spawn(accept(listener, proxy, Takers::default()));
 
             let target = TcpListener::bind(address).await.unwrap();
             let server = target.local_addr().unwrap();
@@ -206,63 +199,43 @@ mod tests {
         }
     }
 
-    /// More connections than there are pipes, each with more bytes than a pipe holds. Every third server resets its connection
-    /// when it has read them; the others answer after the client's end.
+    /// Connections to a target of the load come with their first bytes, and with the end; those to others pass the server as before.
     #[tokio::test]
-    async fn many_connections_pass_their_bytes_ends_and_resets() {
-        const LEN: usize = 1 << 20;
-        platform::allow_open_files(4096);
+    async fn connections_to_the_load_are_given_to_it_until_it_ends() {
         let listener = listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
-        let (proxy, pipes) = (listener.local_addr().unwrap(), pipes());
-        let serving = tokio::spawn(accept(listener, proxy, Arc::clone(&pipes)));
-        let target = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let port = target.local_addr().unwrap().port();
-        let answering = tokio::spawn(async move {
-            loop {
-                let (mut stream, _) = target.accept().await.unwrap();
-                tokio::spawn(async move {
-                    let mut bytes = vec![0; LEN];
-                    stream.read_exact(&mut bytes).await.unwrap();
-                    if bytes[0].is_multiple_of(3) {
-                        return stream.set_zero_linger().unwrap();
-                    }
-                    assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
-                    stream.write_all(&bytes).await.unwrap();
-                });
-            }
-        });
-        let config = Config::default;
-        let connect = || Socks5Stream::connect(proxy, Ipv4Addr::LOCALHOST.to_string(), port, config());
-        // All are open before the first sends.
-        let mut streams = Vec::new();
-        for _ in 0..3 * WITH_PIPES {
-            streams.push(connect().await.unwrap());
-        }
-        let each = streams.into_iter().enumerate().map(|(number, mut stream)| async move {
-            let sent: Vec<u8> = (0..LEN).map(|index| (number + index * index / 7) as u8).collect();
-            let mut answer = Vec::new();
-            stream.write_all(&sent).await.unwrap();
-            if sent[0].is_multiple_of(3) {
-                // It arrives as an end or as a reset.
-                let _reset = stream.read_to_end(&mut answer).await;
-                return assert!(answer.is_empty());
-            }
-            stream.shutdown().await.unwrap();
-            stream.read_to_end(&mut answer).await.unwrap();
-            assert!(answer == sent, "connection {number}");
-        });
-        futures_util::future::join_all(each).await;
-        // A client that resets ends its connection, and its pipes are empty again.
-        for _ in 0..2 {
-            let stream = connect().await.unwrap();
-            stream.get_socket_ref().set_zero_linger().unwrap();
-        }
-        while pipes.lock().unwrap().len() < WITH_PIPES {
-            sleep(PAUSE).await;
-        }
-        assert!(pipes.lock().unwrap().iter().flatten().all(Pipe::is_empty));
+        let (proxy, takers) = (listener.local_addr().unwrap(), Takers::default());
+        let serving = tokio::spawn(accept(listener, proxy, Arc::clone(&takers)));
+        let socks5 = Socks5 { address: proxy, takers, runtime: None };
+        let [of_load, other] = [(); 2].map(|()| net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+        let [target, elsewhere] = [&of_load, &other].map(|listener| listener.local_addr().unwrap());
+        let connect = async |to: SocketAddr| {
+            Socks5Stream::connect(proxy, to.ip().to_string(), to.port(), Config::default()).await
+        };
+        let mut given = socks5.give(&[target]).unwrap();
+        assert!(socks5.give(&[elsewhere]).is_none(), "they are given once");
+
+        let mut client = connect(target).await.unwrap();
+        client.write_all(b"ping").await.unwrap();
+        client.shutdown().await.unwrap();
+        let (socket, to) = given.recv().await.unwrap();
+        assert_eq!((to, socket.peer_addr().unwrap()), (target, client.get_socket_ref().local_addr().unwrap()));
+        let mut server = TcpStream::from_std(socket).unwrap();
+        let mut asked = Vec::new();
+        server.read_to_end(&mut asked).await.unwrap();
+        server.write_all(&asked).await.unwrap();
+        drop(server);
+        let mut answer = Vec::new();
+        client.read_to_end(&mut answer).await.unwrap();
+        assert_eq!(answer, b"ping");
+
+        // It is asked to connect, as the target is not the load's.
+        drop(connect(elsewhere).await.unwrap());
+        other.accept().unwrap();
+        assert!(given.is_empty());
+        // Nor is one when the load has ended; its listener has gone with it.
+        drop((given, of_load));
+        assert!(connect(target).await.is_err());
         serving.abort();
-        answering.abort();
     }
 
     /// A program under test, or anybody else, may send anything.
@@ -270,7 +243,7 @@ mod tests {
     async fn what_is_no_socks5_ends_a_connection_and_nothing_else() {
         let listener = listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let proxy = listener.local_addr().unwrap();
-        let serving = tokio::spawn(accept(listener, proxy, pipes()));
+        let serving = tokio::spawn(accept(listener, proxy, Takers::default()));
         // Not version 5; no method that the server has; a command that there is not; a host that is cut off.
         for wrong in [
             &b"GET / HTTP/1.1\r\n\r\n"[..],
