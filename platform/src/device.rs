@@ -34,7 +34,7 @@ pub enum Napi {
     /// One by one, in the call that writes them
     #[default]
     Off,
-    /// By NAPI, which joins segments of a stream; it is polled in each call (IFF_NAPI)
+    /// By NAPI, which joins segments of a stream; it is polled in each call
     On,
     /// A thread of the kernel polls NAPI, and holds packets 20 µs to join them
     Threaded,

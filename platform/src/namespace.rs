@@ -224,7 +224,9 @@ mod tests {
             }
             assert!(pollers("tuned").is_none_or(|threads| threads == 0));
             let offloading = open(1, Offload::On, Napi::Off, "pfifo_fast")?;
-            [false, true].into_iter().for_each(|is_on| set_segmentation("tuned", is_on).unwrap());
+            for is_on in [false, true] {
+                set_segmentation("tuned", is_on).unwrap();
+            }
             drop(offloading);
             for (offload, napi, qdisc, cause) in [
                 (Offload::On, Napi::On, "noqueue", Cause::NoOffload),

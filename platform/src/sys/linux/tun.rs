@@ -68,8 +68,8 @@ pub struct TunDevice {
     mtu: usize,
     /// Whether each packet has a `virtio_net_hdr` in front of it.
     offload: bool,
-    /// Whether it may have super-packets of UDP.
-    may_have_udp: bool,
+    /// What to ask for if it is to have super-packets of UDP, too; 0 if it may not.
+    udp_offloads: u32,
     /// Lost packets that the interface does not count: malformed ones, also those that the kernel found malformed.
     malformed: Arc<AtomicU64>,
     receives: bool,
@@ -92,8 +92,8 @@ impl TunDevice {
 
     fn new(device: SyncDevice, offload: bool, config: &TunConfig, malformed: Arc<AtomicU64>) -> Result<Self, Error> {
         let (device, name, mtu) = register(device)?;
-        let may_have_udp = config.offload != Offload::Tso;
-        Ok(Self { device, name, mtu, offload, may_have_udp, malformed, receives: true, is_quiet: false })
+        let udp_offloads = if config.offload == Offload::Tso { 0 } else { libc::TUN_F_USO4 | libc::TUN_F_USO6 };
+        Ok(Self { device, name, mtu, offload, udp_offloads, malformed, receives: true, is_quiet: false })
     }
 
     /// A value for the same device that only sends, and never waits.
@@ -364,9 +364,7 @@ impl Link for TunDevice {
 
     /// Linux 6.2 and newer have it, for both IP versions together (`drivers/net/tun.c`, `set_offload`).
     fn enable_udp_segmentation(&mut self) -> bool {
-        self.offload
-            && self.may_have_udp
-            && set_offloads(self.device.get_ref(), libc::TUN_F_USO4 | libc::TUN_F_USO6).is_ok()
+        self.offload && self.udp_offloads != 0 && set_offloads(self.device.get_ref(), self.udp_offloads).is_ok()
     }
 
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {

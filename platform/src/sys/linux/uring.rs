@@ -46,7 +46,7 @@ impl PacketRing {
             opcode::Read::new(Fd(device.as_raw_fd()), buffer.as_mut_ptr(), len).rw_flags(libc::RWF_NOWAIT).build()
         };
         // SAFETY: each entry writes to a buffer of its own, of this length, and the buffers outlive the call.
-        Ok(unsafe { self.perform(buffers.iter_mut().map(read)) }?.iter().map(outcome))
+        Ok(unsafe { self.perform(buffers.iter_mut().map(read)) }?.iter().copied().map(outcome))
     }
 
     /// Writes packets. Returns how many bytes of each were written, in order.
@@ -60,7 +60,7 @@ impl PacketRing {
             opcode::Write::new(Fd(device.as_raw_fd()), packet.as_ptr(), len).rw_flags(libc::RWF_NOWAIT).build()
         };
         // SAFETY: each entry reads a packet of this length, and the packets outlive the call.
-        Ok(unsafe { self.perform(packets.map(write)) }?.iter().map(outcome))
+        Ok(unsafe { self.perform(packets.map(write)) }?.iter().copied().map(outcome))
     }
 
     /// # Safety
@@ -85,7 +85,9 @@ impl PacketRing {
             }
             for completion in ring.completion() {
                 let place = usize::try_from(completion.user_data()).ok().and_then(|at| self.results.get_mut(at));
-                place.into_iter().for_each(|place| *place = completion.result());
+                if let Some(place) = place {
+                    *place = completion.result();
+                }
                 left = left.saturating_sub(1);
             }
         }
@@ -94,8 +96,8 @@ impl PacketRing {
     }
 }
 
-fn outcome(result: &i32) -> io::Result<usize> {
-    usize::try_from(*result).map_err(|_| io::Error::from_raw_os_error(-result))
+fn outcome(result: i32) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result))
 }
 
 fn unavailable(source: io::Error) -> Error {
