@@ -85,7 +85,10 @@ pub fn remedy(cause: Cause) -> Option<&'static str> {
             "set the sysctls net.ipv6.conf.all.disable_ipv6, net.ipv6.conf.default.disable_ipv6 and \
              net.ipv6.conf.lo.disable_ipv6 to 0 (a kernel with ipv6.disable=1 has none of them), or leave out --ipv6"
         }
-        Cause::ReadOnlySettings
+        Cause::NoNapi
+        | Cause::NoQdisc
+        | Cause::NoUring
+        | Cause::ReadOnlySettings
         | Cause::NoVeth
         | Cause::NoNetns
         | Cause::NetnsForbidden
@@ -113,9 +116,18 @@ pub fn remedy(cause: Cause) -> Option<&'static str> {
     })
 }
 
-/// The same, for the networks of a run.
+/// The same, for the networks of a run, and for what only Linux's devices have.
 fn of_networks(cause: Cause) -> Option<&'static str> {
     Some(match cause {
+        Cause::NoNapi => {
+            "leave out --napi: it takes a device that this program opens and Linux 4.15, threaded also Linux 5.12 and root of the \
+             system, in a container with a sysfs that is whole (docker run --privileged)"
+        }
+        Cause::NoQdisc => "load its module as root (modprobe sch_NAME), or leave out --qdisc",
+        Cause::NoUring => {
+            "choose another --io: it takes a kernel with io_uring whose TUN has reads that do not wait, and a system that allows it \
+             (sysctl kernel.io_uring_disabled=0; containers forbid it by seccomp)"
+        }
         Cause::ReadOnlySettings => {
             "a container may have /proc/sys read-only: make it writable (docker run --privileged); only --layer device, \
              --program, forward and conform --layer path need that"

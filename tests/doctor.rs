@@ -21,7 +21,8 @@ struct Answers<F>(F);
 
 impl<F: Fn(&Scenario) -> Result<(), RunError>> Executor for Answers<F> {
     fn execute(&self, scenario: &Scenario) -> Result<Sample, RunError> {
-        let device = DeviceFacts { name: "utun8".to_owned(), mtu: 1500, offload: false, tx_queue_len: None };
+        let device =
+            DeviceFacts { name: "utun8".to_owned(), mtu: 1500, offload: false, tx_queue_len: None, qdisc: None };
         let measured = match (self.0)(scenario) {
             Ok(()) => Measurements { status: Status::Ok, device: Some(device), ..Measurements::failed(Status::Ok, "") },
             Err(RunError::Process { class: Class::Failed, text }) => Measurements::failed(Status::Panicked, text),

@@ -195,6 +195,9 @@ fn gvisor_runs_every_workload() {
         assert_eq!(sample["netstack"], "gvisor");
         assert!(sample["cpu"]["subject_seconds"].is_number() && sample["peak_rss_bytes"].is_number(), "{sample}");
     }
+    let chosen = "-n gvisor -m reader --time=0.2 --stack-congestion=cubic --stack-recovery=sack";
+    let sample = printed(&run(chosen, None));
+    assert_eq!((&sample["status"], &sample["effective"]["congestion"]), (&"ok".into(), &"cubic".into()), "{sample}");
     for (workarounds, expected) in
         [("-joins-arrivals", vec!["joins-departures"]), ("joins-arrivals", vec!["joins-arrivals"])]
     {

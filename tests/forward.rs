@@ -110,7 +110,7 @@ fn both_ways(arguments: &str, most_memory: u64) -> Value {
 #[test]
 fn every_combination_carries_or_is_refused_by_its_option() {
     let ways = product([
-        &["--io sync", "--io async", "--io framed"],
+        &["--io sync", "--io async", "--io framed", "--io uring"],
         &["--offload off", "--offload on", "--offload whole"],
         &["--hop direct", "--hop channel", "--hop pool"],
         &["", "--workers 2", "--thread 1"],

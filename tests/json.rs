@@ -11,7 +11,8 @@ use crate::machine::no_device;
 use crate::processes::{folder, run, stderr, stdout};
 
 /// Fields that few lines have, none of them in a file of this repository.
-const RARE: [&str; 12] = [
+const RARE: [&str; 13] = [
+    "device.qdisc",
     "bytes_back",
     "requests.blackholes",
     "recovery_seconds",

@@ -185,9 +185,14 @@ fn tunnels() {
 #[test]
 #[ignore = "is called in namespaces of its own"]
 fn in_the_hosts_network() {
+    let own = "--tun-name tuned --tun-addr 10.12.12.9 --tun-dest 10.12.12.10 --offload off --qdisc noqueue";
+    // Only root may set all that the thread needs.
+    let napi = if is_root() { "--napi threaded" } else { "--napi on" };
+    let tuned = Run::ends(0, &format!("-m reader -n smoltcp --bytes 1MB --netns host {own} {napi}"));
     leave_nothing([
         Run::ends(0, "-m reader -n smoltcp --bytes 1MB --netns host"),
         Run::ends(2, "-m reader -n smoltcp --bytes 1MB --netns host --tun-name lo"),
+        tuned,
         Run::ends(130, "-m reader -n smoltcp --time 30 --timeout 60 --netns host --tun-name utun9 --tun-addr 10.11.11.9 --tun-dest 10.11.11.10").gets("-INT", Duration::from_secs(2)),
     ]);
 }

@@ -80,6 +80,8 @@ mod readme;
 mod report;
 #[cfg(all(target_os = "linux", feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
 mod safety;
+#[cfg(all(target_os = "linux", feature = "lwip", feature = "smoltcp"))]
+mod settings;
 #[cfg(all(target_os = "linux", feature = "smoltcp"))]
 mod stopped;
 #[cfg(all(

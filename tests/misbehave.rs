@@ -79,6 +79,7 @@ fn serve() {
             tx_queue_len: 1000,
             offload: Offload::Auto,
             fd: None,
+            tuning: platform::Tuning::default(),
         };
         let device = TunDevice::open(&config).unwrap();
         let mut stack = Smoltcp::start(device, &StackConfig::default()).unwrap();

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use netstacks::StackCongestion;
-use platform::Offload;
+use platform::{Napi, Offload};
 use rust_tun_perf::cli;
 use rust_tun_perf::plan::Plan;
 use serde_json::Value;
@@ -15,7 +15,9 @@ use serde_json::Value;
 use crate::fixture;
 use crate::machine::{no_root, no_setting};
 use crate::pairs::pairwise;
-use crate::processes::{PROGRAM, STACKS, assert_said, folder, printed, run, stderr, stdout, success, write_script};
+use crate::processes::{
+    PROGRAM, STACKS, assert_said, count, folder, printed, run, stderr, stdout, success, write_script,
+};
 
 /// A reason if no run is possible here. A run writes settings of its network.
 pub(crate) fn no_device() -> Option<String> {
@@ -94,7 +96,7 @@ fn every_load_goes_through_a_program() {
 }
 
 /// The mean size of the packets in the payload's direction.
-fn bytes_per_packet(sample: &Value) -> f64 {
+pub(crate) fn bytes_per_packet(sample: &Value) -> f64 {
     let way = if sample["mode"] == "reader" { "tx" } else { "rx" };
     let [bytes, packets] = [format!("{way}_bytes"), way.to_owned()].map(|name| sample["packets"][name].as_f64());
     bytes.unwrap() / packets.unwrap()
@@ -157,12 +159,13 @@ fn our_proxy_passes_every_byte_on_every_stack() {
 /// The words of a cell that its proxy is started with have the proxy do what they say.
 #[test]
 fn our_proxy_has_the_properties_of_its_cell() {
-    let words = "--offload off --runtime current-thread --shards 2 --queues 1 --window 64KiB --workarounds none";
+    let words = "--offload off --napi threaded --runtime current-thread --shards 2 --queues 1 --window 64KiB --workarounds none";
     let cell = fixture::cell(&format!("--program smoltcp -m reader --stack-congestion reno {words}"));
     let start = ["rust-tun-perf", "proxy", "--interface", "lo", "--netstack", "smoltcp"].map(str::to_owned);
     let plan = Plan::try_from(cli::parse(start.into_iter().chain(cell.proxy_words())).unwrap()).unwrap();
     let Plan::Proxy(plan) = plan else { panic!("{plan:?}") };
     assert_eq!((plan.device.offload, plan.workers, plan.shards, plan.queues), (Offload::Off, None, 2, Some(1)));
+    assert_eq!(plan.device.tuning.napi, Napi::Threaded);
     let config = &plan.config;
     let of_stack = (config.window, config.workarounds, config.stack_congestion);
     assert_eq!(of_stack, (64 << 10, "none".parse().unwrap(), StackCongestion::Reno));
@@ -266,6 +269,7 @@ fn a_program_that_forks_leaves_or_daemonises_is_measured_and_ended() {
     // Two processes, one of which works at rest and stays.
     let busy = run("busy", "env MARKER=busy sh -c \"while :; do :; done\" & exec PROXY");
     assert_eq!((&busy["status"], &busy["program_facts"]["at_rest"]["processes"]), (&"ok".into(), &2.into()), "{busy}");
+    assert!(count(&busy["program_facts"]["unloaded"]["after"]["cpu_ns"]) > 5e7, "{busy}");
     assert!(has_warning(&busy, "at rest") && has_warning(&busy, "left a process behind"), "{busy}");
     // The process that was started ends, and another one carries.
     let daemon = run("daemon", "setsid PROXY & sleep 0.2");

@@ -45,7 +45,13 @@ impl Executor for Fixed {
             device_drops: Some(0),
             packets: Packets { rx: 700, rx_bytes: 36_400, tx: 684_932, tx_bytes: 1_027_397_280 },
             started_unix_ms: Some(1_700_000_000_000),
-            device: Some(DeviceFacts { name: "utun8".to_owned(), mtu: 1500, offload: false, tx_queue_len: Some(4308) }),
+            device: Some(DeviceFacts {
+                name: "utun8".to_owned(),
+                mtu: 1500,
+                offload: false,
+                tx_queue_len: Some(4308),
+                qdisc: None,
+            }),
             effective: Some(Effective { checksum_computed: true, ..fixture::effective("1.2.3".to_owned(), 1500) }),
             ..Measurements::failed(Status::Ok, "")
         };

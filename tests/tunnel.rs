@@ -59,6 +59,7 @@ fn carry() {
             tx_queue_len: 1000,
             offload: Offload::Off,
             fd: None,
+            tuning: platform::Tuning::default(),
         };
         let mut device = TunDevice::open(&config).unwrap();
         let peer: SocketAddr = of(PEER).parse().unwrap();

@@ -251,6 +251,7 @@ fn config(side: Side, ipv6: bool, offload: bool, mtu: u16) -> TunConfig {
         tx_queue_len: DEPTH.into(),
         offload: if offload { Offload::On } else { Offload::Off },
         fd: None,
+        tuning: platform::Tuning::default(),
     }
 }
 
@@ -275,7 +276,7 @@ pub fn try_device() -> Result<(), platform::Error> {
 pub(crate) fn set_up(side: Side, ipv6: bool, mtu: u16) -> Result<(), platform::Error> {
     let Network { address, prefix_len, .. } = side.network(ipv6);
     let name = side.name().to_owned();
-    let (mtu, tx_queue_len) = (Some(mtu), Some(DEPTH.into()));
-    Interface { name, address, prefix_len, route_to: None, mtu, tx_queue_len }.set_up()?;
+    let (mtu, tx_queue_len, tuning) = (Some(mtu), Some(DEPTH.into()), platform::Tuning::default());
+    Interface { name, address, prefix_len, route_to: None, mtu, tx_queue_len, tuning }.set_up()?;
     platform::enable_forwarding(side.name(), ipv6)
 }

@@ -84,7 +84,7 @@ pub(crate) fn start(
     let (ended, end) = oneshot::channel();
     let application = Application { backlog: config.backlog, user_timeout_seconds: config.user_timeout.as_secs_f64() };
     let load = Load { streams: [], requests: None, application };
-    let task = line(&Task::new(device, config.window, None, (stack, config.workarounds), load));
+    let task = line(&Task::new(device, None, (stack, config), load));
     let worker = Worker::listen(program.command(), None, task, move |orders, mut stdout| {
         let mut listening =
             Listening { orders: Orders(Some(orders)), accepted, arrived, sent, streams: HashMap::new() };

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use netstacks::{Effective, StackKind, Workarounds};
+use netstacks::{Effective, StackConfig, StackCongestion, StackKind, StackRecovery};
 use platform::PROTOCOL;
 use serde::{Deserialize, Serialize};
 
@@ -16,6 +16,11 @@ pub struct Task<'a, L> {
     // Programs of other people read this name.
     #[serde(rename = "repairs")]
     workarounds: Vec<Cow<'static, str>>,
+    // The stack's own choice where it is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    congestion: Option<StackCongestion>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recovery: Option<StackRecovery>,
     #[serde(flatten)]
     load: L,
 }
@@ -43,16 +48,24 @@ pub struct Ready {
 }
 
 impl<'a, L: Serialize> Task<'a, L> {
-    /// A task with buffers of `window_bytes` for each connection. The process may run on `threads` threads at once; `None`
-    /// is no limit. Of the stack's workarounds, those that are chosen are on.
+    /// A task for a stack with this configuration. The process may run on `threads` threads at once; `None` is no limit. Of
+    /// the stack's workarounds, those that are chosen are on.
     pub fn new(
         device: Device<'a>,
-        window_bytes: usize,
         threads: Option<usize>,
-        (stack, workarounds): (StackKind, Workarounds),
+        (stack, config): (StackKind, &StackConfig),
         load: L,
     ) -> Self {
-        let workarounds = workarounds.active(stack, device.offload);
-        Self { protocol: PROTOCOL, device, window_bytes, threads, workarounds, load }
+        let StackConfig { window, workarounds, congestion, recovery, .. } = *config;
+        Self {
+            protocol: PROTOCOL,
+            device,
+            window_bytes: window,
+            threads,
+            workarounds: workarounds.active(stack, device.offload),
+            congestion: Some(congestion).filter(|congestion| *congestion != StackCongestion::None),
+            recovery,
+            load,
+        }
     }
 }

@@ -17,16 +17,18 @@ const cloneDevice = "/dev/net/tun"
 type ends struct {
 	near, far, farNamespace string
 	offload                 bool
+	// napi has the kernel join the packets that are written, where nothing is offloaded.
+	napi bool
 }
 
 // create creates both devices.
 func (e ends) create() (near, far tun.Device, err error) {
-	near, err = createDevice(e.near, e.offload)
+	near, err = createDevice(e.near, e)
 	if err != nil {
 		return nil, nil, err
 	}
 	err = inNamespace(e.farNamespace, func() error {
-		far, err = createDevice(e.far, e.offload)
+		far, err = createDevice(e.far, e)
 		return err
 	})
 	if err != nil {
@@ -40,14 +42,17 @@ func (e ends) create() (near, far tun.Device, err error) {
 //
 // tun.CreateTUN would always put a virtio_net_hdr in front of packets, and the package would split and coalesce them.
 // With a descriptor, the package uses the framing that the device has.
-func createDevice(name string, offload bool) (tun.Device, error) {
+func createDevice(name string, e ends) (tun.Device, error) {
 	request, err := unix.NewIfreq(name)
 	if err != nil {
 		return nil, usage("name a device %q: it takes 1 to %d bytes", name, unix.IFNAMSIZ-1)
 	}
 	flags := uint16(unix.IFF_TUN | unix.IFF_NO_PI)
-	if offload {
+	if e.offload {
 		flags |= unix.IFF_VNET_HDR
+	}
+	if e.napi {
+		flags |= unix.IFF_NAPI
 	}
 	request.SetUint16(flags)
 

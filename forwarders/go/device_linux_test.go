@@ -45,7 +45,7 @@ func inNewNamespace(t *testing.T, f func(other string)) {
 func TestDevicesAreInTheirNamespacesWithTheFramingThatWasAskedFor(t *testing.T) {
 	for _, offload := range []bool{false, true} {
 		inNewNamespace(t, func(other string) {
-			near, far, err := ends{"near0", "far0", other, offload}.create()
+			near, far, err := ends{near: "near0", far: "far0", farNamespace: other, offload: offload, napi: !offload}.create()
 			if err != nil {
 				t.Error(err)
 				return
@@ -65,8 +65,9 @@ func TestDevicesAreInTheirNamespacesWithTheFramingThatWasAskedFor(t *testing.T) 
 			if err := unix.IoctlIfreq(int(far.File().Fd()), unix.TUNGETIFF, request); err != nil {
 				t.Error(err)
 			}
-			if framed := request.Uint16()&unix.IFF_VNET_HDR != 0; framed != offload {
-				t.Errorf("offload %v, virtio_net_hdr %v", offload, framed)
+			framed, napi := request.Uint16()&unix.IFF_VNET_HDR != 0, request.Uint16()&unix.IFF_NAPI != 0
+			if framed != offload || napi == offload {
+				t.Errorf("offload %v, virtio_net_hdr %v, NAPI %v", offload, framed, napi)
 			}
 		})
 	}
@@ -92,17 +93,17 @@ func names(t *testing.T) string {
 
 func TestANameThatIsTakenAndANamespaceThatIsGoneAreErrors(t *testing.T) {
 	inNewNamespace(t, func(other string) {
-		first, err := createDevice("near0", false)
+		first, err := createDevice("near0", ends{})
 		if err != nil {
 			t.Error(err)
 			return
 		}
 		defer first.Close()
-		_, _, err = ends{"near0", "far0", other, false}.create()
+		_, _, err = ends{near: "near0", far: "far0", farNamespace: other}.create()
 		if !errors.Is(err, unix.EBUSY) || exitCode(err) != 1 || !strings.Contains(err.Error(), "not taken") {
 			t.Error(err)
 		}
-		_, _, err = ends{"near1", "far0", "/proc/0/ns/net", false}.create()
+		_, _, err = ends{near: "near1", far: "far0", farNamespace: "/proc/0/ns/net"}.create()
 		if !errors.Is(err, unix.ENOENT) || exitCode(err) != 1 || !strings.Contains(err.Error(), "/proc/0/ns/net") {
 			t.Error(err)
 		}

@@ -72,6 +72,7 @@ func parse(arguments []string) (options, error) {
 	flags := flag.NewFlagSet("forward", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	flags.StringVar(&offload, "offload", "on", "`off`, or on to split and join super-packets")
+	flags.BoolVar(&o.napi, "napi", false, "have the kernel join the packets that are written (IFF_NAPI); not with -offload=on")
 	flags.StringVar(&o.hop, "hop", "direct", "how a packet comes from reader to writer: direct, channel or pool")
 	flags.StringVar(&o.near, "near", "", "`name` of the device in this network namespace")
 	flags.StringVar(&o.far, "far", "", "`name` of the device in the other one")
@@ -87,6 +88,8 @@ func parse(arguments []string) (options, error) {
 		return o, usage("unexpected argument %q", flags.Arg(0))
 	case !slices.Contains([]string{"off", "on"}, offload):
 		return o, usage("-offload %q: it is off or on", offload)
+	case o.napi && offload == "on":
+		return o, usage("-napi: it is for -offload off")
 	case hops[o.hop] == nil:
 		return o, usage("-hop %q: it is direct, channel or pool", o.hop)
 	case o.mtu < 68 || o.mtu > maxPacket:

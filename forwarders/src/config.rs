@@ -3,6 +3,7 @@
 use std::num::NonZeroU16;
 use std::path::PathBuf;
 
+use platform::Napi;
 use serde::{Deserialize, Serialize};
 
 /// How a device is read and written.
@@ -16,6 +17,8 @@ pub enum Io {
     Async,
     /// In tasks, by the framed stream and sink of tun-rs
     Framed,
+    /// In threads, with several packets in each call of io_uring
+    Uring,
 }
 
 /// How TCP super-packets are handled.
@@ -57,6 +60,8 @@ pub struct ForwardConfig {
     pub workers: NonZeroU16,
     /// Threads of the runtime of [`Io::Async`] and [`Io::Framed`]; `None` for one for each processor.
     pub threads: Option<NonZeroU16>,
+    /// How the kernel takes the packets that are written. The caller sets up the thread of [`Napi::Threaded`].
+    pub napi: Napi,
 }
 
 /// The two devices of a forwarder. The forwarder only creates them: the caller sets their addresses, MTU, queue and
@@ -78,12 +83,14 @@ const MAX_THREADS: u16 = 1024;
 impl ForwardConfig {
     /// Checks that packets can be carried in this way. The error has the option that makes it impossible, and the reason.
     pub fn check(&self) -> Result<(), InvalidConfig> {
-        let Self { io, offload, hop, workers, threads } = *self;
+        let Self { io, offload, hop, workers, threads, napi } = *self;
         let framed = io == Io::Framed;
         let (option, reason) = if framed && offload == Offload::Whole {
             ("--offload", "not whole with --io framed, whose stream cuts super-packets by itself")
         } else if framed && hop == Handoff::Pool {
             ("--hop", "not pool with --io framed, whose stream makes its own buffers")
+        } else if io == Io::Uring && offload == Offload::On {
+            ("--offload", "not on with --io uring: tun-rs splits and coalesces with calls of its own")
         } else if framed && workers.get() > 1 {
             (
                 "--workers",
@@ -91,8 +98,10 @@ impl ForwardConfig {
             )
         } else if workers.get() > MAX_WORKERS {
             ("--workers", "must be 1 to 64")
-        } else if io == Io::Sync && threads.is_some() {
-            ("--thread", "not with --io sync, where each worker has threads of its own")
+        } else if matches!(io, Io::Sync | Io::Uring) && threads.is_some() {
+            ("--thread", "not with --io sync or uring, where each worker has threads of its own")
+        } else if napi != Napi::Off && offload != Offload::Off {
+            ("--napi", "needs --offload off: super-packets are joined already")
         } else if threads.is_some_and(|threads| threads.get() > MAX_THREADS) {
             ("--thread", "must be 1 to 1024")
         } else {
@@ -123,7 +132,7 @@ macro_rules! names {
     };
 }
 
-names!(Io: Sync = "sync", Async = "async", Framed = "framed");
+names!(Io: Sync = "sync", Async = "async", Framed = "framed", Uring = "uring");
 names!(Offload: Off = "off", On = "on", Whole = "whole");
 names!(Handoff: Direct = "direct", Channel = "channel", Pool = "pool");
 
@@ -141,7 +150,7 @@ mod tests {
                 for hop in [Handoff::Direct, Handoff::Channel, Handoff::Pool] {
                     let workers = NonZeroU16::new(workers).unwrap();
                     let threads = threads.and_then(NonZeroU16::new);
-                    let config = ForwardConfig { io, offload, hop, workers, threads };
+                    let config = ForwardConfig { io, offload, hop, workers, threads, napi: Napi::Off };
                     if let Err(InvalidConfig { option, .. }) = config.check() {
                         refused.push(format!("{} {} {}: {option}", io.name(), offload.name(), hop.name()));
                     }
@@ -179,7 +188,7 @@ mod tests {
         fn names<T: ValueEnum>() -> Vec<String> {
             T::value_variants().iter().map(|value| value.to_possible_value().unwrap().get_name().to_owned()).collect()
         }
-        assert_eq!(names::<Io>(), [Io::Sync, Io::Async, Io::Framed].map(Io::name));
+        assert_eq!(names::<Io>(), [Io::Sync, Io::Async, Io::Framed, Io::Uring].map(Io::name));
         assert_eq!(names::<Offload>(), [Offload::Off, Offload::On, Offload::Whole].map(Offload::name));
         assert_eq!(names::<Handoff>(), [Handoff::Direct, Handoff::Channel, Handoff::Pool].map(Handoff::name));
     }

@@ -55,10 +55,13 @@ type task struct {
 	WindowBytes int  `json:"window_bytes"`
 	Threads     *int `json:"threads"`
 	// The workarounds that are on; see netstacks/src/workarounds.rs.
-	Repairs   []string   `json:"repairs"`
-	Streams   []stream   `json:"streams"`
-	Requests  *requests  `json:"requests"`
-	Datagrams *datagrams `json:"datagrams"`
+	Repairs []string `json:"repairs"`
+	// The stack's own choices if they are empty.
+	Congestion string     `json:"congestion"`
+	Recovery   string     `json:"recovery"`
+	Streams    []stream   `json:"streams"`
+	Requests   *requests  `json:"requests"`
+	Datagrams  *datagrams `json:"datagrams"`
 	// If set, the run plays the application, and there is no load.
 	Application *struct {
 		Backlog            int     `json:"backlog"`

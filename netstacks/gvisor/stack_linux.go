@@ -99,7 +99,20 @@ func configure(s *stack.Stack, link *link, t *task) error {
 	receive := tcpip.TCPReceiveBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: receiveBuffer(window), Max: receiveBuffer(window)}
 	send := tcpip.TCPSendBufferSizeRangeOption{Min: tcp.MinBufferSize, Default: window, Max: window}
 	sack, fixed := tcpip.TCPSACKEnabled(true), tcpip.TCPModerateReceiveBufferOption(false)
-	for _, option := range []tcpip.SettableTransportProtocolOption{&receive, &send, &sack, &fixed} {
+	chosen := []tcpip.SettableTransportProtocolOption{&receive, &send, &sack, &fixed}
+	if t.Congestion != "" {
+		control := tcpip.CongestionControlOption(t.Congestion)
+		chosen = append(chosen, &control)
+	}
+	switch t.Recovery {
+	case "", "rack":
+		// It is gVisor's own.
+	case "sack":
+		chosen = append(chosen, new(tcpip.TCPRecovery))
+	default:
+		return coded{fmt.Errorf("recover by %q: it is rack or sack", t.Recovery), 2}
+	}
+	for _, option := range chosen {
 		if err := s.SetTransportProtocolOption(tcp.ProtocolNumber, option); err != nil {
 			return fmt.Errorf("set the option %T: %s", option, err)
 		}

@@ -24,8 +24,10 @@ pub struct StackConfig {
     pub connections: usize,
     /// What the adapter does in the stack's place.
     pub workarounds: Workarounds,
-    /// Congestion control of a stack that has a choice: of smoltcp alone.
+    /// Congestion control of a stack that has a choice: of smoltcp, and of gVisor, where `None` is its own.
     pub congestion: StackCongestion,
+    /// How a stack that has a choice finds lost segments: gVisor alone. `None` for its own way.
+    pub recovery: Option<StackRecovery>,
 }
 
 /// The congestion control of a stack as a sender.
@@ -53,6 +55,27 @@ impl StackCongestion {
     }
 }
 
+/// How a stack finds lost segments as a sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[serde(rename_all = "lowercase")]
+pub enum StackRecovery {
+    /// By the times of acknowledged segments (RFC 8985)
+    Rack,
+    /// By duplicate acknowledgements and SACK blocks (RFC 6675)
+    Sack,
+}
+
+impl StackRecovery {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rack => "rack",
+            Self::Sack => "sack",
+        }
+    }
+}
+
 impl StackConfig {
     /// Smallest window that every stack supports, in bytes.
     pub const MIN_WINDOW: usize = 4 << 10;
@@ -71,6 +94,7 @@ impl Default for StackConfig {
             connections: 1 << 16,
             workarounds: Workarounds::ALL,
             congestion: StackCongestion::default(),
+            recovery: None,
         }
     }
 }

@@ -190,7 +190,7 @@ mod recovery;
 #[allow(dead_code, reason = "not every stack uses it")]
 mod running;
 
-pub use crate::config::{Effective, StackConfig, StackCongestion, StackFault, StartError};
+pub use crate::config::{Effective, StackConfig, StackCongestion, StackFault, StackRecovery, StartError};
 pub use crate::gate::{Admission, Answers, Gate, Gated, Request, Unreachable, gate};
 pub use crate::interface::{Driver, FlowKey, FlowMap, Listener, Netstack, Sink, Source, Started, Stream};
 pub use crate::shards::{PassedOn, Sharded, ShardedDatagrams, ShardedListener, Spread, Steered, sharded, steer};

@@ -20,8 +20,44 @@ pub enum Offload {
     Auto,
     /// Fail if the device cannot offload
     On,
+    /// The same, but only super-packets of TCP: each datagram by itself
+    Tso,
     /// Never
     Off,
+}
+
+/// How the kernel takes the packets that a program writes to a TUN device. Only Linux has a choice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
+#[serde(rename_all = "lowercase")]
+pub enum Napi {
+    /// One by one, in the call that writes them
+    #[default]
+    Off,
+    /// By NAPI, which joins segments of a stream; it is polled in each call
+    On,
+    /// A thread of the kernel polls NAPI, and holds packets 20 µs to join them
+    Threaded,
+}
+
+impl Napi {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::On => "on",
+            Self::Threaded => "threaded",
+        }
+    }
+}
+
+/// Settings that most devices leave as the system made them. Only Linux has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tuning {
+    /// How packets to the kernel are taken. It is chosen when the device is opened.
+    pub napi: Napi,
+    /// The queueing discipline (qdisc) of packets from the kernel; `None` for the system's.
+    pub qdisc: Option<String>,
 }
 
 /// The configuration of a TUN device.
@@ -41,12 +77,31 @@ pub struct TunConfig {
     pub offload: Offload,
     /// An open TUN device to take over, which its owner has set up. Nothing is offloaded: what its owner asked for ends.
     pub fd: Option<i32>,
+    /// Its other settings. With NAPI nothing is offloaded.
+    pub tuning: Tuning,
 }
 
 impl TunConfig {
+    /// Fails for settings that this system's devices, or those that another process has opened, do not have.
+    fn check_tuning(&self) -> Result<(), Error> {
+        let reason = match self.fd {
+            Some(_) => "its owner has set it up",
+            None if cfg!(target_os = "linux") => return Ok(()),
+            None => "only Linux has it",
+        };
+        let asked = [
+            (self.tuning.napi != Napi::Off, Cause::NoNapi, "use NAPI for"),
+            (self.tuning.qdisc.is_some(), Cause::NoQdisc, "set the queueing discipline of"),
+        ];
+        asked.into_iter().find(|(is_asked, ..)| *is_asked).map_or(Ok(()), |(_, cause, operation)| {
+            let source = io::Error::new(io::ErrorKind::Unsupported, reason);
+            Err(Error::new(cause, operation, "the TUN device", source))
+        })
+    }
+
     /// Fails for a device that cannot offload if the configuration demands offload.
     pub(crate) fn do_without_offload(&self, reason: &'static str) -> Result<(), Error> {
-        if self.offload != Offload::On {
+        if !matches!(self.offload, Offload::On | Offload::Tso) {
             return Ok(());
         }
         let source = io::Error::new(io::ErrorKind::Unsupported, reason);
@@ -74,6 +129,7 @@ impl TunDevice {
             let source = io::Error::new(io::ErrorKind::InvalidInput, rule);
             return Err(Error::new(Class::Invalid, "open", object, source));
         }
+        config.check_tuning()?;
         if shards > 1 && queues != Some(1) {
             match sys::open_queues(config, shards) {
                 Err(error) if queues.is_none() && error.cause() == Cause::NoQueues => {}
@@ -159,11 +215,22 @@ mod tests {
             tx_queue_len: 1000,
             offload: Offload::Auto,
             fd: None,
+            tuning: Tuning::default(),
         };
         for (shards, queues) in [(0, None), (0, Some(0)), (4, Some(3)), (4, Some(0)), (1, Some(2))] {
             let error = TunDevice::open_shards(&config, shards, queues).err().unwrap();
             assert_eq!(error.class(), Class::Invalid);
             assert!(error.to_string().contains(&format!("{shards} shards")), "{error}");
+        }
+        // Another process has opened the device.
+        let fd = cfg!(target_os = "linux").then_some(9_999);
+        for (tuning, cause) in [
+            (Tuning { napi: Napi::On, qdisc: None }, Cause::NoNapi),
+            (Tuning { napi: Napi::Off, qdisc: Some("fq".to_owned()) }, Cause::NoQdisc),
+        ] {
+            let config = TunConfig { fd, tuning, ..config.clone() };
+            let error = TunDevice::open_shards(&config, 1, None).err().unwrap();
+            assert_eq!((error.cause(), error.class()), (cause, Class::Unavailable), "{error}");
         }
     }
 

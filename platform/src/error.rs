@@ -22,6 +22,11 @@ pub enum Cause {
     Unsupported(Feature),
     NoOffload,
     NoQueues,
+    /// NAPI, or a thread of the kernel that polls it.
+    NoNapi,
+    NoQdisc,
+    /// `io_uring(7)`, or reads by it that do not wait.
+    NoUring,
     NoDeviceNode,
     DeviceNodePermission,
     /// Linux: `/dev/net/tun` cannot be opened for another reason.

@@ -32,7 +32,7 @@ pub mod vnet;
 
 pub use addresses::{Network, host_prefix_len, network_of, unspecified, validate_host};
 pub use counted::{Counted, PacketCounts, Traffic};
-pub use device::{DropCounter, KeptDevice, Offload, TunConfig, validate_name};
+pub use device::{DropCounter, KeptDevice, Napi, Offload, TunConfig, Tuning, validate_name};
 pub use environment::Environment;
 pub use error::{Cause, Class, Error, Feature};
 pub use fault::{Fate, FaultCounter, FaultCounts, Faults, Faulty, LinkSwitch};
@@ -55,11 +55,11 @@ pub use sys::{
     bind_to_interface, check_device_node, coalesce_datagrams, congestion_controls, cpu_of_process, cpu_of_thread,
     default_congestion_control, discard, enable_forwarding, end_with_this_thread, enter_netns, folder_of_thread,
     interface_counts, interface_is_up, interface_names, interface_of, is_bound_to, is_local_address, kernel_objects,
-    mtu_of_descriptor, page_bytes, peak_rss_bytes, processes_in, processors, queue_errors, recv_datagrams,
+    mtu_of_descriptor, page_bytes, peak_rss_bytes, processes_in, processors, qdisc_of, queue_errors, recv_datagrams,
     return_large_buffers, set_black_hole, set_congestion_control, set_default_congestion_control, set_dont_fragment,
-    set_loopback_up, set_socket_buffers, set_user_timeout, share_port, sharpen_timers, sockets, sockets_of,
-    stolen_time, switches_of_process, switches_of_thread, tcp_settings, tcp_statistics, this_program, throttled,
-    undelivered, with_mounts,
+    set_loopback_up, set_segmentation, set_socket_buffers, set_user_timeout, share_port, sharpen_timers, sockets,
+    sockets_of, stolen_time, switches_of_process, switches_of_thread, tcp_settings, tcp_statistics, this_program,
+    throttled, undelivered, with_mounts,
 };
 pub use tap::{Tap, Tapped};
 pub use trace::{Trace, Traced, Tracer};
@@ -68,7 +68,7 @@ pub use usage::{Switches, Throttled};
 /// Functions that exist on Linux only.
 #[cfg(target_os = "linux")]
 pub mod linux {
-    pub use crate::sys::linux::{create_tun, loses_packet};
+    pub use crate::sys::linux::{PacketRing, create_tun, loses_packet};
 }
 
 /// Whether a TUN device can offload anything on this system: only on Linux. [`Capabilities`] say whether a device does.

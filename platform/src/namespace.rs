@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
-use crate::{Class, Error, PacketCounts, host_prefix_len, sys};
+use crate::{Class, Error, PacketCounts, Tuning, host_prefix_len, sys};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -101,6 +101,8 @@ pub struct Interface {
     pub mtu: Option<u16>,
     /// How many packets may wait in its queue before the kernel drops packets (`txqueuelen`); `None` to leave it as it is.
     pub tx_queue_len: Option<u32>,
+    /// Its other settings. Of NAPI only the thread is set up here, not for a device of another program.
+    pub tuning: Tuning,
 }
 
 /// A device that another program has made, as it was before [`Interface::adopt`].
@@ -146,7 +148,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{add_address, folder_of_thread, interface_counts, set_black_hole};
+    use crate::{
+        Cause, Napi, Offload, TunConfig, TunDevice, add_address, folder_of_thread, interface_counts, set_black_hole,
+        set_segmentation,
+    };
 
     /// `None` if the test cannot run. This is said past the test harness, which would hide it.
     fn namespace(test: &str) -> Option<Namespace> {
@@ -166,6 +171,7 @@ mod tests {
                 route_to: Some(route_to.parse().unwrap()),
                 mtu: Some(1400),
                 tx_queue_len: None,
+                tuning: Tuning::default(),
             };
             let ends = (interface("to-far", here, there), interface("to-near", there, here));
             let (other, address) = (Arc::clone(&far), SocketAddr::new(ends.1.address, 0));
@@ -181,6 +187,58 @@ mod tests {
             near.run(connect).unwrap().unwrap_err();
             near.run(|| set_black_hole("to-far", false)).unwrap().unwrap();
             near.run(connect).unwrap().unwrap();
+        }
+    }
+
+    /// How many threads of the kernel poll a device of this name; `None` in a container, which does not see them.
+    fn pollers(device: &str) -> Option<usize> {
+        let name = |process: PathBuf| std::fs::read_to_string(process.join("comm")).ok();
+        name(PathBuf::from("/proc/2")).filter(|name| name.trim() == "kthreadd")?;
+        let processes = std::fs::read_dir("/proc").ok()?.flatten();
+        let names = processes.filter_map(|process| name(process.path()));
+        Some(names.filter(|name| name.starts_with(&format!("napi/{device}-"))).count())
+    }
+
+    #[test]
+    fn a_device_has_the_settings_that_were_asked_for() {
+        let Some(namespace) = namespace("a_device_has_the_settings") else { return };
+        let tested = namespace.run(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let _entered = runtime.enter();
+            let [address, peer, mask] = ["10.0.3.9", "10.0.3.1", "255.255.255.0"].map(|text| text.parse().unwrap());
+            let network = crate::Network::new(address, peer, mask).unwrap();
+            let open = |shards, offload, napi, qdisc: &str| {
+                let (name, tuning) = ("tuned".to_owned(), Tuning { napi, qdisc: Some(qdisc.to_owned()) });
+                let (tx_queue_len, or_next, fd) = (500, false, None);
+                let config = TunConfig { name, or_next, network, mtu: 1500, tx_queue_len, offload, fd, tuning };
+                TunDevice::open_shards(&config, shards, None)
+            };
+            for (shards, napi, threads) in
+                [(1, Napi::Off, 0), (1, Napi::On, 0), (1, Napi::Threaded, 1), (2, Napi::Threaded, 2)]
+            {
+                let _devices = open(shards, Offload::Off, napi, "noqueue")?;
+                assert_eq!(crate::qdisc_of("tuned").as_deref(), Some("noqueue"));
+                assert!(pollers("tuned").is_none_or(|found| found == threads), "{napi:?}");
+                assert_eq!(set_segmentation("tuned", true).unwrap_err().class(), Class::Unavailable);
+                set_segmentation("tuned", false).unwrap();
+            }
+            assert!(pollers("tuned").is_none_or(|threads| threads == 0));
+            let offloading = open(1, Offload::On, Napi::Off, "pfifo_fast")?;
+            for is_on in [false, true] {
+                set_segmentation("tuned", is_on).unwrap();
+            }
+            drop(offloading);
+            for (offload, napi, qdisc, cause) in [
+                (Offload::On, Napi::On, "noqueue", Cause::NoOffload),
+                (Offload::Off, Napi::Off, "nonesuch", Cause::NoQdisc),
+            ] {
+                assert_eq!(open(1, offload, napi, qdisc).err().unwrap().cause(), cause);
+            }
+            Ok::<_, Error>(())
+        });
+        // The device's node, or a right.
+        if let Err(error) = tested.unwrap() {
+            drop(writeln!(io::stderr(), "SKIP {}: {error}", module_path!()));
         }
     }
 

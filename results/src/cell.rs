@@ -17,21 +17,21 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use clap::{Args, Parser};
-use netstacks::{StackConfig, StackCongestion, StackKind, Workarounds};
+use netstacks::{StackConfig, StackCongestion, StackKind, StackRecovery, Workarounds};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use self::properties::{PROPERTIES, Property};
 use crate::program::{Program, ProgramName};
-use crate::units;
+use crate::{is_default, units};
 
 pub use self::check::{MIN_MTU_V6, Wrong};
 pub use self::forwarder::{Forwarder, ROWS};
-pub use self::kinds::{ForwarderName, Generator, Layer, Mode, Offload, Protocol, Runtime, Verify};
+pub use self::kinds::{ForwarderName, Generator, Gso, Layer, Mode, Offload, Protocol, Runtime, Verify};
 pub use self::pin::Processors;
 pub use self::subject::Subject;
 pub use self::workload::{Datagrams, Requests, Workload};
-pub use platform::{Impairments, Outage};
+pub use platform::{Impairments, Napi, Outage, Tuning};
 
 /// Longest `--queue`, in packets.
 pub const MAX_QUEUE: u32 = 262_144;
@@ -114,6 +114,20 @@ pub struct Cell {
     #[arg(long, value_name = "OFFLOAD", default_value_t = Offload::Auto)]
     pub offload: Offload,
 
+    /// How the kernel takes the packets of the stack or the forwarder, without offload; only on Linux. See docs/linux.md
+    #[arg(long, value_name = "NAPI", default_value = "off", hide_short_help = true)]
+    #[serde(skip_serializing_if = "is_default")]
+    pub napi: Napi,
+
+    /// Super-packets on the device of a program, and several datagrams in one call of its clients and servers [default: as
+    /// the program made its device]
+    #[arg(long, value_name = "SWITCH", hide_short_help = true)]
+    pub gso: Option<Gso>,
+
+    /// Queueing discipline of the device; only on Linux [default: the system's]
+    #[arg(long, value_name = "NAME", value_parser = ["noqueue", "pfifo_fast", "fq", "fq_codel"], hide_short_help = true)]
+    pub qdisc: Option<String>,
+
     /// MTU of the device, in bytes, 576 to 65535 [default: 1500; a program: its own]
     #[arg(long, value_name = "N")]
     pub mtu: Option<u16>,
@@ -194,6 +208,11 @@ pub struct Cell {
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, hide_short_help = true)]
     pub blackholes: u16,
 
+    /// How long a program, or the subject of idle, is watched at rest, before the load and after it, to an hour
+    #[arg(long, value_name = "TIME", default_value = "0.2", value_parser = units::rest, hide_short_help = true)]
+    #[serde(rename = "rest_ns", with = "units::nanoseconds")]
+    pub rest: Duration,
+
     /// Each stack's receive buffer and send buffer for a stream, 4KiB to less than 1GiB [default: 4MiB, less for more
     /// than 256 streams]
     #[arg(long, value_name = "SIZE", value_parser = units::size, hide_short_help = true)]
@@ -216,9 +235,13 @@ pub struct Cell {
     #[arg(long, alias = "repairs", value_name = "WORKAROUNDS", default_value_t = Workarounds::ALL, allow_hyphen_values = true, hide_short_help = true)]
     pub workarounds: Workarounds,
 
-    /// The congestion control of the stack smoltcp
+    /// The congestion control of the stack smoltcp; of gvisor, where none is its own, reno
     #[arg(long, value_name = "NAME", default_value = "none", hide_short_help = true)]
     pub stack_congestion: StackCongestion,
+
+    /// How the stack gvisor finds lost segments [default: its own, rack]
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    pub stack_recovery: Option<StackRecovery>,
 
     /// The program that makes the load of a forwarder
     #[arg(long, value_name = "PROGRAM", default_value_t = Generator::Own)]
@@ -283,10 +306,11 @@ impl Cell {
     #[must_use]
     pub(crate) fn with_subject_of(&self, other: &Self) -> Self {
         let Self { layer, netstack, program, device, forwarder, io, hop, workers, thread, .. } = other.clone();
-        let Self { runtime, worker_threads, max_flows, shards, queues, workarounds, stack_congestion, .. } = *other;
+        let Self { runtime, worker_threads, max_flows, shards, queues, workarounds, .. } = *other;
         let offload = if forwarder.is_some() { other.offload } else { self.offload };
         let own = Self { runtime, worker_threads, offload, max_flows, shards, queues, ..self.clone() };
-        let settings = Self { workarounds, stack_congestion, ..own };
+        let Self { stack_congestion, stack_recovery, .. } = *other;
+        let settings = Self { workarounds, stack_congestion, stack_recovery, ..own };
         Self { layer, netstack, program, device, forwarder, io, hop, workers, thread, ..settings }
     }
 
@@ -316,6 +340,7 @@ impl Cell {
         workarounds
             .into_iter()
             .chain((congestion != StackCongestion::None).then(|| format!("with {}", congestion.name())))
+            .chain(self.stack_recovery.map(|recovery| format!("recovery {}", recovery.name())))
     }
 
     /// Whether the same workarounds would be active in it with this choice of them.
@@ -333,7 +358,7 @@ impl Cell {
 
     /// Whether super-packets could cross the device.
     pub fn offloads(&self) -> bool {
-        matches!(self.offload, Offload::On | Offload::Whole)
+        matches!(self.offload, Offload::On | Offload::Whole | Offload::Tso)
     }
 
     /// The MTU of its device, in bytes. A program may have one of its own: then it is that of the link.
@@ -356,8 +381,14 @@ impl Cell {
         match self.offload {
             Offload::Auto => platform::Offload::Auto,
             Offload::On | Offload::Whole => platform::Offload::On,
+            Offload::Tso => platform::Offload::Tso,
             Offload::Off => platform::Offload::Off,
         }
+    }
+
+    /// The other settings of its device.
+    pub fn tuning(&self) -> Tuning {
+        Tuning { napi: self.napi, qdisc: self.qdisc.clone() }
     }
 
     /// The stack in it, in this process or one of its own.
@@ -367,7 +398,7 @@ impl Cell {
 
     /// The words for the command `proxy` that its properties are for our proxy.
     pub fn proxy_words(&self) -> Vec<String> {
-        let of_proxy = ["offload", "runtime", "shards", "queues", "window", "workarounds", "stack_congestion"];
+        let of_proxy = ["offload", "napi", "runtime", "shards", "queues", "window", "workarounds", "stack_congestion"];
         let own = PROPERTIES.iter().filter(|property| of_proxy.contains(&property.option));
         let words = own.map(|property| (property, property.machine_value(self))).filter(|(_, value)| !value.is_empty());
         words.map(|(property, value)| format!("--{}={value}", property.long())).collect()

@@ -25,6 +25,7 @@ use serde::{Deserialize, Serialize};
 pub use self::environment::{Environment, Origin, Program, field_text, fields};
 pub use self::facts::{
     AdoptedFacts, BlackHoleFacts, DatagramFacts, IdleFacts, ProcessFacts, ProgramFacts, RequestFacts, RestFacts,
+    Unloaded, UnloadedFacts,
 };
 pub use self::file::{Appender, FileError, SampleFile};
 pub use self::latency::Latency;
@@ -237,6 +238,9 @@ pub struct DeviceFacts {
     pub mtu: usize,
     pub offload: bool,
     pub tx_queue_len: Option<u32>,
+    /// The queueing discipline of packets from the kernel. Older files do not have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qdisc: Option<String>,
 }
 
 /// How a run ended. A failure is a result.

@@ -9,6 +9,14 @@ pub fn limit(text: &str) -> Result<Duration, String> {
     time(text).and_then(|time| if time.is_zero() { Err("must be more than 0 seconds".to_owned()) } else { Ok(time) })
 }
 
+/// A time in which something is watched at rest.
+pub fn rest(text: &str) -> Result<Duration, String> {
+    let range = Duration::from_millis(1)..=Duration::from_hours(1);
+    time(text).and_then(|time| {
+        range.contains(&time).then_some(time).ok_or_else(|| "must be 0.001 seconds to an hour".to_owned())
+    })
+}
+
 /// A time after which a proxy gives up. With less than a millisecond nothing would work, and more than a century is for ever.
 pub fn patience(text: &str) -> Result<Duration, String> {
     let range = Duration::from_millis(1)..Duration::from_secs(4_000_000_000);

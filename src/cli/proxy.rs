@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use netstacks::{StackCongestion, StackKind, Workarounds};
-use platform::Offload;
+use platform::{Napi, Offload};
 
 use crate::cell::Runtime;
 use crate::units;
@@ -59,6 +59,10 @@ pub struct Proxy {
     /// Whether super-packets with partial checksums cross the device
     #[arg(long, value_enum, default_value_t = Offload::Auto)]
     pub offload: Offload,
+
+    /// How the kernel takes the packets of the proxy, without offload; only on Linux
+    #[arg(long, value_name = "NAPI", default_value = "off")]
+    pub napi: Napi,
 
     /// Name of the device [default: utun8, on macOS the next free unit]
     #[arg(long, value_name = "NAME")]

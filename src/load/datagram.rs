@@ -38,7 +38,7 @@ use super::sockets::kernel::Bulk;
 use super::sockets::{Cancel, Sockets};
 use super::stream::Direction;
 use super::{Delivered, Figures, Kind, Served, Sides, Targets, Task, divided, threads};
-use crate::cell::{Datagrams, Impairments, Layer, Offload, Protocol, Verify, Workload};
+use crate::cell::{Datagrams, Gso, Impairments, Layer, Offload, Protocol, Verify, Workload};
 use crate::plan::scenario::{Amount, Scenario};
 use crate::plural;
 use crate::sample::{DatagramFacts, Measurements};
@@ -214,7 +214,8 @@ impl Flows {
         let len = usize::from(len.get());
         let is_together = scenario.cell.offload != Offload::Off
             && platform::offload_supported()
-            && scenario.cell.layer != Layer::Stack;
+            && scenario.cell.layer != Layer::Stack
+            && scenario.cell.gso != Some(Gso::Off);
         let Impairments { delay, jitter, .. } = scenario.cell.impairments;
         let first = Trial::none();
         let has_process = scenario.cell.subject().has_process();

@@ -92,6 +92,8 @@ pub(crate) struct Exchange {
     pub(crate) is_idle: bool,
     release: Duration,
     held: Held,
+    /// How long the subject of idle connections is watched without a load; `None` for a program.
+    unloaded: Option<Duration>,
     /// Whether the close of the server does not arrive, as the warm-up has shown; through a program alone.
     is_end_withheld: Option<AtomicBool>,
     is_half_closed: bool,
@@ -299,6 +301,7 @@ impl Exchange {
             rest: Semaphore::const_new(0),
             release: scenario.release,
             held: Held::of(scenario),
+            unloaded: scenario.cell.program.is_none().then_some(scenario.cell.rest),
             connections: scenario.cell.parallel.get().into(),
             time,
             request: Pattern::of_messages(SEED, requests.request_bytes.get() as usize),

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use netstacks::{NotCompiledIn, StackConfig, StackCongestion, StackKind, Workarounds};
-use platform::{Network, TunConfig, network_of};
+use platform::{Network, TunConfig, Tuning, network_of};
 
 use super::PlanError;
 use super::devices;
@@ -124,6 +124,7 @@ impl TryFrom<cli::Proxy> for ProxyPlan {
                 tx_queue_len: TX_QUEUE_LEN,
                 offload: proxy.offload,
                 fd: devices::descriptor(proxy.tun_fd)?,
+                tuning: Tuning { napi: proxy.napi, qdisc: None },
             },
             config: ProxyConfig {
                 window: bytes(proxy.window).clamp(StackConfig::MIN_WINDOW, StackConfig::MAX_WINDOW),

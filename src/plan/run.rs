@@ -9,7 +9,7 @@ use netstacks::StackKind;
 use super::PlanError;
 use super::devices;
 use super::scenario::{Amount, DEFAULT_RELEASE, Devices, Scenario, Tun};
-use crate::cell::{Cell, Generator, Layer, Mode, Outage, Protocol, Runtime, Subject, Verify};
+use crate::cell::{Cell, Generator, Layer, Mode, Napi, Outage, Protocol, Runtime, Subject, Verify};
 use crate::cli::{Netns, Run, Settings};
 use crate::program::Upstream;
 use crate::sample::IdleFacts;
@@ -96,6 +96,8 @@ impl TryFrom<Run> for Scenario {
         check_machine(&cell, &settings)?;
         let timeout = timeout(&settings, is_forward)?;
         let release = release(&cell, &settings, timeout)?;
+        // Twice the default rest is within any timeout, or within the time that a process may take beyond it.
+        let rest = 2 * cell.rest.saturating_sub(Cell::default().rest);
         let scenario = Self {
             link_seed: settings.link_seed,
             congestion: congestion(settings.congestion.clone())?,
@@ -104,7 +106,7 @@ impl TryFrom<Run> for Scenario {
             release,
             warmup_bytes: warmup(&cell, &settings)?,
             interval: interval(&cell, &settings, timeout)?,
-            timeout,
+            timeout: timeout.saturating_add(rest),
             isolated: isolated(&settings),
             devices: if is_forward {
                 devices::pair(&settings, cell.ipv6)?
@@ -185,8 +187,10 @@ fn check_machine(cell: &Cell, settings: &Settings) -> Result<(), PlanError> {
         return refuse("--dest", "only --device takes it".to_owned());
     }
     if settings.tun_fd.is_some() {
-        if cell.queue.is_some() {
-            return refuse("--queue", "a device that is taken over keeps its queue".to_owned());
+        let keeps =
+            [(cell.queue.is_some(), "--queue"), (cell.qdisc.is_some(), "--qdisc"), (cell.napi != Napi::Off, "--napi")];
+        if let Some((_, option)) = keeps.into_iter().find(|(is_given, _)| *is_given) {
+            return refuse(option, format!("a device that is taken over keeps its {}", option.trim_start_matches('-')));
         }
         if cell.queues.is_some_and(|queues| queues.get() > 1) {
             return refuse("--queues", "the device of --tun-fd has one; leave it out, or give 1".to_owned());

@@ -195,6 +195,7 @@ impl Scenario {
                 bitrate: self.cell.datagram.and(NonZeroU64::new(CHECK_BITRATE)),
                 background: None,
                 generator: Generator::Own,
+                rest: self.cell.rest.min(Cell::default().rest),
                 ..self.cell.clone()
             },
             words: self.words_with(CHECK_PATH, ""),

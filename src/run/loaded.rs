@@ -183,7 +183,7 @@ impl Loaded {
         let mut outcome = supervisor.supervise(server, clients, interrupts).await;
         let congestion = congestion.map(|own| named(own, networks));
         let program = match program {
-            Some(program) => Some(program.finish(outcome.as_ref().ok().map(|made| &made.counters)).await),
+            Some(program) => Some(program.finish(scenario, outcome.as_ref().ok().map(|made| &made.counters)).await?),
             None => None,
         };
         let Some(carrier) = carrier else {

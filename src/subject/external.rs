@@ -26,6 +26,7 @@ use super::carrier::{Carrier, CarrierProgram};
 use super::go;
 use super::impairments::{Cut, with_impairments};
 use super::networks::{self, Networks};
+use super::stack;
 use super::tun::{self, tx_queue_len};
 use super::{Parts, Prepared};
 use crate::cell::{Offload, Runtime};
@@ -66,8 +67,8 @@ fn task(scenario: &Scenario, tun: &Tun, load: impl Serialize) -> String {
         Runtime::CurrentThread => Some(1),
         Runtime::MultiThread => scenario.cell.worker_threads.map(|workers| workers.get().into()),
     };
-    let workarounds = (scenario.cell.subject().stack().unwrap_or(StackKind::External), scenario.cell.workarounds);
-    line(&Task::new(device, scenario.cell.window_len(), threads, workarounds, load))
+    let kind = scenario.cell.subject().stack().unwrap_or(StackKind::External);
+    line(&Task::new(device, threads, (kind, &stack::config(scenario)), load))
 }
 
 /// Prepares a stack in a process of its own. `load` has the fields of its task that are of the load.
@@ -128,6 +129,7 @@ fn interface(scenario: &Scenario, tun: &Tun) -> Interface {
         route_to: None,
         mtu: Some(scenario.cell.mtu()),
         tx_queue_len: Some(tx_queue_len(scenario)),
+        tuning: scenario.cell.tuning(),
     }
 }
 

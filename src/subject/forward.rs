@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use forwarders::{Carried, Counts, Offload};
-use platform::{Interface, Interrupts, Program};
+use platform::{Interface, Interrupts, Napi, Program};
 
 use super::carrier::{Carrier, CarrierProgram};
 use super::networks::Networks;
@@ -58,6 +58,7 @@ pub(crate) async fn prepare(
         mtu: scenario.cell.mtu().into(),
         offload: forwarder.config.offload != Offload::Off,
         tx_queue_len: Some(queue_packets(scenario)),
+        qdisc: platform::qdisc_of(&near.name),
     };
     let driver = carrier.ended();
     let parts = Parts { device: Some(device), carrier: Some(carrier), ..Parts::default() };
@@ -87,6 +88,7 @@ fn program(
     option("mtu", &scenario.cell.mtu().to_string());
     option("offload", forwarder.config.offload.name());
     option("hop", forwarder.config.hop.name());
+    option("napi", &(forwarder.config.napi != Napi::Off).to_string());
     option("near", &near.name);
     option("far", &far.name);
     option("far-namespace", &far_namespace.to_string_lossy());
@@ -111,6 +113,7 @@ fn set_up(scenario: &Scenario, (near, far): (&End, &End), networks: &Networks) -
         route_to: Some(other),
         mtu: Some(scenario.cell.mtu()),
         tx_queue_len: Some(queue_packets(scenario)),
+        tuning: scenario.cell.tuning(),
     };
     interface(near, far.address).set_up()?;
     let far = interface(far, near.address);

@@ -17,6 +17,7 @@ use crate::sample::DeviceFacts;
 pub(crate) fn prepare(scenario: &Scenario, is_own_network: bool) -> Result<(Prepared, IpAddr), RunError> {
     let loopback = platform::set_loopback_up()?;
     let device = loopback.map(|interface| DeviceFacts {
+        qdisc: platform::qdisc_of(&interface.name),
         // The host's loopback has a firewall and other users, so the name must tell it apart.
         name: if is_own_network { interface.name } else { format!("{} (host)", interface.name) },
         mtu: interface.mtu,

@@ -22,7 +22,7 @@ pub(crate) fn prepare(
     serve: impl Serve,
 ) -> Result<(Prepared, Server, MemoryLink), RunError> {
     let pair = match scenario.cell.device_offload() {
-        Offload::Auto | Offload::On => MemoryLink::offloading_pair,
+        Offload::Auto | Offload::On | Offload::Tso => MemoryLink::offloading_pair,
         Offload::Off => MemoryLink::pair,
     };
     let (near, far) = pair(scenario.cell.mtu().into(), MemoryLink::DEFAULT_DEPTH);
@@ -32,6 +32,7 @@ pub(crate) fn prepare(
         mtu: link.capabilities().mtu,
         offload: link.capabilities().segmentation.any(),
         tx_queue_len: u32::try_from(MemoryLink::DEFAULT_DEPTH).ok(),
+        qdisc: None,
     };
     // The link drops nothing, and has no counter for it.
     let meter = LinkMeter::new([link.traffic()], || None);

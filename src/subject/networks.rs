@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use platform::{Interface, Namespace, Network, network_of};
+use platform::{Interface, Namespace, Network, Tuning, network_of};
 
 use super::impairments::Cut;
 use crate::plan::scenario::Scenario;
@@ -56,6 +56,7 @@ impl Networks {
             mtu: Some(scenario.cell.mtu()),
             // The kernel passes packets on at once, so none waits.
             tx_queue_len: None,
+            tuning: Tuning::default(),
         };
         self.far.join(&interface(NEAR, near, far), &interface(FAR, far, near))?;
         Ok(far)

@@ -46,13 +46,14 @@ pub(super) fn start<L: Link>(
     Ok(kind.visit(Start { link, others, spread, config: config(scenario), serve })??)
 }
 
-fn config(scenario: &Scenario) -> StackConfig {
-    let Cell { workarounds, stack_congestion: congestion, .. } = scenario.cell;
+pub(super) fn config(scenario: &Scenario) -> StackConfig {
+    let Cell { workarounds, stack_congestion: congestion, stack_recovery: recovery, .. } = scenario.cell;
     StackConfig {
         window: scenario.cell.window_len(),
         backlog: backlog(scenario),
         workarounds,
         congestion,
+        recovery,
         ..StackConfig::default()
     }
 }

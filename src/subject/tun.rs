@@ -33,6 +33,7 @@ pub(crate) fn open_shards(scenario: &Scenario, tun: &Tun) -> Result<(Vec<TunDevi
         tx_queue_len: tx_queue_len(scenario),
         offload: scenario.cell.device_offload(),
         fd: tun.fd,
+        tuning: scenario.cell.tuning(),
     };
     let queues = scenario.cell.queues.map(|queues| queues.get().into());
     let links = TunDevice::open_shards(&config, scenario.cell.shards.get().into(), queues)?;
@@ -42,6 +43,7 @@ pub(crate) fn open_shards(scenario: &Scenario, tun: &Tun) -> Result<(Vec<TunDevi
         mtu: device.capabilities().mtu,
         offload: device.capabilities().segmentation.any(),
         tx_queue_len: device.tx_queue_len(),
+        qdisc: platform::qdisc_of(device.name()),
     };
     if scenario.cell.queue.is_some() && facts.tx_queue_len != scenario.cell.queue {
         let reason = facts.tx_queue_len.map_or("this system has no such queue", |_| "only root may change it");
@@ -54,8 +56,8 @@ pub(crate) fn open_shards(scenario: &Scenario, tun: &Tun) -> Result<(Vec<TunDevi
 
 /// The facts of a device that another process has opened.
 pub(crate) fn facts(scenario: &Scenario, tun: &Tun, offload: bool) -> DeviceFacts {
-    let tx_queue_len = Some(tx_queue_len(scenario));
-    DeviceFacts { name: tun.name.clone(), mtu: scenario.cell.mtu().into(), offload, tx_queue_len }
+    let (tx_queue_len, qdisc) = (Some(tx_queue_len(scenario)), platform::qdisc_of(&tun.name));
+    DeviceFacts { name: tun.name.clone(), mtu: scenario.cell.mtu().into(), offload, tx_queue_len, qdisc }
 }
 
 /// Refuses an address that another interface has: that interface would take the packets of the run.

@@ -60,6 +60,7 @@ impl Wire {
                 tx_queue_len: 5000,
                 offload: Offload::Off,
                 fd: None,
+                tuning: platform::Tuning::default(),
             };
             let device = TunDevice::open(&config).unwrap();
             drop(entered);

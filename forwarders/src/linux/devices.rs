@@ -7,7 +7,7 @@ use std::thread;
 use nix::sched::{CloneFlags, setns};
 use tun_rs::SyncDevice;
 
-use crate::{DevicePair, Offload};
+use crate::{DevicePair, ForwardConfig, Offload};
 use platform::linux::create_tun;
 use platform::{Cause, Class, Error};
 
@@ -20,13 +20,13 @@ pub(super) struct NamedDevice {
 }
 
 impl NamedDevice {
-    /// Creates both devices with the framing that the offload needs.
-    pub(super) fn open(pair: &DevicePair, offload: Offload) -> Result<[Self; 2], Error> {
+    /// Creates both devices with the framing that the offload needs, and with NAPI if it is asked for.
+    pub(super) fn open(pair: &DevicePair, config: &ForwardConfig) -> Result<[Self; 2], Error> {
         let path = &pair.far_namespace;
         let missing =
             |source| Error::new(Cause::NotANetns, "open the network namespace", path.display().to_string(), source);
         let namespace = File::open(path).map_err(missing)?;
-        let create = |name| create_tun(name, offload != Offload::Off);
+        let create = |name| create_tun(name, config.offload != Offload::Off, config.napi);
         let near = create(&pair.near)?;
         let far = within(&namespace, &pair.far, || create(&pair.far))??;
         let near = Self { device: near, name: pair.near.clone(), namespace: None };

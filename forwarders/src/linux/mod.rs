@@ -3,7 +3,8 @@
 //! The configuration sets the number of workers in each direction. A worker has a source, a sink, and one loop, or two
 //! loops with a channel between them ([`worker`]). There are three kinds of source and sink: for single packets
 //! ([`packets`]), for super-packets that tun-rs splits and coalesces ([`segments`]), and for the stream and sink of
-//! tun-rs ([`framed`]). The loops block in threads ([`threads`]) or are awaited in tasks ([`tasks`]).
+//! tun-rs ([`framed`]). The loops block in threads ([`threads`]) or are awaited in tasks ([`tasks`]). Single packets may also
+//! be read and written several at once ([`uring`]).
 
 mod counters;
 mod device;
@@ -18,12 +19,15 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 mod threads;
+mod uring;
 mod worker;
 
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc;
 
+use platform::linux::PacketRing;
 use platform::{Class, Error};
 use tokio::runtime::{Builder, Runtime};
 
@@ -34,7 +38,7 @@ use self::devices::NamedDevice;
 use self::pipe::Executor;
 use self::tasks::Tasks;
 use self::threads::Threads;
-use self::worker::{WorkerSpec, start, start_framed};
+use self::worker::{WorkerSpec, start, start_framed, start_uring};
 use crate::{DevicePair, ForwardConfig, Io};
 
 /// Two TUN devices, and the way to carry packets between them.
@@ -65,7 +69,10 @@ impl Forwarder {
         config.check().map_err(|reason| {
             Error::new(Class::Invalid, "forward", "packets", io::Error::new(io::ErrorKind::InvalidInput, reason))
         })?;
-        let [near, far] = NamedDevice::open(devices, config.offload)?;
+        let [near, far] = NamedDevice::open(devices, config)?;
+        if config.io == Io::Uring {
+            PacketRing::check(near.device.as_fd())?;
+        }
         let counters = Counters::new(config.workers.get());
         Ok(Self { config: *config, near, far, counters, events: mpsc::channel() })
     }
@@ -85,9 +92,13 @@ impl Forwarder {
     /// and the devices are gone. A packet that the kernel does not accept is lost and counted.
     pub fn run(self) -> Result<(), Error> {
         let failed = |source| Error::new(Class::Failed, "start", "the forwarder", source);
-        if self.config.io == Io::Sync {
+        if matches!(self.config.io, Io::Sync | Io::Uring) {
             let threads = Threads::new(self.events.0.clone()).map_err(failed)?;
-            return self.run_by(threads, start);
+            return if self.config.io == Io::Sync {
+                self.run_by(threads, start)
+            } else {
+                self.run_by(threads, start_uring)
+            };
         }
         let tasks = Tasks::new(self.events.0.clone(), runtime(self.config).map_err(failed)?);
         if self.config.io == Io::Async {

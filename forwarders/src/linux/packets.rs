@@ -25,11 +25,11 @@ pub(super) struct Format {
 #[derive(Default)]
 pub(super) struct Batch {
     /// Each buffer is as long as the longest packet, so it is reused without resizing or clearing.
-    buffers: Vec<Vec<u8>>,
+    pub(super) buffers: Vec<Vec<u8>>,
     /// The lengths of the packets. They are in the first buffers.
-    lens: Vec<usize>,
+    pub(super) lens: Vec<usize>,
     /// How many of the packets have been written.
-    written: usize,
+    pub(super) written: usize,
 }
 
 impl Batch {

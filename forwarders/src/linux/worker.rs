@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use platform::Error;
-use tun_rs::VIRTIO_NET_HDR_LEN;
+use tun_rs::{SyncDevice, VIRTIO_NET_HDR_LEN};
 
 use super::counters::{Counter, DirectionCounters};
 use super::device::Port;
@@ -21,6 +21,8 @@ use super::packets::{Format, PacketSink, PacketSource};
 use super::pipe::{Executor, LARGEST};
 use super::segments::{SegmentSink, SegmentSource};
 use super::tasks::Tasks;
+use super::threads::Threads;
+use super::uring::{UringSink, UringSource};
 use crate::{ForwardConfig, Offload};
 
 /// The most packets of the MTU's size that one worker reads before it writes any. A batch is cheaper than one packet at
@@ -67,22 +69,37 @@ pub(super) fn start<E: Executor>(
     config: ForwardConfig,
     spec: &WorkerSpec<E::Device>,
 ) -> Result<(), Error> {
-    let (header_len, longest) = match config.offload {
-        Offload::On => {
-            let source = SegmentSource::new(spec.from.clone(), spec.mtu, spec.reader());
-            let sink = SegmentSink::new(spec.to.clone(), spec.writer());
-            return executor.start(&spec.name(), config.hop, ROOM, source, sink);
-        }
-        Offload::Off => (0, spec.mtu),
-        Offload::Whole => (VIRTIO_NET_HDR_LEN, LARGEST),
-    };
+    if config.offload == Offload::On {
+        let source = SegmentSource::new(spec.from.clone(), spec.mtu, spec.reader());
+        let sink = SegmentSink::new(spec.to.clone(), spec.writer());
+        return executor.start(&spec.name(), config.hop, ROOM, source, sink);
+    }
+    let (format, room) = format(config, spec);
+    let source = PacketSource { port: spec.from.clone(), format, counter: spec.reader(), spare: Vec::new() };
+    let sink = PacketSink { port: spec.to.clone(), format, counter: spec.writer() };
+    executor.start(&spec.name(), config.hop, room, source, sink)
+}
+
+/// The framing and size of packets, and how many bursts a channel has room for.
+fn format<D>(config: ForwardConfig, spec: &WorkerSpec<D>) -> (Format, usize) {
+    let (header_len, longest) =
+        if config.offload == Offload::Whole { (VIRTIO_NET_HDR_LEN, LARGEST) } else { (0, spec.mtu) };
     // Several workers that each take whole batches reorder packets by whole batches, and are slower because of that.
     let most = (BATCH_LEN / longest).clamp(1, PACKETS);
     let batch = if config.workers.get() == 1 { most } else { 1 };
-    let format = Format { header_len, max_len: header_len + longest, batch };
-    let source = PacketSource { port: spec.from.clone(), format, counter: spec.reader(), spare: Vec::new() };
-    let sink = PacketSink { port: spec.to.clone(), format, counter: spec.writer() };
-    executor.start(&spec.name(), config.hop, ROOM * most / batch, source, sink)
+    (Format { header_len, max_len: header_len + longest, batch }, ROOM * most / batch)
+}
+
+/// Starts a worker that reads and writes several packets in a call.
+pub(super) fn start_uring(
+    threads: &mut Threads,
+    config: ForwardConfig,
+    spec: &WorkerSpec<SyncDevice>,
+) -> Result<(), Error> {
+    let (format, room) = format(config, spec);
+    let source = UringSource::new(spec.from.clone(), format, spec.reader())?;
+    let sink = UringSink::new(spec.to.clone(), format, spec.writer())?;
+    threads.start(&spec.name(), config.hop, room, source, sink)
 }
 
 /// Starts a worker that reads tun-rs's stream and writes its sink.

@@ -95,6 +95,7 @@ return_all! { Err(no_netns());
     pub fn add_route(_interface: &str, _network: IpAddr, _prefix_len: u8, _via: Option<IpAddr>) -> Result<(), Error>;
     pub fn add_address(_interface: &str, _address: IpAddr, _prefix_len: u8) -> Result<(), Error>;
     pub fn set_black_hole(_interface: &str, _is_on: bool) -> Result<(), Error>;
+    pub fn set_segmentation(_interface: &str, _is_on: bool) -> Result<(), Error>;
     pub fn set_default_congestion_control(_name: &str) -> Result<(), Error>;
 }
 
@@ -139,6 +140,7 @@ return_all! { Default::default();
     pub fn interface_counts(_thread: &Path, _interface: &str) -> Option<InterfaceCounts>;
     pub fn interface_is_up(_interface: &str) -> bool;
     pub fn interface_names(_thread: &Path) -> Vec<String>;
+    pub fn qdisc_of(_interface: &str) -> Option<String>;
     pub fn tcp_statistics(_socket: &TcpStream) -> TcpStatistics;
     pub fn default_congestion_control() -> Option<String>;
     pub fn congestion_controls() -> BTreeSet<String>;

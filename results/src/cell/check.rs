@@ -7,7 +7,7 @@ use forwarders::{Handoff, Io};
 use netstacks::{StackConfig, StackKind, Workarounds};
 
 use super::properties::PROPERTIES;
-use super::{Cell, DEFAULT_MTU, ForwarderName, Generator, Layer, Mode, Offload, Protocol, Workload};
+use super::{Cell, DEFAULT_MTU, ForwarderName, Generator, Layer, Mode, Napi, Offload, Protocol, Workload};
 use crate::plural;
 use crate::program::{Profile, Role};
 
@@ -57,6 +57,7 @@ fn refuse(is_wrong: bool, option: &'static str, reason: impl Into<String>) -> Re
 impl Cell {
     /// The same cell with the defaults that depend on other properties, if it can be run on some machine.
     pub fn checked(mut self) -> Result<Self, Wrong> {
+        self.check_device()?;
         self.check_subject()?;
         self.check_properties()?;
         self.check_impairments()?;
@@ -110,6 +111,16 @@ impl Cell {
         refuse(self.forwarder.is_some() && !is_bulk, "--mode", "a forwarder has reader, writer and both")
     }
 
+    fn check_device(&mut self) -> Result<(), Wrong> {
+        if self.napi != Napi::Off && self.has_napi() {
+            refuse(self.offloads(), "--napi", "needs --offload off: super-packets are joined already")?;
+            self.offload = Offload::Off;
+        }
+        let has_it = self.has_napi() && self.forwarder.is_none();
+        let reason = "not tso: only the device of a stack, and of our proxy, has datagrams apart";
+        refuse(self.offload == Offload::Tso && !has_it, "--offload", reason)
+    }
+
     fn check_impairments(&mut self) -> Result<(), Wrong> {
         let link = &self.impairments;
         let reason = format!("must be less than the device's MTU, {}", self.mtu());
@@ -120,7 +131,7 @@ impl Cell {
         refuse(link.jitter > link.delay, "--jitter", "must not be more than --delay")?;
         if link.corrupt_ppm > 0 {
             let reason = "needs --offload off: nobody verifies the checksum of a super-packet";
-            refuse(self.offload == Offload::On, "--corrupt", reason)?;
+            refuse(self.offloads(), "--corrupt", reason)?;
             self.offload = if self.has_offload() { Offload::Off } else { self.offload };
         }
         Ok(())
@@ -218,7 +229,7 @@ impl Cell {
             self.workers.get_or_insert(NonZeroU16::MIN);
         }
         if self.offload == Offload::Auto {
-            self.offload = Offload::On;
+            self.offload = if self.io == Some(Io::Uring) { Offload::Whole } else { Offload::On };
         }
     }
 
@@ -250,6 +261,10 @@ impl Cell {
         let Some(profile) = self.program.as_ref().and_then(|program| program.profile()) else { return Ok(()) };
         let has_other = !profile.udp && self.protocol == Protocol::Udp;
         refuse(has_other, "--protocol", format!("{} carries TCP alone", profile.name))?;
+        let has_none = profile.role == Role::Route && self.qdisc.is_some();
+        refuse(has_none, "--qdisc", format!("{} has no device of its own", profile.name))?;
+        let is_taken = profile.role == Role::Attach && self.qdisc.is_some() && self.impairments.outage.is_some();
+        refuse(is_taken, "--qdisc", format!("--outage takes the place of that of {}'s device", profile.name))?;
         let reason =
             format!("{} runs in the servers' network: there is no link that could have impairments", profile.name);
         refuse(profile.role == Role::Attach && self.impairments.has_link(), "--program", reason)

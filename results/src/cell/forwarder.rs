@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use forwarders::{ForwardConfig, Handoff, Io};
 
-use super::{Cell, ForwarderName, Offload, Wrong};
+use super::{Cell, ForwarderName, Napi, Offload, Wrong};
 use crate::plural;
 
 /// The program that carries packets from one TUN device to the other, and its choices. The one in Go has fewer.
@@ -46,7 +46,8 @@ impl Cell {
     pub fn forwarder(&self) -> Option<Forwarder> {
         let offload = match self.offload {
             Offload::Off => forwarders::Offload::Off,
-            Offload::Auto | Offload::On => forwarders::Offload::On,
+            Offload::Auto if self.io == Some(Io::Uring) => forwarders::Offload::Whole,
+            Offload::Auto | Offload::On | Offload::Tso => forwarders::Offload::On,
             Offload::Whole => forwarders::Offload::Whole,
         };
         let config = ForwardConfig {
@@ -55,6 +56,7 @@ impl Cell {
             hop: self.hop.unwrap_or(Handoff::Direct),
             workers: self.workers.unwrap_or(NonZeroU16::MIN),
             threads: self.thread,
+            napi: self.napi,
         };
         Some(Forwarder { program: self.forwarder?, config })
     }
@@ -82,7 +84,7 @@ impl Forwarder {
 
     /// Whether it counts a super-packet as one: tun-rs's stream and wireguard-go's package only show the segments.
     pub fn counts_whole(self) -> bool {
-        matches!(self.io(), Some(Io::Sync | Io::Async))
+        matches!(self.io(), Some(Io::Sync | Io::Async | Io::Uring))
     }
 
     pub(super) fn check(self) -> Result<(), Wrong> {
@@ -114,11 +116,12 @@ impl PartialOrd for Forwarder {
 /// By the names of its options: `sync, offload on, direct`.
 impl fmt::Display for Forwarder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ForwardConfig { offload, hop, workers, threads, .. } = self.config;
+        let ForwardConfig { offload, hop, workers, threads, napi, .. } = self.config;
         let io = self.io().map_or("go", Io::name);
         let mut words = vec![io.to_owned(), format!("offload {}", offload.name()), hop.name().to_owned()];
         words.extend((workers.get() > 1).then(|| format!("{workers} workers")));
         words.extend(threads.map(|threads| plural(threads, "thread")));
+        words.extend((napi != Napi::Off).then(|| format!("NAPI {}", napi.name())));
         f.pad(&words.join(", "))
     }
 }

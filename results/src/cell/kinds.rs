@@ -79,6 +79,16 @@ names! {
         On,
         /// A forwarder passes super-packets through
         Whole,
+        /// Over a device, super-packets of TCP alone: each datagram by itself
+        Tso,
+    }
+
+    /// Super-packets of TCP on a program's device, and several datagrams in a call of clients and servers.
+    Gso {
+        /// Fail if the program takes none
+        On,
+        /// Each packet and each datagram by itself
+        Off,
     }
 
     /// The programs that forward packets.

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use bytesize::{ByteSize, Display};
 use forwarders::{Handoff, Io};
-use netstacks::{StackConfig, StackKind};
+use netstacks::{StackConfig, StackCongestion, StackKind, StackRecovery};
 
 use super::{Cell, ForwarderName, Layer, MAX_QUEUE, Mode, Offload, Protocol, Runtime, Subject};
 use crate::program::{Profile, Setting};
@@ -64,6 +64,9 @@ const NO_BYTES: &str = "there are no bulk bytes; requests have --rate";
 const NO_DEPTH: &str = "only rr over TCP has several requests under way on a connection; raise --parallel";
 const NO_PAUSES: &str = "only the connections of rr wait between requests";
 const NO_QUEUE: &str = "only the path, the kernel behind a device, programs and forwarders have a device with it";
+const NO_NAPI: &str = "only a device that this program, our proxy or a forwarder opens has it";
+const NO_GSO: &str = "only the device of a program has it; stacks and forwarders have --offload";
+const NO_REST: &str = "only programs and the mode idle are watched at rest";
 const NO_REQUESTS: &str = "only rr and crr have requests";
 const NO_STACK: &str = "only a stack with an adapter of this program has it";
 const NO_LINK: &str = "only the path, the kernel behind a device, and programs have a link with impairments";
@@ -117,6 +120,12 @@ pub static PROPERTIES: &[Property] = &[
     property("offload", "offload", |cell| (cell.offload != Offload::Auto).then(|| text(cell.offload)))
         .of(Cell::has_offload, NO_OFFLOAD)
         .said("offload {}"),
+    property("napi", "NAPI", |cell| Some(cell.napi.name().to_owned()))
+        .of(Cell::has_napi, NO_NAPI)
+        .usual("off")
+        .said("NAPI {}"),
+    property("gso", "GSO", |cell| cell.gso.map(text)).of(|cell| cell.program.is_some(), NO_GSO).said("GSO {}"),
+    property("qdisc", "qdisc", |cell| cell.qdisc.clone()).of(Cell::has_queue, NO_QUEUE).said("qdisc {}"),
     number("mtu", "MTU", |cell| cell.mtu.map(text))
         // Over loopback it is the room of a datagram.
         .of(
@@ -192,6 +201,12 @@ pub static PROPERTIES: &[Property] = &[
         .within(0..=1000)
         .usual("0")
         .said("beside {} black hole(s)"),
+    number("rest", "rest ms", |cell| Some(text(cell.rest.as_nanos())))
+        .called("rest_ns")
+        .of(|cell| cell.program.is_some() || cell.is_idle(), NO_REST)
+        .shown(milliseconds)
+        .usual("200")
+        .said("{} ms at rest"),
     number("window", "window", |cell| cell.window.map(text))
         .called("window_bytes")
         .of(Cell::has_window, "there is no stack of this program; leave it out")
@@ -208,7 +223,7 @@ pub static PROPERTIES: &[Property] = &[
         .said("buffer {}"),
     number("queue", "queue", |cell| cell.queue.map(text))
         .called("queue_packets")
-        .of(|cell| cell.subject().has_link() || cell.forwarder.is_some(), NO_QUEUE)
+        .of(Cell::has_queue, NO_QUEUE)
         .within(1..=MAX_QUEUE as u64)
         .said("queue of {} packet(s)"),
     property("workarounds", "workarounds", |cell| Some(text(cell.workarounds)))
@@ -216,11 +231,24 @@ pub static PROPERTIES: &[Property] = &[
         .no_work()
         .usual("all")
         .said("workarounds {}"),
-    property("stack_congestion", "stack's congestion control", |cell| Some(cell.stack_congestion.name().to_owned()))
-        .of(|cell| cell.adapter() == Some(StackKind::Smoltcp), "only the stack smoltcp has a choice")
-        .no_work()
-        .usual("none")
-        .said("{} in the stack"),
+    property("stack_congestion", "stack's congestion control", |cell| {
+        // Without a choice gVisor has its own.
+        let is_own = cell.adapter() == Some(StackKind::Gvisor) && cell.stack_congestion == StackCongestion::None;
+        (!is_own).then(|| cell.stack_congestion.name().to_owned())
+    })
+    .of(
+        |cell| matches!(cell.adapter(), Some(StackKind::Smoltcp | StackKind::Gvisor)),
+        "only the stacks smoltcp and gvisor have a choice",
+    )
+    .no_work()
+    .usual("none")
+    .said("{} in the stack"),
+    property("stack_recovery", "stack's recovery", |cell| {
+        cell.stack_recovery.map(|name| StackRecovery::name(name).to_owned())
+    })
+    .of(|cell| cell.adapter() == Some(StackKind::Gvisor), "only the stack gvisor has a choice")
+    .no_work()
+    .said("recovery by {} in the stack"),
     property("generator", "generator", |cell| Some(text(cell.generator)))
         .of(|cell| cell.forwarder.is_some(), NO_FORWARDER)
         .usual("own")

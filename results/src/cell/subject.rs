@@ -97,4 +97,14 @@ impl Cell {
             (Layer::Loopback | Layer::Stack | Layer::Path, _) => Subject::Loopback,
         }
     }
+
+    /// Whether it has a device whose queue can be set.
+    pub(super) fn has_queue(&self) -> bool {
+        self.subject().has_link() || self.forwarder.is_some()
+    }
+
+    /// Whether a device that this program, our proxy or a forwarder opens carries its bytes.
+    pub(super) fn has_napi(&self) -> bool {
+        self.has_offload() && self.layer != Layer::Stack && !self.subject().has_process()
+    }
 }

@@ -5,7 +5,7 @@ use clap::CommandFactory;
 use super::*;
 
 /// Cells of all kinds. Each has another property than the ones before it.
-const CELLS: [&str; 33] = [
+const CELLS: [&str; 36] = [
     "-n smoltcp -m reader",
     "-n smoltcp -m both --parallel 3 --client-threads 4 --runtime current-thread --ipv6",
     "-n smoltcp -m writer --worker-threads 3 --offload off --mtu 9000 --window 64KiB --buffer 1",
@@ -25,6 +25,9 @@ const CELLS: [&str; 33] = [
     "-n lwip -m idle --parallel 2 --half-closed",
     "-n lwip -m idle --parallel 2 --protocol udp",
     "-n gvisor -m reader --protocol udp",
+    "-n gvisor -m reader --stack-congestion cubic --stack-recovery sack",
+    "-n lwip -m reader --napi threaded --qdisc noqueue",
+    "--program gotatun -m idle --parallel 2 --gso off --rest 2s",
     "-n external -m crr",
     "-n kernel -m reader --loss 1%",
     "--layer loopback -m writer",
@@ -72,7 +75,7 @@ fn a_cell_is_the_same_from_words_and_from_json() {
 #[test]
 fn every_forwarder_that_can_be_is_the_same_from_words_and_from_json() {
     let mut built = 0;
-    for io in ["sync", "async", "framed"] {
+    for io in ["sync", "async", "framed", "uring"] {
         for hop in ["direct", "channel", "pool"] {
             for offload in ["off", "on", "whole"] {
                 for more in ["", " --workers 3", " --thread 2"] {
@@ -84,7 +87,7 @@ fn every_forwarder_that_can_be_is_the_same_from_words_and_from_json() {
             }
         }
     }
-    assert!((20..81).contains(&built), "{built} forwarders");
+    assert!((20..108).contains(&built), "{built} forwarders");
 }
 
 #[test]
@@ -123,7 +126,18 @@ const WRONG: &str = "\
 -m writer --layer loopback --workarounds none => --workarounds: only a stack with an adapter
 -m writer -n external --workarounds none => --workarounds: only a stack with an adapter
 -m writer -n smoltcp --workarounds short-writes => --workarounds: smoltcp has no workaround short-writes; it has 
--m reader -n lwip --stack-congestion cubic => --stack-congestion: only the stack smoltcp has a choice
+-m reader -n lwip --stack-congestion cubic => --stack-congestion: only the stacks smoltcp and gvisor have a choice
+-m reader -n smoltcp --stack-recovery rack => --stack-recovery: only the stack gvisor has a choice
+-m reader -n smoltcp --napi on --offload on => --napi: needs --offload off: super-packets
+-m reader -n gvisor --napi on => --napi: only a device that this program
+-m reader -n smoltcp --layer stack --napi on => --napi: only a device that this program
+-m reader --program tun2proxy --napi on => --napi: only a device that this program
+--forwarder rust --offload tso => --offload: not tso
+-m reader -n gvisor --offload tso => --offload: not tso
+-m reader -n smoltcp --gso off => --gso: only the device of a program has it
+-m reader --layer loopback --qdisc fq => --qdisc: only the path
+-m rr -n smoltcp --rest 1s => --rest: only programs and the mode idle
+--forwarder rust --napi on --offload whole => --napi: needs --offload off
 -m rr -n smoltcp --buffer 1 => --buffer: only streams have it
 -m reader -n smoltcp --think 1s => --think: only the connections of rr wait
 -m rr -n smoltcp --think 1s --rate 5 => --think: a rate has its own schedule
@@ -173,6 +187,7 @@ const WRONG: &str = "\
 --forwarder go --workers 2 => --workers: only the forwarder of this program has it
 --forwarder go --offload whole => --offload: the forwarder in Go splits and coalesces
 --forwarder rust --io sync --thread 2 => --thread: not with --io sync
+--forwarder rust --io uring --offload on => --offload: not on with --io uring
 --forwarder rust --parallel 129 => --parallel: at most 128 streams over a forwarder
 --forwarder rust --delay 5ms => --delay: only the path
 --forwarder rust --protocol udp => --protocol: the layer device and forwarders
@@ -202,6 +217,8 @@ fn a_program_is_not_run_as_its_profile_cannot() {
         ("-m rr --program pasta --path-mtu 1400", "--program: pasta runs in the servers' network"),
         ("-m rr --program gotatun --ipv6 --mtu 1300", "--mtu: 1300 bytes less the 80 of gotatun are 1220"),
         ("-m writer --protocol udp --program gotatun --datagram 1450", "--datagram: must be"),
+        ("-m rr --program kernel --qdisc fq", "--qdisc: kernel has no device of its own"),
+        ("-m rr --program pasta --qdisc fq --outage 1s,1s", "--qdisc: --outage takes the place"),
     ] {
         let refused = parsed(words).checked().unwrap_err().to_string();
         assert!(refused.starts_with(reason), "{words}: {refused}");

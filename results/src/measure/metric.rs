@@ -54,7 +54,7 @@ const CONNECTIONS: Metric = median("connections_per_mb_5s", "connections, 5 s", 
 .better(Some(true));
 
 /// All figures, in the order of the columns of tables.
-pub(crate) static METRICS: [Metric; 58] = [
+pub(crate) static METRICS: [Metric; 66] = [
     GBPS,
     REQUESTS,
     CONNECTIONS,
@@ -174,6 +174,12 @@ pub(crate) static METRICS: [Metric; 58] = [
     })
     .about("how often the system took the processor from such a thread")
     .only_text("switches", "forced {}"),
+    median("subject_wakeups_per_request", "{subject} wake-ups", "/req.", Cell::has_requests, |_, run| {
+        per_request(run, run.switches.subject?.waits as f64)
+    })
+    .about("how often a thread of the subject was woken up for a request")
+    .written(Digits(2))
+    .text("switches", "{subject} {}"),
     median("cpu_percent", "CPU avg", "%", is_carried, |_, run| Some(run.cpu_percent()?[0]))
         .about("load of the subject on the processors, in percent of one, over the timed window")
         .written(Digits(1))
@@ -231,6 +237,33 @@ pub(crate) static METRICS: [Metric; 58] = [
         .about("CPU time of the SOCKS5 server, or of the far end of a tunnel, in the timed window")
         .written(Digits(3))
         .text("program", "{} of CPU time at the far end"),
+    median("rest_cpu_percent", "CPU at rest", "%", rests, |_, run| run.unloaded()?.before?.cpu_percent())
+        .about("load of the subject on the processors before the load, in percent of one")
+        .written(Digits(2))
+        .only_text("before", "{} of a processor at rest"),
+    median("rest_wakeups_per_second", "wake-ups at rest", "/s", rests, |_, run| run.unloaded()?.before?.wakeups())
+        .about("how often a thread of the subject was woken up then; in the mode idle those of the clients too")
+        .written(Digits(1))
+        .only_text("before", "woken {}"),
+    median("rest_switches_per_second", "switches at rest", "/s", rests, |_, run| run.unloaded()?.before?.all_switches())
+        .about("context switches then")
+        .written(Digits(1))
+        .only_text("before", "switched {}"),
+    median("after_cpu_percent", "CPU after", "%", rests, |_, run| run.unloaded()?.after?.cpu_percent())
+        .about("load of the subject on the processors at rest after the load, when all connections were closed")
+        .written(Digits(2))
+        .only_text("after", "{} of a processor at rest"),
+    median("after_wakeups_per_second", "wake-ups after", "/s", rests, |_, run| run.unloaded()?.after?.wakeups())
+        .about("how often a thread of the subject was woken up then")
+        .written(Digits(1))
+        .only_text("after", "woken {}"),
+    median("after_switches_per_second", "switches after", "/s", rests, |_, run| run.unloaded()?.after?.all_switches())
+        .about("context switches then")
+        .written(Digits(1))
+        .only_text("after", "switched {}"),
+    median("after_files", "files after", "", is_program, |_, run| count(program(run)?.afterwards.open_files))
+        .about("open files of the program then: what stays open")
+        .only_text("after", "{} files open"),
     median("packets_in", "packets in", "", Cell::has_device, |_, run| Some(run.packets.rx as f64))
         .about("packets from the device to the stack, or those that the forwarder read")
         .better(None)
@@ -337,6 +370,10 @@ fn has_queue(cell: &Cell) -> bool {
 
 fn is_program(cell: &Cell) -> bool {
     cell.program.is_some()
+}
+
+fn rests(cell: &Cell) -> bool {
+    is_program(cell) || cell.is_idle()
 }
 
 fn has_bytes(cell: &Cell) -> bool {

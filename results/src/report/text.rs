@@ -91,7 +91,11 @@ fn device(sample: &Sample) -> Option<String> {
     let device = sample.measured.device.as_ref()?;
     let queue = device.tx_queue_len.map(|len| format!(", queue of {}", plural(len, "packet"))).unwrap_or_default();
     let offload = if device.offload { "on" } else { "off" };
-    Some(format!("{}, MTU {}, offload {offload}{queue}", device.name, device.mtu))
+    let qdisc = device.qdisc.as_ref().map(|name| format!(", qdisc {name}")).unwrap_or_default();
+    let settings = PROPERTIES.iter().filter(|property| matches!(property.option, "napi" | "gso"));
+    let settings = settings.filter_map(|property| property.phrase(&sample.cell)).map(|phrase| format!(", {phrase}"));
+    let settings: String = settings.collect();
+    Some(format!("{}, MTU {}, offload {offload}{queue}{qdisc}{settings}", device.name, device.mtu))
 }
 
 /// The stack or the forwarder.
@@ -224,8 +228,13 @@ mod tests {
         measured.cpu = CpuTime { client_seconds: Some(0.25), subject_seconds: Some(0.75) };
         measured.packets = Packets { rx: 700, rx_bytes: 28_000, tx: 15_900, tx_bytes: 1_000_636_000 };
         measured.retransmits = Some(0);
-        measured.device =
-            Some(DeviceFacts { name: "tun8".to_owned(), mtu: 1500, offload: true, tx_queue_len: Some(500) });
+        measured.device = Some(DeviceFacts {
+            name: "tun8".to_owned(),
+            mtu: 1500,
+            offload: true,
+            tx_queue_len: Some(500),
+            qdisc: None,
+        });
         change(measured);
         let (mut out, mut err) = (Vec::new(), Vec::new());
         text(&sample, &mut out, &mut err).unwrap();

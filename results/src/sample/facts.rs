@@ -8,6 +8,7 @@ use platform::Switches;
 use serde::{Deserialize, Serialize};
 
 use super::latency::Latency;
+use crate::is_default;
 use crate::program::{Role, Upstream};
 use crate::units::nanoseconds;
 
@@ -57,6 +58,9 @@ pub struct ProgramFacts {
     pub under_load: ProcessFacts,
     /// Its processes after all connections were closed.
     pub afterwards: ProcessFacts,
+    /// What they did without a load.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub unloaded: UnloadedFacts,
     /// CPU time of the far end of a tunnel in the timed window, in seconds.
     pub far_seconds: Option<f64>,
     /// The processes at the far end of a tunnel at the end of the timed window.
@@ -71,6 +75,57 @@ pub struct ProgramFacts {
     /// Whether it had to be killed, because it did not end when it was asked to.
     pub was_killed: bool,
     pub left_behind: u64,
+}
+
+/// What the subject's processes did before the load, and after all connections were closed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnloadedFacts {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<Unloaded>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<Unloaded>,
+}
+
+/// What processes did in a time without a load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unloaded {
+    #[serde(rename = "time_ns", with = "nanoseconds")]
+    pub time: Duration,
+    pub cpu_ns: Option<u64>,
+    /// Of threads that had not ended.
+    pub switches: Option<Switches>,
+}
+
+impl Unloaded {
+    /// What they did in this time.
+    pub fn of(time: Duration, cpu: Option<Duration>, switches: Option<Switches>) -> Self {
+        Self { time, cpu_ns: cpu.and_then(|cpu| u64::try_from(cpu.as_nanos()).ok()), switches }
+    }
+
+    /// A number in its time, a second.
+    fn per_second(self, number: f64) -> Option<f64> {
+        (!self.time.is_zero()).then(|| number / self.time.as_secs_f64())
+    }
+
+    /// The share of one processor that they took.
+    pub fn cpu_share(self) -> Option<f64> {
+        self.per_second(self.cpu_ns? as f64 / 1e9)
+    }
+
+    /// The same in percent.
+    pub fn cpu_percent(self) -> Option<f64> {
+        Some(self.cpu_share()? * 100.0)
+    }
+
+    /// How often a thread was woken up, a second.
+    pub fn wakeups(self) -> Option<f64> {
+        self.per_second(self.switches?.waits as f64)
+    }
+
+    /// Context switches of both kinds, a second.
+    pub fn all_switches(self) -> Option<f64> {
+        self.per_second(self.switches?.all() as f64)
+    }
 }
 
 /// The device of a program as the program made it.
@@ -149,6 +204,9 @@ pub struct IdleFacts {
     pub page_bytes: Option<u64>,
     /// How often threads of the subject's process slept in the timed window, including the client's threads.
     pub wakeups: Option<u64>,
+    /// What this process, or a stack's process, did before the first connection was opened, and after all were closed.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub unloaded: UnloadedFacts,
 }
 
 /// The memory after a time of rest.

@@ -1,10 +1,15 @@
-//! The load of a forwarder or proxy on processors and memory: mean and maximum.
+//! The load of a forwarder or proxy on processors and memory: mean, maximum, and at rest.
 
 use std::time::Duration;
 
-use super::Measurements;
+use super::{Measurements, UnloadedFacts};
 
 impl Measurements {
+    /// What the subject did without a load: a program, or else the process of idle connections.
+    pub fn unloaded(&self) -> Option<UnloadedFacts> {
+        self.program.as_ref().map(|program| program.unloaded).or_else(|| Some(self.idle.as_ref()?.unloaded))
+    }
+
     /// The load on the processors, in percent of one: over the timed window, and in the busiest interval.
     pub fn cpu_percent(&self) -> Option<[f64; 2]> {
         let average = percent(self.cpu.subject_seconds?, self.elapsed)?;

@@ -335,8 +335,13 @@ mod tests {
     fn the_advice_on_a_short_queue_is_an_option_that_the_run_takes() {
         let dropping = |mut run: Sample, queue: Option<u32>| {
             run.measured.device_drops = Some(7);
-            let device =
-                |queue| DeviceFacts { name: String::new(), mtu: 1500, offload: true, tx_queue_len: Some(queue) };
+            let device = |queue| DeviceFacts {
+                name: String::new(),
+                mtu: 1500,
+                offload: true,
+                tx_queue_len: Some(queue),
+                qdisc: None,
+            };
             run.measured.device = queue.map(device);
             let warnings = run.warnings().into_iter().map(|warning| warning.to_string());
             warnings.filter(|text| text.contains("dropped")).collect::<Vec<_>>()

@@ -77,7 +77,8 @@ fn turn(arguments: &str, fault: Fault) -> (Result<(), LoadError>, Option<Finish>
     let scenario = Scenario::try_from(Cli::try_parse_from(arguments.split_whitespace()).unwrap().run).unwrap();
     let pair = if scenario.cell.offload == Offload::On { MemoryLink::offloading_pair } else { MemoryLink::pair };
     let (near, far) = pair(scenario.cell.mtu().into(), 64);
-    let facts = DeviceFacts { name: "memory".to_owned(), mtu: 1500, offload: true, tx_queue_len: Some(1024) };
+    let facts =
+        DeviceFacts { name: "memory".to_owned(), mtu: 1500, offload: true, tx_queue_len: Some(1024), qdisc: None };
     let shuttle = Shuttle::new(near, &scenario, tun(&scenario).network.peer, &facts).unwrap();
     let streams = Streams::of(&scenario).unwrap().each;
     let stream = &streams[0];
@@ -134,7 +135,7 @@ fn lasts(time: Duration, bytes: u64) {
     let (near, far) = MemoryLink::pair(1500, 64);
     let cli = Cli::try_parse_from("x --layer device --warmup 0 --verify full".split_whitespace()).unwrap();
     let scenario = Scenario { amount: Amount::Time { time, bytes }, ..Scenario::try_from(cli.run).unwrap() };
-    let facts = DeviceFacts { name: "memory".to_owned(), mtu: 1500, offload: false, tx_queue_len: None };
+    let facts = DeviceFacts { name: "memory".to_owned(), mtu: 1500, offload: false, tx_queue_len: None, qdisc: None };
     let shuttle = Shuttle::new(near, &scenario, tun(&scenario).network.peer, &facts).unwrap();
     let streams = Streams::of(&scenario).unwrap().each;
     let stream = &streams[0];

@@ -11,8 +11,8 @@ use crate::plural;
 /// About how long a run takes beyond its timed window: for its process, its network, its warm-up and its end.
 const OVERHEAD: Duration = Duration::from_millis(350);
 
-/// About how long a program takes to start, to rest and to end.
-const PROGRAM: Duration = Duration::from_millis(700);
+/// About how long a program takes to start and to end.
+const PROGRAM: Duration = Duration::from_millis(500);
 
 /// The same for a run that searches for the highest rate.
 const SEARCH: Duration = Duration::from_millis(2500);
@@ -58,7 +58,9 @@ impl MatrixPlan {
 }
 
 fn length(scenario: &Scenario) -> Option<Duration> {
-    let program = if scenario.cell.program.is_some() { PROGRAM } else { Duration::ZERO };
+    let is_program = scenario.cell.program.is_some();
+    let rest = if is_program || scenario.cell.workload().is_held() { 2 * scenario.cell.rest } else { Duration::ZERO };
+    let program = rest + if is_program { PROGRAM } else { Duration::ZERO };
     match scenario.amount {
         Amount::Time { time, .. } if scenario.cell.workload().is_held() => {
             Some(time + scenario.release + 2 * OVERHEAD + program)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::{self, BoxFuture};
-use platform::{FaultCounter, Network, host_prefix_len, network_of};
+use platform::{FaultCounter, Napi, Network, host_prefix_len, network_of};
 
 use super::super::between::{self, Between};
 use super::super::impairments::Cut;
@@ -61,8 +61,9 @@ fn join_impaired(
     prefix_len: u8,
     networks: &Networks,
 ) -> Result<Between, RunError> {
-    // The queue that was asked for is the program's.
-    let scenario = Scenario { cell: Cell { queue: None, ..scenario.cell.clone() }, ..scenario.clone() };
+    // What was asked for is the program's device.
+    let cell = Cell { queue: None, qdisc: None, napi: Napi::Off, ..scenario.cell.clone() };
+    let scenario = Scenario { cell, ..scenario.clone() };
     let tun = |name: &str, [own, other]: [IpAddr; 2]| Tun {
         name: name.to_owned(),
         or_next: false,

@@ -18,11 +18,14 @@ use super::file;
 use super::place::{Run, command};
 use super::residents::{ProgramMeter, Residents};
 use super::socks5::{Given, Socks5};
+use crate::cell::Gso;
 use crate::error::RunError;
 use crate::failure::Failure;
 use crate::meter::Counters;
+use crate::plan::scenario::Scenario;
 use crate::program::{Profile, Role};
-use crate::sample::{AdoptedFacts, DeviceFacts, ProcessFacts, ProgramFacts};
+use crate::remedy::WithRemedy;
+use crate::sample::{AdoptedFacts, DeviceFacts, ProcessFacts, ProgramFacts, Unloaded};
 
 /// How long its version may take.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(2);
@@ -35,9 +38,6 @@ const SETTLE: Duration = Duration::from_millis(100);
 
 /// How long it may take in all.
 const LONGEST_SETTLE: Duration = Duration::from_secs(3);
-
-/// How long it is measured at rest.
-const REST: Duration = Duration::from_millis(200);
 
 /// How long its connections may take to end after the load.
 const CLOSE: Duration = Duration::from_millis(100);
@@ -123,11 +123,23 @@ impl Running {
             // It has set its device up itself: an address of ours before would have been one too many.
             self.adopt(run)?;
         }
+        set_segmentation(run)?;
+        self.watch_at_rest(run.scenario.cell.rest, interrupts).await
+    }
+
+    async fn watch_at_rest(&mut self, time: Duration, interrupts: &mut Interrupts) -> Result<(), Reason> {
         let [near, far] = self.residents();
-        let (near, far) = future::join(rest(near), rest(far)).await;
-        let (at_rest, share) = near.unzip();
-        (self.facts.at_rest, self.facts.rest_cpu_share) = (at_rest.unwrap_or_default(), share);
-        (self.facts.far_at_rest, self.facts.far_rest_cpu_share) = far.unzip();
+        let (near, far) = tokio::select! {
+            rested = future::join(rest(near, time), rest(far, time)) => rested,
+            () = interrupts.next() => return Err(Reason::Other(RunError::Interrupted)),
+        };
+        let (at_rest, before) = near.unzip();
+        (self.facts.at_rest, self.facts.rest_cpu_share) =
+            (at_rest.unwrap_or_default(), before.and_then(Unloaded::cpu_share));
+        self.facts.unloaded.before = before;
+        let (far_at_rest, far_before) = far.unzip();
+        (self.facts.far_at_rest, self.facts.far_rest_cpu_share) =
+            (far_at_rest, far_before.and_then(Unloaded::cpu_share));
         Ok(())
     }
 
@@ -203,6 +215,7 @@ impl Running {
                 route_to: (role == Role::Proxy).then_some(run.server),
                 mtu: run.mtu_to_set(),
                 tx_queue_len: run.scenario.cell.queue,
+                tuning: run.scenario.cell.tuning(),
             }
         };
         if role == Role::Tunnel {
@@ -280,6 +293,7 @@ impl Running {
             mtu: run.mtu_to_set().map_or(adopted.mtu as usize, usize::from),
             offload: adopted.vnet_header == Some(true),
             tx_queue_len: self.tx_queue_len,
+            qdisc: platform::qdisc_of(run.device),
         })
     }
 
@@ -314,7 +328,12 @@ impl Running {
         self.upstream.as_ref()?.give(targets)
     }
 
-    pub(crate) async fn finish(mut self, counters: Option<&Counters>) -> ProgramFacts {
+    /// Watches it once more at rest, unless its run did not end, and ends it.
+    pub(crate) async fn finish(
+        mut self,
+        scenario: &Scenario,
+        counters: Option<&Counters>,
+    ) -> Result<ProgramFacts, RunError> {
         if let Some(counters) = counters {
             self.facts.far_seconds = counters.far_cpu.map(|time| time.as_secs_f64());
         }
@@ -323,10 +342,22 @@ impl Running {
         if let Some(residents) = near {
             self.facts.under_load = residents.read();
             sleep(CLOSE).await;
-            self.facts.afterwards = residents.facts();
+            let time = counters.map_or(Duration::ZERO, |_| scenario.cell.rest);
+            let failed = |source| platform::Error::new(Class::Failed, "catch", "interrupts", source);
+            let mut interrupts = Interrupts::catch().map_err(failed)?;
+            let rested = tokio::select! {
+                rested = rest(Some(residents), time) => rested,
+                () = interrupts.next() => {
+                    self.end().await;
+                    return Err(RunError::Interrupted);
+                }
+            };
+            let (afterwards, after) = rested.unzip();
+            (self.facts.afterwards, self.facts.unloaded.after) =
+                (afterwards.unwrap_or_default(), after.filter(|_| counters.is_some()));
         }
         self.end().await;
-        self.facts.clone()
+        Ok(self.facts.clone())
     }
 
     /// Asks all processes to end, and kills those that are left.
@@ -351,14 +382,28 @@ impl<E: Into<RunError>> From<E> for Reason {
     }
 }
 
-/// The resources of one end's processes without a load, and the share of a processor that they use.
-async fn rest(residents: Option<Arc<Residents>>) -> Option<(ProcessFacts, f64)> {
+/// The resources of one end's processes after a time without a load, and what they did in it.
+async fn rest(residents: Option<Arc<Residents>>, time: Duration) -> Option<(ProcessFacts, Unloaded)> {
     let residents = residents?;
-    residents.find();
-    let before = residents.cpu();
-    sleep(REST).await;
-    let taken = residents.cpu().saturating_sub(before);
-    Some((residents.facts(), taken.as_secs_f64() / REST.as_secs_f64()))
+    let (before, cpu, begun) = (residents.facts(), residents.cpu(), Instant::now());
+    sleep(time).await;
+    let (taken, time) = (residents.cpu().saturating_sub(cpu), begun.elapsed());
+    let after = residents.facts();
+    Some((after, Unloaded::of(time, Some(taken), Some(after.switches.since(before.switches)))))
+}
+
+/// Switches super-packets of the program's devices on or off, or of the clients' interface without a program.
+fn set_segmentation(run: &Run<'_>) -> Result<(), Reason> {
+    let Some(gso) = run.scenario.cell.gso else { return Ok(()) };
+    let is_on = gso == Gso::On;
+    let advise = |error: platform::Error| error.remedy("leave out --gso, or give what the program can");
+    let near = if run.profile.role == Role::Route { NEAR } else { run.device };
+    platform::set_segmentation(near, is_on).map_err(advise)?;
+    if run.profile.role == Role::Tunnel {
+        let far = run.device.to_owned();
+        run.networks.far().run(move || platform::set_segmentation(&far, is_on))?.map_err(advise)?;
+    }
+    Ok(())
 }
 
 /// The hash of a program's file, and its version: that of its Go module, or the one that it prints.

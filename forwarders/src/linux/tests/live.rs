@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use platform::{Cause, Class, Error, Namespace};
+use platform::{Cause, Class, Error, Namespace, Napi};
 use socket2::SockRef;
 
 use super::super::{Counters, Forwarder, Stopper};
@@ -102,7 +102,7 @@ fn transfer(from: &mut TcpStream, to: &mut TcpStream) {
 }
 
 fn way(io: Io, offload: Offload, hop: Handoff, workers: u16) -> ForwardConfig {
-    ForwardConfig { io, offload, hop, workers: NonZeroU16::new(workers).unwrap(), threads: None }
+    ForwardConfig { io, offload, hop, workers: NonZeroU16::new(workers).unwrap(), threads: None, napi: Napi::Off }
 }
 
 /// The reason why these tests cannot run here.
@@ -131,7 +131,7 @@ fn datagrams_pass_through_in_super_packets() {
     for io in [Io::Sync, Io::Async] {
         let topology = Topology::new(way(io, Offload::Whole, Handoff::Direct, 1)).unwrap();
         let has_segmentation =
-            topology.near.run(|| platform::linux::create_tun("probe", true).unwrap().udp_gso()).unwrap();
+            topology.near.run(|| platform::linux::create_tun("probe", true, Napi::Off).unwrap().udp_gso()).unwrap();
         skip_if!((!has_segmentation).then_some("this kernel's TUN has no UDP super-packets"));
         let server = topology.far.run(|| UdpSocket::bind("10.0.2.1:0").unwrap()).unwrap();
         server.set_read_timeout(Some(TIMEOUT)).unwrap();

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::mem;
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 
@@ -18,7 +19,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::if_nametoindex;
 
-use super::netlink::{ask, create, request, unexpected, wait_until};
+use super::netlink::{ask, create, replace, request, unexpected, wait_until};
 use super::process::folder_of_thread;
 use super::{addresses_of, socket_addr};
 use crate::{Cause, Class, Error};
@@ -32,6 +33,7 @@ pub(super) struct State {
     /// Whether it asks neighbours for their addresses.
     pub(super) has_neighbours: bool,
     pub(super) tx_queue_len: u32,
+    pub(super) qdisc: Option<String>,
     /// `None` for an interface of another kind, and before Linux 4.20.
     pub(super) tun: Option<TunState>,
 }
@@ -82,6 +84,7 @@ impl State {
             running: has(LinkFlags::Running),
             has_neighbours: !has(LinkFlags::Loopback) && !has(LinkFlags::Noarp),
             tx_queue_len: 0,
+            qdisc: None,
             tun: None,
         };
         for attribute in link.attributes {
@@ -89,6 +92,7 @@ impl State {
                 LinkAttribute::IfName(name) => state.name = name,
                 LinkAttribute::Mtu(mtu) => state.mtu = mtu,
                 LinkAttribute::TxQueueLen(packets) => state.tx_queue_len = packets,
+                LinkAttribute::Qdisc(name) => state.qdisc = Some(name),
                 LinkAttribute::LinkInfo(infos) => infos.iter().for_each(|info| state.read_tun(info)),
                 _ => {}
             }
@@ -117,6 +121,20 @@ pub fn interface_of(address: IpAddr) -> Option<String> {
     let mut all = getifaddrs().ok()?;
     all.find(|of| of.address.as_ref().and_then(socket_addr).map(|own| own.ip()) == Some(address))
         .map(|of| of.interface_name)
+}
+
+/// A request about an interface of this name.
+pub(super) fn request_about(name: &str) -> io::Result<libc::ifreq> {
+    // SAFETY: the structure has numbers and pointers, for which zero is a value.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    // The last place stays zero.
+    if name.len() >= request.ifr_name.len() {
+        return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
+    }
+    for (place, byte) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *place = libc::c_char::from_ne_bytes([byte]);
+    }
+    Ok(request)
 }
 
 pub(super) fn index_of(interface: &str) -> io::Result<u32> {
@@ -184,13 +202,33 @@ pub fn interface_is_up(interface: &str) -> bool {
     state_of(interface).is_ok_and(|state| state.up)
 }
 
+/// The queueing discipline of an interface in the calling thread's network. Only Linux has one.
+pub fn qdisc_of(interface: &str) -> Option<String> {
+    state_of(interface).ok()?.qdisc
+}
+
+/// The root of an interface's queueing disciplines, of a kind.
+fn root_qdisc(interface: &str, kind: Option<&str>) -> io::Result<TcMessage> {
+    let mut message = TcMessage::with_index(index_of(interface)?.cast_signed());
+    message.header.parent = TcHandle::ROOT;
+    message.attributes.extend(kind.map(|kind| TcAttribute::Kind(kind.to_owned())));
+    Ok(message)
+}
+
+/// `tc qdisc replace dev INTERFACE root NAME`.
+pub(super) fn set_qdisc(interface: &str, name: &str) -> Result<(), Error> {
+    let set = root_qdisc(interface, Some(name));
+    set.and_then(|message| replace(RouteNetlinkMessage::NewQueueDiscipline(message))).map_err(|source| {
+        let is_missing = source.raw_os_error() == Some(libc::ENOENT);
+        let cause = if is_missing { Cause::NoQdisc } else { cause(&source) };
+        Error::new(cause, "set the queueing discipline", format!("{name} of {interface}"), source)
+    })
+}
+
 /// Makes an interface drop every packet that it should send, or send again (`net/sched/sch_blackhole.c`).
 pub fn set_black_hole(interface: &str, is_on: bool) -> Result<(), Error> {
-    let set = index_of(interface).and_then(|index| {
-        let mut message = TcMessage::with_index(index.cast_signed());
-        message.header.parent = TcHandle::ROOT;
+    let set = root_qdisc(interface, is_on.then_some("blackhole")).and_then(|message| {
         if is_on {
-            message.attributes.push(TcAttribute::Kind("blackhole".to_owned()));
             create(RouteNetlinkMessage::NewQueueDiscipline(message))
         } else {
             request(RouteNetlinkMessage::DelQueueDiscipline(message))

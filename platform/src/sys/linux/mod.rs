@@ -2,6 +2,7 @@
 
 mod cgroup;
 mod doctor;
+mod ethtool;
 mod interface;
 mod machine;
 mod netlink;
@@ -12,9 +13,21 @@ mod sock_diag;
 mod socket;
 mod tcp_info;
 mod tun;
+#[cfg_attr(
+    not(any(
+        target_arch = "x86_64",
+        target_arch = "aarch64",
+        target_arch = "riscv64",
+        target_arch = "loongarch64",
+        target_arch = "powerpc64"
+    )),
+    path = "no_uring.rs"
+)]
+mod uring;
 
 pub use self::cgroup::*;
 pub use self::doctor::*;
+pub use self::ethtool::*;
 pub use self::interface::*;
 pub use self::machine::*;
 pub use self::netns::*;
@@ -23,6 +36,7 @@ pub use self::process::*;
 pub use self::sock_diag::*;
 pub use self::socket::*;
 pub use self::tun::*;
+pub use self::uring::*;
 pub use super::precise::*;
 pub use super::sampler::Profiler;
 pub use super::unix::*;

@@ -3,7 +3,9 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload};
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
+};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::constants::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
@@ -43,6 +45,11 @@ pub(super) fn request(message: RouteNetlinkMessage) -> io::Result<()> {
 /// The same for a request that creates an object. It fails if the object exists.
 pub(super) fn create(message: RouteNetlinkMessage) -> io::Result<()> {
     acknowledged(message, NLM_F_CREATE | NLM_F_EXCL)
+}
+
+/// The same in place of an object that may exist.
+pub(super) fn replace(message: RouteNetlinkMessage) -> io::Result<()> {
+    acknowledged(message, NLM_F_CREATE | NLM_F_REPLACE)
 }
 
 fn acknowledged(message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {

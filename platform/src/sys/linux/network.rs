@@ -5,26 +5,39 @@ use std::fs::{self, File};
 use std::io;
 use std::net::IpAddr;
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
 
 use super::addresses_of;
 use super::interface::{
-    State, add_route, create_veth, set_address, set_link_up, set_mtu, set_tx_queue_len, state_of, wait_until_ready,
+    State, add_route, create_veth, set_address, set_link_up, set_mtu, set_qdisc, set_tx_queue_len, state_of,
+    wait_until_ready,
 };
 use super::machine::line;
 use crate::{
-    Adopted, Cause, Class, Error, Interface, InterfaceCounts, Loopback, Namespace, PacketCounts, SocketCount,
+    Adopted, Cause, Class, Error, Interface, InterfaceCounts, Loopback, Namespace, Napi, PacketCounts, SocketCount,
     host_prefix_len, network_of,
 };
 
 /// The interface index of the loopback in every namespace (`include/net/flow.h`).
 const LOOPBACK_IFINDEX: u32 = 1;
 
+/// How long the thread of [`Napi::Threaded`] holds packets to join others to them.
+const GRO_FLUSH_TIMEOUT: Duration = Duration::from_micros(20);
+
 impl Interface {
     /// Configures the interface of this name in the calling thread's network, and sets its link up.
     pub fn set_up(&self) -> Result<(), Error> {
-        let Self { name, address, prefix_len, route_to, mtu, tx_queue_len } = self;
+        let Self { name, address, prefix_len, route_to, mtu, tx_queue_len, tuning } = self;
         mtu.map_or(Ok(()), |mtu| set_mtu(name, mtu))?;
         tx_queue_len.map_or(Ok(()), |packets| set_tx_queue_len(name, packets))?;
+        tuning.qdisc.as_ref().map_or(Ok(()), |qdisc| set_qdisc(name, qdisc))?;
+        if tuning.napi == Napi::Threaded {
+            poll_in_thread(name)?;
+        }
         set_address(name, *address, *prefix_len)?;
         set_link_up(name)?;
         let route = |beyond| add_route(name, network_of(beyond, *prefix_len), *prefix_len, None);
@@ -33,7 +46,7 @@ impl Interface {
 
     /// Sets up the device of another program: the MTU, and the address and the link where the program has not.
     pub fn adopt(&self) -> Result<Adopted, Error> {
-        let Self { name, address, prefix_len, route_to, mtu, tx_queue_len } = self;
+        let Self { name, address, prefix_len, route_to, mtu, tx_queue_len, tuning } = self;
         let failed = |operation| move |source| Error::new(Class::Failed, operation, name, source);
         let found = state_of(name).map_err(failed("ask for"))?;
         let addresses = addresses_of(name).map_err(failed("ask for the addresses of"))?;
@@ -41,6 +54,7 @@ impl Interface {
             addresses.into_iter().find(|own| own.is_ipv6() == address.is_ipv6() && !is_link_local(*own));
         mtu.map_or(Ok(()), |mtu| set_mtu(name, mtu))?;
         tx_queue_len.map_or(Ok(()), |packets| set_tx_queue_len(name, packets))?;
+        tuning.qdisc.as_ref().map_or(Ok(()), |qdisc| set_qdisc(name, qdisc))?;
         if address_of_program.is_none() {
             set_address(name, *address, *prefix_len)?;
         }
@@ -73,6 +87,23 @@ impl Namespace {
         self.run(move || far.set_up().and_then(|()| wait_until_ready(&far.name, far.address)))??;
         wait_until_ready(&near.name, near.address)
     }
+}
+
+/// Has a thread of the kernel poll an interface, by its files in sysfs. Those of this network are only in a sysfs that is mounted
+/// here, so a thread mounts one in a view of the file system that ends with it (`mount_namespaces(7)`).
+fn poll_in_thread(interface: &str) -> Result<(), Error> {
+    let work = || {
+        let none: Option<&str> = None;
+        unshare(CloneFlags::CLONE_NEWNS)?;
+        mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
+        mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), none)?;
+        let folder = Path::new("/sys/class/net").join(interface);
+        fs::write(folder.join("gro_flush_timeout"), GRO_FLUSH_TIMEOUT.as_nanos().to_string())?;
+        fs::write(folder.join("threaded"), "1")
+    };
+    let panicked = |_| Err(io::Error::other("it panicked"));
+    let done = thread::scope(|scope| scope.spawn(work).join().unwrap_or_else(panicked));
+    done.map_err(|source| Error::new(Cause::NoNapi, "let a thread of the kernel poll", interface, source))
 }
 
 /// The kernel gives every interface such an address by itself (RFC 4862, 5.3).

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::fs::OpenOptions;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, IntoRawFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,13 +13,13 @@ use std::task::{Context, Poll};
 use portable_atomic::AtomicU64;
 use tun_rs::{DeviceBuilder, SyncDevice};
 
-use super::interface::{set_tx_queue_len, state_of};
+use super::interface::{request_about, set_tx_queue_len, state_of};
 use super::network::interface_counts;
 use crate::link::{packet_len, with_header};
 use crate::sys::unix::{Readiness, register};
 use crate::vnet::{self, HEADER_LEN};
 use crate::{
-    Capabilities, Cause, Class, DropCounter, Error, Interface, Link, Offload, PacketBuffer, PacketMeta, TunConfig,
+    Capabilities, Cause, Class, DropCounter, Error, Interface, Link, Napi, Offload, PacketBuffer, PacketMeta, TunConfig,
 };
 
 const NODE: &str = "/dev/net/tun";
@@ -46,6 +46,21 @@ nix::ioctl_write_ptr!(
     libc::c_int
 );
 
+nix::ioctl_readwrite_bad!(
+    /// `TUNSETIFF`.
+    tun_set_interface,
+    nix::request_code_write!(b'T', 202, size_of::<libc::c_int>()),
+    libc::ifreq
+);
+
+nix::ioctl_read!(
+    /// `TUNGETFEATURES`.
+    tun_get_features,
+    b'T',
+    207,
+    libc::c_uint
+);
+
 /// A TUN device. Dropping it deletes the interface, unless another descriptor of it is open.
 pub struct TunDevice {
     device: Readiness<SyncDevice>,
@@ -53,6 +68,8 @@ pub struct TunDevice {
     mtu: usize,
     /// Whether each packet has a `virtio_net_hdr` in front of it.
     offload: bool,
+    /// What to ask for if it is to have super-packets of UDP, too; 0 if it may not.
+    udp_offloads: u32,
     /// Lost packets that the interface does not count: malformed ones, also those that the kernel found malformed.
     malformed: Arc<AtomicU64>,
     receives: bool,
@@ -70,12 +87,13 @@ impl TunDevice {
             }
             None => create(config, false)?,
         };
-        Self::new(device, offload, Arc::default())
+        Self::new(device, offload, config, Arc::default())
     }
 
-    fn new(device: SyncDevice, offload: bool, malformed: Arc<AtomicU64>) -> Result<Self, Error> {
+    fn new(device: SyncDevice, offload: bool, config: &TunConfig, malformed: Arc<AtomicU64>) -> Result<Self, Error> {
         let (device, name, mtu) = register(device)?;
-        Ok(Self { device, name, mtu, offload, malformed, receives: true, is_quiet: false })
+        let udp_offloads = if config.offload == Offload::Tso { 0 } else { libc::TUN_F_USO4 | libc::TUN_F_USO6 };
+        Ok(Self { device, name, mtu, offload, udp_offloads, malformed, receives: true, is_quiet: false })
     }
 
     /// A value for the same device that only sends, and never waits.
@@ -126,7 +144,8 @@ pub(crate) fn open_queues(config: &TunConfig, queues: usize) -> Result<Vec<TunDe
         _ => error,
     })?;
     let failed = |operation| move |source| Error::new(Class::Failed, operation, &config.name, source);
-    let others = (1..queues).map(|_| first.try_clone()).collect::<io::Result<Vec<_>>>();
+    let another = || if uses_napi(config) { open_with_napi(&first.name()?, true) } else { first.try_clone() };
+    let others = (1..queues).map(|_| another()).collect::<io::Result<Vec<_>>>();
     let others = others.map_err(failed("add a queue to"))?;
     if offload {
         // tun-rs has asked for more with each queue.
@@ -134,7 +153,7 @@ pub(crate) fn open_queues(config: &TunConfig, queues: usize) -> Result<Vec<TunDe
     }
     let malformed = Arc::default();
     let queues = [first].into_iter().chain(others);
-    queues.map(|device| TunDevice::new(device, offload, Arc::clone(&malformed))).collect()
+    queues.map(|device| TunDevice::new(device, offload, config, Arc::clone(&malformed))).collect()
 }
 
 /// Returns whether the interface offloads, too.
@@ -148,11 +167,22 @@ fn create(config: &TunConfig, has_queues: bool) -> Result<(SyncDevice, bool), Er
         set => set?,
     }
     // Set the link up last: a program that waits for it may then change its settings.
-    let TunConfig { name, network, mtu, .. } = config;
-    let (address, prefix_len) = (network.address, network.prefix_len);
-    Interface { name: name.clone(), address, prefix_len, route_to: None, mtu: Some(*mtu), tx_queue_len: None }
-        .set_up()?;
+    let TunConfig { name, network, mtu, tuning, .. } = config;
+    let interface = Interface {
+        name: name.clone(),
+        address: network.address,
+        prefix_len: network.prefix_len,
+        route_to: None,
+        mtu: Some(*mtu),
+        tx_queue_len: None,
+        tuning: tuning.clone(),
+    };
+    interface.set_up()?;
     Ok((device, offload))
+}
+
+fn uses_napi(config: &TunConfig) -> bool {
+    config.tuning.napi != Napi::Off
 }
 
 /// Checks that `/dev/net/tun` is there and may be opened.
@@ -168,22 +198,22 @@ pub fn check_device_node() -> Result<(), Error> {
 }
 
 /// Creates a TUN interface that is down and has no address, or takes over one that was made to stay. With `offload`,
-/// packets have a `virtio_net_hdr`.
-pub fn create_tun(name: &str, offload: bool) -> Result<SyncDevice, Error> {
+/// packets have a `virtio_net_hdr`; then there is no NAPI. The thread of [`Napi::Threaded`] is for [`Interface::set_up`].
+pub fn create_tun(name: &str, offload: bool, napi: Napi) -> Result<SyncDevice, Error> {
     check_device_node()?;
-    open_interface(name, offload, false).map_err(|source| not_created(name, source))
+    open_interface(name, offload, false, napi != Napi::Off).map_err(|source| not_created(name, source))
 }
 
 fn build(config: &TunConfig, has_queues: bool) -> Result<(SyncDevice, bool), Error> {
     let attempt = |offload| {
-        let device = open_interface(&config.name, offload, has_queues)?;
+        let device = open_interface(&config.name, offload, has_queues, uses_napi(config))?;
         if offload {
             set_offloads(&device, 0)?;
         }
         io::Result::Ok((device, offload))
     };
     let not_created = |source| not_created(&config.name, source);
-    if config.offload != Offload::Off {
+    if config.offload != Offload::Off && !uses_napi(config) {
         match attempt(true) {
             // A kernel without IFF_VNET_HDR or TUNSETOFFLOAD says so; so does one that dislikes the
             // name, which the attempt without will find out.
@@ -192,7 +222,11 @@ fn build(config: &TunConfig, has_queues: bool) -> Result<(SyncDevice, bool), Err
         }
     }
     let plain = attempt(false).map_err(not_created)?;
-    config.do_without_offload("this kernel's TUN has none (IFF_VNET_HDR, TUN_F_TSO4, TUN_F_TSO6)")?;
+    config.do_without_offload(if uses_napi(config) {
+        "NAPI joins packets of the MTU, and super-packets are joined already"
+    } else {
+        "this kernel's TUN has none (IFF_VNET_HDR, TUN_F_TSO4, TUN_F_TSO6)"
+    })?;
     Ok(plain)
 }
 
@@ -200,10 +234,14 @@ fn build(config: &TunConfig, has_queues: bool) -> Result<(SyncDevice, bool), Err
 ///
 /// `TUNSETIFF` with a name and `IFF_MULTI_QUEUE` joins the device of another program. So a new one is made with a name
 /// that the kernel chooses, and renamed, which fails if the name is taken.
-fn open_interface(name: &str, offload: bool, has_queues: bool) -> io::Result<SyncDevice> {
+fn open_interface(name: &str, offload: bool, has_queues: bool, has_napi: bool) -> io::Result<SyncDevice> {
     let builder = DeviceBuilder::new().offload(offload);
     let Ok(found) = state_of(name) else {
-        let device = builder.multi_queue(has_queues).enable(false).build_sync()?;
+        let device = if has_napi {
+            open_with_napi("", has_queues)?
+        } else {
+            builder.multi_queue(has_queues).enable(false).build_sync()?
+        };
         device.set_name(name)?;
         return Ok(device);
     };
@@ -213,7 +251,11 @@ fn open_interface(name: &str, offload: bool, has_queues: bool) -> io::Result<Syn
     if found.tun.is_some_and(|tun| !tun.stays || tun.may_have_queues && tun.queues > 0) {
         return Err(taken());
     }
-    let device = builder.name(name).multi_queue(has_queues || may_have_queues).inherit_enable_state().build_sync()?;
+    let device = if has_napi {
+        open_with_napi(name, has_queues || may_have_queues)?
+    } else {
+        builder.name(name).multi_queue(has_queues || may_have_queues).inherit_enable_state().build_sync()?
+    };
     // Another program may have opened it in the meantime.
     if state_of(name)?.tun.is_some_and(|tun| tun.queues > 1) {
         return Err(taken());
@@ -223,6 +265,25 @@ fn open_interface(name: &str, offload: bool, has_queues: bool) -> io::Result<Syn
         unsafe { tun_set_header_len(device.as_raw_fd(), &HEADER_SIZE) }?;
     }
     Ok(device)
+}
+
+/// Makes or joins an interface with NAPI, which tun-rs's builder does not know. It takes over only a descriptor without a
+/// `virtio_net_hdr`. In place of an empty name the kernel chooses one.
+fn open_with_napi(name: &str, has_queues: bool) -> io::Result<SyncDevice> {
+    let node = OpenOptions::new().read(true).write(true).open(NODE)?;
+    let mut features = 0;
+    // SAFETY: the descriptor is open, and the request writes a number.
+    unsafe { tun_get_features(node.as_raw_fd(), &raw mut features) }?;
+    if features & libc::IFF_NAPI.cast_unsigned() == 0 {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "this kernel's TUN has no NAPI (IFF_NAPI)"));
+    }
+    let queues = if has_queues { libc::IFF_MULTI_QUEUE } else { 0 };
+    let mut request = request_about(name)?;
+    request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI | libc::IFF_NAPI | queues) as libc::c_short;
+    // SAFETY: the descriptor is open, and the request is a structure of this kind whose name ends with a zero.
+    unsafe { tun_set_interface(node.as_raw_fd(), &raw mut request) }?;
+    // SAFETY: the descriptor is an open TUN device's, and nothing else owns it.
+    unsafe { SyncDevice::from_fd(node.into_raw_fd()) }
 }
 
 /// Super-packets of TCP, and `more`. tun-rs asks for those of UDP too, which most stacks do not take.
@@ -239,6 +300,7 @@ fn not_created(name: &str, source: io::Error) -> Error {
         Some(libc::EPERM | libc::EACCES) => Cause::NeedsNetAdmin,
         Some(libc::ENOTTY) => Cause::DeviceNodeOfOtherDriver,
         Some(libc::EINVAL) => Cause::NameOfOtherKind,
+        None if source.kind() == io::ErrorKind::Unsupported => Cause::NoNapi,
         _ => Class::Failed.into(),
     };
     Error::new(cause, "create TUN interface", name, source)
@@ -302,7 +364,7 @@ impl Link for TunDevice {
 
     /// Linux 6.2 and newer have it, for both IP versions together (`drivers/net/tun.c`, `set_offload`).
     fn enable_udp_segmentation(&mut self) -> bool {
-        self.offload && set_offloads(self.device.get_ref(), libc::TUN_F_USO4 | libc::TUN_F_USO6).is_ok()
+        self.offload && self.udp_offloads != 0 && set_offloads(self.device.get_ref(), self.udp_offloads).is_ok()
     }
 
     fn try_recv(&mut self, buffers: &mut [PacketBuffer]) -> io::Result<usize> {

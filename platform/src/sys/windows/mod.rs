@@ -307,6 +307,7 @@ mod tests {
             tx_queue_len: 0,
             offload: crate::Offload::Auto,
             fd,
+            tuning: crate::Tuning::default(),
         }
     }
 

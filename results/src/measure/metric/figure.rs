@@ -131,6 +131,11 @@ impl Metric {
         self.only_samples().text(line, words)
     }
 
+    /// Whether it is of the time without a load, before or after.
+    pub(crate) fn is_of_rest(&self) -> bool {
+        self.in_text.is_some_and(|(line, _)| matches!(line, "before" | "after"))
+    }
+
     /// Its value in a run.
     pub(crate) fn of_run(&self, sample: &Sample) -> Option<f64> {
         match self.taken {

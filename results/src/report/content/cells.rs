@@ -12,11 +12,14 @@ use crate::sample::Sample;
 
 pub(in crate::report) fn blocks(one: &Series) -> Vec<Block> {
     let mut blocks = vec![Block::Table(table(one))];
+    blocks.extend(at_rest(one));
     let shared = one.shared().sentences();
     blocks.extend((!shared.is_empty()).then_some(Block::Text(shared)));
     blocks.extend(notes(one));
     let cells = axis::cells(&one.summary.cells);
-    let columns = metrics(&cells, |metric| metric.in_cells).map(|metric| explained(metric, &cells)).collect();
+    let columns = metrics(&cells, |metric| metric.in_cells || metric.is_of_rest())
+        .map(|metric| explained(metric, &cells))
+        .collect();
     blocks.push(Block::Details(
         "The columns".to_owned(),
         vec![Block::List("Each is over the runs that did not fail:", columns)],
@@ -94,6 +97,23 @@ fn table(one: &Series) -> Table {
         table.push(Column::new("slower by the end", false).if_room(Need::Wanted), rows.iter().map(slower));
     }
     table
+}
+
+/// What the subjects did without a load, of the rows of which it is known.
+fn at_rest(one: &Series) -> Vec<Block> {
+    let has_any =
+        |row: &CellSummary| METRICS.iter().any(|metric| metric.is_of_rest() && row.figure(metric.name).is_some());
+    let rows: Vec<_> = one.summary.cells.iter().filter(|row| has_any(row)).collect();
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    let cells = axis::cells(rows.iter().copied());
+    let mut table = Table::new(format!("At rest, of {}", one.label));
+    axis::push_differing(&mut table, &cells, &[]);
+    for metric in metrics(&cells, Metric::is_of_rest) {
+        table.push(Column::new(format::head(metric, &cells), true), rows.iter().map(|row| format::figure(row, metric)));
+    }
+    vec![Block::Text("At rest, before the load and after it:".to_owned()), Block::Table(table)]
 }
 
 pub(super) fn samples(one: &Series) -> Table {
@@ -181,4 +201,38 @@ pub(super) fn benchmarks(all: &[Series]) -> Vec<Benchmark> {
         Some(Benchmark { name: named(one, row), measures: of_itself.filter_map(measure).collect() })
     });
     with_figures.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+    use std::time::Duration;
+
+    use platform::Switches;
+
+    use super::*;
+    use crate::measure::fixture;
+    use crate::sample::{IdleFacts, Unloaded};
+
+    #[test]
+    fn what_subjects_did_at_rest_is_a_table_of_the_rows_that_have_it() {
+        let mut runs = ["lwip", "smoltcp"].map(|stack| fixture::run(&format!("-n {stack} -m idle --parallel 2"), 0.0));
+        let tables = |runs: &[Sample]| {
+            let blocks = Series::split("runs", runs, &[]).iter().flat_map(blocks).collect::<Vec<_>>();
+            let tables = blocks.into_iter().filter_map(|block| match block {
+                Block::Table(table) => Some(table),
+                _ => None,
+            });
+            tables.collect::<Vec<_>>()
+        };
+        assert_eq!(tables(&runs).len(), 1);
+        let mut idle = IdleFacts::default();
+        let switches = Some(Switches { waits: 8, preemptions: 2 });
+        idle.unloaded.before = Some(Unloaded::of(Duration::from_secs(2), Some(Duration::from_millis(10)), switches));
+        runs[1].measured.idle = Some(idle);
+        let rest = &tables(&runs)[1];
+        assert_eq!(rest.columns.first().unwrap().title, "CPU at rest %");
+        assert_eq!(rest.rows, [["0.50", "4.0", "5.0", "–", "–", "–"]]);
+    }
 }

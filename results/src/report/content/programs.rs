@@ -168,6 +168,8 @@ fn settings<'a>(runs: impl Iterator<Item = &'a Sample>) -> String {
         }
         others.extend(run.cell.max_flows.map(|flows| format!("{flows} flows set")));
         others.extend(run.cell.queue.map(|queue| format!("queue {queue} set")));
+        others.extend(run.cell.qdisc.as_ref().map(|qdisc| format!("qdisc {qdisc} set")));
+        others.extend(run.cell.gso.map(|gso| format!("GSO {gso} set")));
     }
     let mtus = mtus.into_iter().map(|(mtu, is_set)| format!("MTU {mtu}{}", if is_set { " set" } else { "" }));
     let words: Vec<_> = mtus.chain(others).collect();
@@ -227,7 +229,8 @@ mod tests {
     fn over(mut run: Sample, made: u32, had: usize) -> Sample {
         let device = AdoptedFacts { mtu: made, is_up: true, address: None, vnet_header: None, queues: None };
         run.measured.program.as_mut().unwrap().device = Some(device);
-        run.measured.device = Some(DeviceFacts { name: "x".to_owned(), mtu: had, offload: true, tx_queue_len: None });
+        let (name, tx_queue_len, qdisc) = ("x".to_owned(), None, None);
+        run.measured.device = Some(DeviceFacts { name, mtu: had, offload: true, tx_queue_len, qdisc });
         run
     }
 

@@ -75,6 +75,7 @@ fn mode(forwarder: Forwarder) -> String {
         Some(Io::Sync) => "Sync",
         Some(Io::Async) => "Async",
         Some(Io::Framed) => "AsyncFramed",
+        Some(Io::Uring) => "Uring",
         None => "Golang",
     };
     let concurrent = match workers.get() {

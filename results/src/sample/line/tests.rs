@@ -58,7 +58,13 @@ pub(in crate::sample) fn sample() -> Sample {
                 Interval { end: Duration::from_nanos(179_321_123), bytes: 500_000_007, ..Interval::default() },
             ],
             started_unix_ms: Some(1_700_000_000_123),
-            device: Some(DeviceFacts { name: "utun8".to_owned(), mtu: 1500, offload: true, tx_queue_len: Some(4308) }),
+            device: Some(DeviceFacts {
+                name: "utun8".to_owned(),
+                mtu: 1500,
+                offload: true,
+                tx_queue_len: Some(4308),
+                qdisc: None,
+            }),
             effective: Some(fixture::effective()),
             round: Some(3),
             ..Measurements::default()

@@ -20,13 +20,15 @@ use crate::load::error::LoadError;
 use crate::load::request::PATIENCE;
 use crate::load::sockets::Sockets;
 use crate::load::window::Window;
-use crate::sample::{IdleFacts, RestFacts};
+use crate::meter::Usage;
+use crate::sample::{IdleFacts, RestFacts, Unloaded};
 
 /// Most flows that are asked at once: a device's queue may hold 500 packets.
 const AT_ONCE: usize = 256;
 
 impl Requester {
     pub(super) fn open_idle<S: Sockets>(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<(), LoadError> {
+        self.idle_facts.unloaded.before = self.rest(engine, window)?;
         // The first connection pays one-time costs, which are left out.
         engine.connect(self, 0..1)?;
         self.ask_each(engine, 0..1)?;
@@ -37,6 +39,20 @@ impl Requester {
         self.ask_each(engine, 1..self.slots.len())?;
         self.end_half(engine, 1..self.slots.len())?;
         if self.answered == 0 { Err(LoadError::Silent { sent: self.counts.sent }) } else { Ok(()) }
+    }
+
+    /// Does nothing for a while. Returns what the subject's process did; a program is watched elsewhere.
+    fn rest<S: Sockets>(&mut self, engine: &mut Engine<S>, window: &Window) -> Result<Option<Unloaded>, LoadError> {
+        let Some(time) = self.exchange.unloaded else { return Ok(None) };
+        let then = window.read();
+        engine.turn_until(self, engine.now() + time, |_, _| false)?;
+        let now = window.read();
+        let (Usage { own, carrier_cpu, .. }, counters) =
+            (now.usage.since(then.usage), now.counters.since(then.counters));
+        let is_carried = carrier_cpu.is_some();
+        let (cpu, switches) =
+            if is_carried { (carrier_cpu, counters.carrier_switches) } else { (own.cpu, own.switches) };
+        Ok(Some(Unloaded::of(now.at - then.at, cpu, switches)))
     }
 
     /// Makes a request on some connections, and waits for the responses.
@@ -113,6 +129,7 @@ impl Requester {
         engine.turn_until(self, engine.now() + self.exchange.release, |_, _| false)?;
         self.idle_facts.rss_closed_bytes = rss_bytes(window);
         self.count_kernel_memory();
+        self.idle_facts.unloaded.after = self.rest(engine, window)?;
         self.counts.verdict(self.idle_facts.connections)
     }
 }
