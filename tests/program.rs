@@ -166,6 +166,10 @@ fn our_proxy_has_the_properties_of_its_cell() {
     let Plan::Proxy(plan) = plan else { panic!("{plan:?}") };
     assert_eq!((plan.device.offload, plan.workers, plan.shards, plan.queues), (Offload::Off, None, 2, Some(1)));
     assert_eq!(plan.device.tuning.napi, Napi::Threaded);
+    let joined_twice =
+        ["rust-tun-perf", "proxy", "--interface", "lo", "--napi", "on", "--offload", "on"].map(str::to_owned);
+    let refused = Plan::try_from(cli::parse(joined_twice).unwrap()).unwrap_err().to_string();
+    assert!(refused.starts_with("--napi: needs --offload off"), "{refused}");
     let config = &plan.config;
     let of_stack = (config.window, config.workarounds, config.stack_congestion);
     assert_eq!(of_stack, (64 << 10, "none".parse().unwrap(), StackCongestion::Reno));

@@ -17,7 +17,7 @@ pub enum Io {
     Async,
     /// In tasks, by the framed stream and sink of tun-rs
     Framed,
-    /// In threads, with several packets in each call of io_uring
+    /// In threads, with several packets in each system call
     Uring,
 }
 

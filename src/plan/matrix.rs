@@ -296,7 +296,10 @@ fn with_defaults(mut line: Words) -> Words {
         line.0.retain(|(option, _)| option != "current-thread");
         line.or("runtime", "current-thread");
     }
-    if line.has("program") || line.has("device") {
+    if line.has("forwarder") {
+        line.or("offload", "auto");
+        line.or("mode", "writer");
+    } else if line.has("program") || line.has("device") {
         // A program has the settings that it is started with, and our proxy the usual ones.
         line.or("runtime", "multi-thread");
         line.or("offload", "auto");

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use netstacks::{NotCompiledIn, StackConfig, StackCongestion, StackKind, Workarounds};
-use platform::{Network, TunConfig, Tuning, network_of};
+use platform::{Napi, Network, Offload, TunConfig, Tuning, network_of};
 
 use super::PlanError;
 use super::devices;
@@ -100,6 +100,10 @@ impl TryFrom<cli::Proxy> for ProxyPlan {
         let stack = proxy.netstack;
         if !stack.compiled_in() {
             return Err(PlanError::new("--netstack", NotCompiledIn(stack).to_string()));
+        }
+        if proxy.napi != Napi::Off && matches!(proxy.offload, Offload::On | Offload::Tso) {
+            let reason = "needs --offload off: super-packets are joined already";
+            return Err(PlanError::new("--napi", reason.to_owned()));
         }
         proxy.workarounds.check(stack).map_err(|reason| PlanError::new("--workarounds", reason))?;
         if proxy.shards > 1 && !stack.can_shard() {

@@ -187,10 +187,13 @@ fn check_machine(cell: &Cell, settings: &Settings) -> Result<(), PlanError> {
         return refuse("--dest", "only --device takes it".to_owned());
     }
     if settings.tun_fd.is_some() {
-        let keeps =
-            [(cell.queue.is_some(), "--queue"), (cell.qdisc.is_some(), "--qdisc"), (cell.napi != Napi::Off, "--napi")];
-        if let Some((_, option)) = keeps.into_iter().find(|(is_given, _)| *is_given) {
-            return refuse(option, format!("a device that is taken over keeps its {}", option.trim_start_matches('-')));
+        let keeps = [
+            (cell.queue.is_some(), "--queue", "queue"),
+            (cell.qdisc.is_some(), "--qdisc", "qdisc"),
+            (cell.napi != Napi::Off, "--napi", "NAPI"),
+        ];
+        if let Some((_, option, name)) = keeps.into_iter().find(|(is_given, ..)| *is_given) {
+            return refuse(option, format!("a device that is taken over keeps its {name}"));
         }
         if cell.queues.is_some_and(|queues| queues.get() > 1) {
             return refuse("--queues", "the device of --tun-fd has one; leave it out, or give 1".to_owned());

@@ -21,7 +21,7 @@ pub(super) struct NamedDevice {
 
 impl NamedDevice {
     /// Creates both devices with the framing that the offload needs, and with NAPI if it is asked for.
-    pub(super) fn open(pair: &DevicePair, config: &ForwardConfig) -> Result<[Self; 2], Error> {
+    pub(super) fn open(pair: &DevicePair, config: ForwardConfig) -> Result<[Self; 2], Error> {
         let path = &pair.far_namespace;
         let missing =
             |source| Error::new(Cause::NotANetns, "open the network namespace", path.display().to_string(), source);

@@ -69,7 +69,7 @@ impl Forwarder {
         config.check().map_err(|reason| {
             Error::new(Class::Invalid, "forward", "packets", io::Error::new(io::ErrorKind::InvalidInput, reason))
         })?;
-        let [near, far] = NamedDevice::open(devices, config)?;
+        let [near, far] = NamedDevice::open(devices, *config)?;
         if config.io == Io::Uring {
             PacketRing::check(near.device.as_fd())?;
         }

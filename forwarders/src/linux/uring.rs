@@ -1,4 +1,4 @@
-//! Packets as the device delivers them, of which io_uring reads and writes several in a call.
+//! Packets as the device delivers them, of which `io_uring` reads and writes several in a call.
 
 use std::io;
 use std::os::fd::AsFd;

@@ -229,7 +229,7 @@ impl Cell {
             self.workers.get_or_insert(NonZeroU16::MIN);
         }
         if self.offload == Offload::Auto {
-            self.offload = if self.io == Some(Io::Uring) { Offload::Whole } else { Offload::On };
+            self.offload = if self.has_uring() { Offload::Whole } else { Offload::On };
         }
     }
 

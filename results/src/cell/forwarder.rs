@@ -42,11 +42,15 @@ pub const ROWS: [&str; 18] = [
 ];
 
 impl Cell {
+    pub(super) fn has_uring(&self) -> bool {
+        self.forwarder == Some(ForwarderName::Rust) && self.io == Some(Io::Uring)
+    }
+
     /// Its forwarder, with the defaults of one: it splits and coalesces super-packets.
     pub fn forwarder(&self) -> Option<Forwarder> {
         let offload = match self.offload {
             Offload::Off => forwarders::Offload::Off,
-            Offload::Auto if self.io == Some(Io::Uring) => forwarders::Offload::Whole,
+            Offload::Auto if self.has_uring() => forwarders::Offload::Whole,
             Offload::Auto | Offload::On | Offload::Tso => forwarders::Offload::On,
             Offload::Whole => forwarders::Offload::Whole,
         };

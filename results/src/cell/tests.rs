@@ -188,6 +188,7 @@ const WRONG: &str = "\
 --forwarder go --offload whole => --offload: the forwarder in Go splits and coalesces
 --forwarder rust --io sync --thread 2 => --thread: not with --io sync
 --forwarder rust --io uring --offload on => --offload: not on with --io uring
+--forwarder go --io uring => --io: only the forwarder of this program has it
 --forwarder rust --parallel 129 => --parallel: at most 128 streams over a forwarder
 --forwarder rust --delay 5ms => --delay: only the path
 --forwarder rust --protocol udp => --protocol: the layer device and forwarders

@@ -165,6 +165,16 @@ fn a_comparison_has_the_rounds_that_its_verdict_needs() {
     assert_eq!(rows, [(Some(2), Some(Mode::Reader), 9000), (Some(18), Some(Mode::Reader), 9000)]);
 }
 
+#[test]
+#[cfg(target_os = "linux")]
+fn forwarders_multiply_without_stacks_and_each_has_its_own_options() {
+    let plan = plan("--forwarder rust,go --io sync,uring --offload off --napi off,threaded");
+    let names: Vec<_> = cells(&plan).iter().map(|cell| cell.forwarder().unwrap().to_string()).collect();
+    let both = ["sync", "uring", "go"]
+        .map(|io| ["", ", NAPI threaded"].map(|napi| format!("{io}, offload off, direct{napi}")));
+    assert_eq!((names, plan.skipped), (both.concat(), Vec::new()));
+}
+
 /// Each mode ignores the lists that it does not have.
 #[test]
 fn lists_multiply_for_the_cells_that_have_them() {

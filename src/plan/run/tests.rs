@@ -76,6 +76,7 @@ fn an_option_without_effect_is_refused() {
         ("-m rr --program pasta --upstream socks5", "--upstream: pasta opens its connections itself"),
         ("-m rr --program gotatun --upstream direct", "--upstream: gotatun has no upstream"),
         ("-m writer -n smoltcp --tun-fd 9 --queue 5", "--queue: a device that is taken over"),
+        ("-m writer -n smoltcp --tun-fd 9 --napi on", "--napi: a device that is taken over keeps its NAPI"),
         ("-m rr -n smoltcp --shards 2 --queues 2 --tun-fd 9", "--queues: the device of --tun-fd has one"),
         ("-m rr --layer loopback --tun-fd 9", "--tun-fd: the layer loopback makes its own device"),
         ("-m rr -n smoltcp --profile x.svg --tun-fd 2", "--tun-fd: must be the number of an open"),
