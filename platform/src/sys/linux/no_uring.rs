@@ -1,4 +1,4 @@
-//! Processors whose structures of io_uring the crate io-uring does not have.
+//! Processors whose structures of `io_uring` the crate io-uring does not have.
 #![allow(missing_docs, reason = "the documentation is in the other file")]
 
 use std::convert::Infallible;
