@@ -160,7 +160,10 @@ mod tests {
         // It is the thread's doing, too: it has woken the poll.
         let at = Instant::now() + Duration::from_millis(2);
         clock.alarm.as_ref().unwrap().set(at, &clock.waker);
-        poll.poll(&mut events, Some(Duration::from_secs(20))).unwrap();
-        assert!(!events.is_empty() && Instant::now() >= at);
+        // The wake-up of the last wait may come first.
+        while Instant::now() < at {
+            poll.poll(&mut events, Some(Duration::from_secs(20))).unwrap();
+            assert!(!events.is_empty());
+        }
     }
 }
