@@ -117,7 +117,7 @@ fn every_load_goes_through_a_tunnel_and_both_ends_are_paid_for() {
         "-m rr --time 0.2 --parallel 5 --request 100 --response 5KB",
         "-m crr --time 0.2 --parallel 5 --mtu 9000",
         "-m writer --time 0.2 --protocol udp --bitrate 5M",
-        "-m rr --time 0.2 --delay 2ms",
+        "-m rr --time 1 --delay 2ms",
     ] {
         let output = through("tunnel", &tunnel("tunnel", 60.0), &format!("{options} --verify full --json"));
         let sample = printed(&output);

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use forwarders::{ForwardConfig, Handoff, Io};
 
-use super::{Cell, ForwarderName, Napi, Offload, Wrong};
+use super::{Cell, ForwarderName, Offload, Wrong};
 use crate::plural;
 
 /// The program that carries packets from one TUN device to the other, and its choices. The one in Go has fewer.
@@ -120,12 +120,11 @@ impl PartialOrd for Forwarder {
 /// By the names of its options: `sync, offload on, direct`.
 impl fmt::Display for Forwarder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ForwardConfig { offload, hop, workers, threads, napi, .. } = self.config;
+        let ForwardConfig { offload, hop, workers, threads, .. } = self.config;
         let io = self.io().map_or("go", Io::name);
         let mut words = vec![io.to_owned(), format!("offload {}", offload.name()), hop.name().to_owned()];
         words.extend((workers.get() > 1).then(|| format!("{workers} workers")));
         words.extend(threads.map(|threads| plural(threads, "thread")));
-        words.extend((napi != Napi::Off).then(|| format!("NAPI {}", napi.name())));
         f.pad(&words.join(", "))
     }
 }

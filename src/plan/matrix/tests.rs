@@ -169,9 +169,10 @@ fn a_comparison_has_the_rounds_that_its_verdict_needs() {
 #[cfg(target_os = "linux")]
 fn forwarders_multiply_without_stacks_and_each_has_its_own_options() {
     let plan = plan("--forwarder rust,go --io sync,uring --offload off --napi off,threaded");
-    let names: Vec<_> = cells(&plan).iter().map(|cell| cell.forwarder().unwrap().to_string()).collect();
-    let both = ["sync", "uring", "go"]
-        .map(|io| ["", ", NAPI threaded"].map(|napi| format!("{io}, offload off, direct{napi}")));
+    let name = |cell: &Cell| format!("{}, {}", cell.forwarder().unwrap(), cell.napi.name());
+    let names: Vec<_> = cells(&plan).iter().map(name).collect();
+    let both =
+        ["sync", "uring", "go"].map(|io| ["off", "threaded"].map(|napi| format!("{io}, offload off, direct, {napi}")));
     assert_eq!((names, plan.skipped), (both.concat(), Vec::new()));
 }
 
