@@ -67,7 +67,7 @@ def expected(cell, head, everything, style):
 def of_questions(heads, rows, everything, mode):
     """Of each column whose head asks a question: the possible texts of its rows, and which of them are bold."""
     rows, style = [row[0] for row in rows], {"stack": "wide", "program": "all"}.get(heads[0], "")
-    for head in heads[1:]:
+    for head in (head for head in heads[1:] if head not in PROPERTIES):
         if head == "causes against a MUST":
             scores = [musts(name) for name in rows]
             texts = [[["{} ({} of {})".format(*score) if score else "–"]] for score in scores]
