@@ -50,7 +50,7 @@ def figures(cell, style="", shown=lambda speed: speed, times=None):
 
 def expected(cell, head, everything, style):
     """The possible texts of a column of a cell; None if the column is not known."""
-    head = re.sub("^(stack|server|program|device) (?=cores|µs)", "subject ", head).replace(", 5 s", "")
+    head = re.sub("^(stack|server|program|device) (?=cores|µs|wake)", "subject ", head).replace(", 5 s", "")
     if head in ("95 % interval", cell.speed):
         ends = [["range " if cell.ends[0] else "", cell.ends[1][0], " to ", cell.ends[1][1]]] if len(cell.rounds) > 1 else [["–"]]
         return figures(cell, style) if head == cell.speed else ends

@@ -36,6 +36,7 @@ METRICS = {
     "lost %": "100 * max(1 - datagrams_arrived / datagrams_sent, 0)", "reordered": "datagrams_reordered",
     "duplicated": "datagrams_duplicated", "client µs/req.": "1e6 * cpu_client_seconds / requests_answered",
     "subject µs/req.": "1e6 * cpu_subject_seconds / requests_answered", "peak MB": "peak_rss_bytes / 1e6",
+    "subject wake-ups /req.": "switches_subject_waits / requests_answered",
     "switches/req.": "(switches_client_waits + switches_client_preemptions + switches_subject_waits + switches_subject_preemptions)"
                      " / requests_answered",
     "bytes/packet": "way('_bytes') / way('')", "retrans.": "retransmits", "drops": "device_drops",
