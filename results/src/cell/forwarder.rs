@@ -43,7 +43,7 @@ pub const ROWS: [&str; 18] = [
 
 impl Cell {
     pub(super) fn has_uring(&self) -> bool {
-        self.forwarder == Some(ForwarderName::Rust) && self.io == Some(Io::Uring)
+        self.is_rust() && self.io == Some(Io::Uring)
     }
 
     /// Its forwarder, with the defaults of one: it splits and coalesces super-packets.

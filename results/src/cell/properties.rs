@@ -6,8 +6,7 @@ use bytesize::{ByteSize, Display};
 use forwarders::{Handoff, Io};
 use netstacks::{StackConfig, StackCongestion, StackKind, StackRecovery};
 
-use super::{Cell, ForwarderName, Layer, MAX_QUEUE, Mode, Offload, Protocol, Runtime, Subject};
-use crate::program::{Profile, Setting};
+use super::{Cell, MAX_QUEUE, Mode, Offload, Protocol, Runtime};
 use crate::{plural, si};
 
 /// The mark of what is unknown, or not set.
@@ -280,82 +279,6 @@ pub static PROPERTIES: &[Property] = &[
         .said("outage {}"),
 ];
 
-impl Cell {
-    pub(crate) fn has_client(&self) -> bool {
-        self.layer != Layer::Device
-    }
-
-    fn has_netstack(&self) -> bool {
-        !self.subject().is_carrier() && matches!(self.layer, Layer::Stack | Layer::Path)
-    }
-
-    fn is_rust(&self) -> bool {
-        self.forwarder == Some(ForwarderName::Rust)
-    }
-
-    fn has_runtime(&self) -> bool {
-        !self.subject().is_carrier() || self.program.as_ref().is_some_and(|program| program.stack().is_some())
-    }
-
-    fn has_shards(&self) -> bool {
-        self.layer != Layer::Stack && self.adapter().or(self.netstack).is_some_and(StackKind::can_shard)
-    }
-
-    /// Whether it has a device whose packets are counted.
-    pub(crate) fn has_device(&self) -> bool {
-        self.layer != Layer::Loopback && self.device.is_none()
-    }
-
-    pub(super) fn has_offload(&self) -> bool {
-        self.has_device() && self.program.as_ref().is_none_or(|program| program.stack().is_some())
-    }
-
-    /// A program of a file has no profile, so that it is not known.
-    fn has_max_flows(&self) -> bool {
-        let sets = |profile: &Profile| profile.set.contains_key(&Setting::MaxFlows);
-        self.program.as_ref().is_some_and(|program| program.profile().is_none_or(sets))
-    }
-
-    pub(crate) fn is_idle(&self) -> bool {
-        self.mode == Some(Mode::Idle)
-    }
-
-    fn is_bulk(&self) -> bool {
-        self.mode.is_some_and(Mode::is_bulk)
-    }
-
-    pub(crate) fn has_requests(&self) -> bool {
-        self.has_client() && self.forwarder.is_none() && self.mode.is_some_and(Mode::is_requests)
-    }
-
-    fn has_black_holes(&self) -> bool {
-        self.mode == Some(Mode::Crr) && self.protocol == Protocol::Tcp && self.program.is_some()
-    }
-
-    pub(crate) fn has_datagrams(&self) -> bool {
-        self.has_client() && self.protocol == Protocol::Udp && self.is_bulk()
-    }
-
-    /// Whether the highest rate of its datagrams is searched for.
-    pub fn searches(&self) -> bool {
-        self.has_datagrams() && self.bitrate.is_none()
-    }
-
-    pub(super) fn has_streams(&self) -> bool {
-        self.layer == Layer::Device
-            || self.protocol == Protocol::Tcp && self.is_bulk()
-            || self.background.is_some() && self.has_requests()
-    }
-
-    pub(super) fn has_window(&self) -> bool {
-        match self.subject() {
-            Subject::Stack(_) | Subject::Path(_) | Subject::Device => true,
-            Subject::Program(_) if self.adapter().is_some() => true,
-            _ => self.has_datagrams(),
-        }
-    }
-}
-
 const fn property(option: &'static str, title: &'static str, value: fn(&Cell) -> Option<String>) -> Property {
     Property {
         option,
@@ -472,6 +395,11 @@ impl Property {
     /// The same; [`UNKNOWN`] if the cell does not have it.
     pub fn text(&self, cell: &Cell) -> String {
         self.value(cell).unwrap_or_else(|| UNKNOWN.to_owned())
+    }
+
+    /// Its value, or the usual one if it is not set; `None` if the cell does not have it.
+    pub fn value_or_usual(&self, cell: &Cell) -> Option<String> {
+        self.value(cell).map(|value| if value == UNKNOWN { self.usual.to_owned() } else { value })
     }
 
     /// Its value as a phrase, for text without a column head; `None` if it need not be mentioned.

@@ -1,9 +1,9 @@
-//! What carries the bytes.
+//! What carries the bytes of a cell, and what a cell has because of it.
 
 use netstacks::StackKind;
 
-use super::{Cell, Forwarder, Layer};
-use crate::program::{ProgramName, is_baseline};
+use super::{Cell, Forwarder, ForwarderName, Layer, Mode, Protocol};
+use crate::program::{Profile, ProgramName, Setting, is_baseline};
 
 /// What carries the bytes. A run matches on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -95,6 +95,80 @@ impl Cell {
             (Layer::Stack, Some(stack)) => Subject::Stack(stack),
             (Layer::Device, _) => Subject::Device,
             (Layer::Loopback | Layer::Stack | Layer::Path, _) => Subject::Loopback,
+        }
+    }
+
+    pub(crate) fn has_client(&self) -> bool {
+        self.layer != Layer::Device
+    }
+
+    pub(super) fn has_netstack(&self) -> bool {
+        !self.subject().is_carrier() && matches!(self.layer, Layer::Stack | Layer::Path)
+    }
+
+    pub(super) fn is_rust(&self) -> bool {
+        self.forwarder == Some(ForwarderName::Rust)
+    }
+
+    pub(super) fn has_runtime(&self) -> bool {
+        !self.subject().is_carrier() || self.program.as_ref().is_some_and(|program| program.stack().is_some())
+    }
+
+    pub(super) fn has_shards(&self) -> bool {
+        self.layer != Layer::Stack && self.adapter().or(self.netstack).is_some_and(StackKind::can_shard)
+    }
+
+    /// Whether it has a device whose packets are counted.
+    pub(crate) fn has_device(&self) -> bool {
+        self.layer != Layer::Loopback && self.device.is_none()
+    }
+
+    pub(super) fn has_offload(&self) -> bool {
+        self.has_device() && self.program.as_ref().is_none_or(|program| program.stack().is_some())
+    }
+
+    /// A program of a file has no profile, so that it is not known.
+    pub(super) fn has_max_flows(&self) -> bool {
+        let sets = |profile: &Profile| profile.set.contains_key(&Setting::MaxFlows);
+        self.program.as_ref().is_some_and(|program| program.profile().is_none_or(sets))
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.mode == Some(Mode::Idle)
+    }
+
+    pub(super) fn is_bulk(&self) -> bool {
+        self.mode.is_some_and(Mode::is_bulk)
+    }
+
+    pub(crate) fn has_requests(&self) -> bool {
+        self.has_client() && self.forwarder.is_none() && self.mode.is_some_and(Mode::is_requests)
+    }
+
+    pub(super) fn has_black_holes(&self) -> bool {
+        self.mode == Some(Mode::Crr) && self.protocol == Protocol::Tcp && self.program.is_some()
+    }
+
+    pub(crate) fn has_datagrams(&self) -> bool {
+        self.has_client() && self.protocol == Protocol::Udp && self.is_bulk()
+    }
+
+    /// Whether the highest rate of its datagrams is searched for.
+    pub fn searches(&self) -> bool {
+        self.has_datagrams() && self.bitrate.is_none()
+    }
+
+    pub(super) fn has_streams(&self) -> bool {
+        self.layer == Layer::Device
+            || self.protocol == Protocol::Tcp && self.is_bulk()
+            || self.background.is_some() && self.has_requests()
+    }
+
+    pub(super) fn has_window(&self) -> bool {
+        match self.subject() {
+            Subject::Stack(_) | Subject::Path(_) | Subject::Device => true,
+            Subject::Program(_) if self.adapter().is_some() => true,
+            _ => self.has_datagrams(),
         }
     }
 
