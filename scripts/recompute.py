@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 
 from samples import METRICS, PROPERTIES, QUANTILES, REFERENCES, REPORT, ROOT, Cell, answer, asked, best, cells, musts, relative
-from samples import settings, shipped, shown, times, version
+from samples import of_subject, settings, shipped, shown, times, version
 
 WHOLE = ["README.md", "docs/choosing.md", "docs/programs.md"]
 
@@ -67,7 +67,7 @@ def expected(cell, head, everything, style):
 def of_questions(heads, rows, everything, mode):
     """Of each column whose head asks a question: the possible texts of its rows, and which of them are bold."""
     rows, style = [row[0] for row in rows], {"stack": "wide", "program": "all"}.get(heads[0], "")
-    for head in (head for head in heads[1:] if head not in PROPERTIES):
+    for head in heads[1:]:
         if head == "causes against a MUST":
             scores = [musts(name) for name in rows]
             texts = [[["{} ({} of {})".format(*score) if score else "–"]] for score in scores]
@@ -78,8 +78,8 @@ def of_questions(heads, rows, everything, mode):
             words = {"version": version, "settings": settings}
             values = [words[head](runs) if head in words else Cell({}, runs).value(head, runs) or "–" for runs in of]
             yield head, [[[value if isinstance(value, str) else (value, value)]] for value in values], [False] * len(rows)
-        elif asked(f"{mode} {head}")["mode"] is None:
-            yield head, None, []
+        elif head in PROPERTIES or asked(f"{mode} {head}")["mode"] is None:
+            yield head, [of_subject(everything, name, head) for name in rows] if head in PROPERTIES else None, [False] * len(rows)
         else:
             found = [answer(everything, asked(f"{mode} {head}"), name, bool(mode)) for name in rows]
             found = [cell if cell and (name != "the kernel" or cell.work["layer"] != "loopback") else None for name, cell in zip(rows, found)]

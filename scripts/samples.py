@@ -286,6 +286,12 @@ def answer(everything, work, name, is_settled):
     return left[0] if left else None
 
 
+def of_subject(everything, name, head):
+    """The texts of a property of a subject's cells."""
+    own = [cell for cell in everything if name in (cell.work.get("netstack"), cell.work.get("program"))]
+    return [[text] for cell in own for text in shown(cell.work, head)]
+
+
 def settings(runs):
     """The MTU of the device of a program, and what the runs have set."""
     mtus, others = {}, set()

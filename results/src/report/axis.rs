@@ -6,12 +6,12 @@ use crate::cell::Cell;
 use crate::cell::properties::{PROPERTIES, Property};
 use crate::measure::CellSummary;
 
-/// Whether all cells that have a property have the same value. A row among programs that is none needs its own name.
+/// Whether all cells that have a property have the same value, or the usual one and none. A row among programs that is none needs its own name.
 fn is_alike(property: &Property, cells: &[&Cell]) -> bool {
     let is_program = |cell: &&Cell| cell.program.is_some();
     let is_mixed = cells.iter().any(is_program) && !cells.iter().all(is_program);
     let tells_apart = is_mixed && matches!(property.option, "layer" | "netstack" | "program");
-    let mut values = cells.iter().filter_map(|cell| property.value(cell));
+    let mut values = cells.iter().filter_map(|cell| property.value_or_usual(cell));
     let first = values.next();
     first.is_none() || !tells_apart && values.all(|value| Some(value) == first)
 }
@@ -81,6 +81,16 @@ mod tests {
             let differing: Vec<_> = differing(&[&cell(usual), &set]).into_iter().map(Property::long).collect();
             assert_eq!(differing, [name]);
         }
+    }
+
+    /// gVisor's own congestion control has no name here, and smoltcp's usual one is "none".
+    #[test]
+    fn what_is_not_set_is_the_usual_value() {
+        let [smoltcp, own, cubic] =
+            ["-n smoltcp -m rr", "-n gvisor -m rr", "-n gvisor -m rr --stack-congestion cubic"].map(cell);
+        let tells_apart = |cells: &[&Cell]| differing(cells).iter().any(|one| one.option == "stack_congestion");
+        assert!(!tells_apart(&[&smoltcp, &own]));
+        assert!(tells_apart(&[&own, &cubic]));
     }
 
     #[test]
