@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::StreamExt;
+use futures_util::future::OptionFuture;
 use futures_util::stream::FuturesUnordered;
 use platform::Received;
 use socket2::SockRef;
@@ -55,14 +56,9 @@ impl Listener for KernelListener {
     type Stream = KernelStream;
 
     async fn accept(&mut self) -> io::Result<KernelStream> {
-        let given = async {
-            match &mut self.given {
-                Some(given) => given.recv().await,
-                None => None,
-            }
-        };
+        let given = OptionFuture::from(self.given.as_mut().map(UnboundedReceiver::recv));
         let (socket, local, peer) = tokio::select! {
-            Some((socket, local)) = given => {
+            Some(Some((socket, local))) = given => {
                 // It may have ended already, as one in the queue of a listener may have.
                 let peer = socket.peer_addr().unwrap_or(local);
                 (TcpStream::from_std(socket)?, local, peer)

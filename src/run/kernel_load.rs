@@ -160,9 +160,8 @@ pub(super) fn prepare(
         known.served_by(target, &socket);
         Some(target)
     };
-    let of_load = listeners.iter().map(std::net::TcpListener::local_addr).collect::<io::Result<Vec<_>>>();
-    let given =
-        subject.parts.program.as_ref().zip(of_load.ok()).and_then(|(program, own)| program.connections_to(&own));
+    let over_tcp = targets.get(..load.targets().tcp).unwrap_or_default();
+    let given = subject.parts.program.as_ref().and_then(|program| program.connections_to(over_tcp));
     let listener = KernelListener::new(listeners, given).map_err(failed)?;
     let datagrams = datagrams_for(datagrams, &load, scenario.cell.window_len()).map_err(failed)?;
     let server = server(listener, datagrams, &load, target_of);
