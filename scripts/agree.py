@@ -6,7 +6,7 @@
     scripts/agree.py run FILE --rounds 5 --time 3                 five rounds of three seconds for each figure
     scripts/agree.py report FILE                                  the table of a file
 
-The programs open their connections themselves: a SOCKS5 server would have to pass on the bytes of other servers than ours.
+Only programs that open their connections themselves are asked: a SOCKS5 server would have to relay those to iperf3 and nginx.
 The two networks, the addresses, the start of the program and the congestion control of all sockets are as in a run of
 `rust-tun-perf --program`. In each round every question is asked twice, one right after the other and in turns first: of the
 other client, and of such a run. The first line of a file says where and when it was measured; each other line is a question in a
@@ -126,9 +126,10 @@ def make_networks():
 def profile(name):
     """The profile of a program, as rust-tun-perf starts it. The name of a stack is our proxy on it."""
     if name.endswith(".toml"):
-        return tomllib.loads(Path(name).read_text())
-    shown = subprocess.run([PROGRAM, "programs", "show", name], capture_output=True, text=True, check=True)
-    profile = tomllib.loads(shown.stdout)
+        text = Path(name).read_text()
+    else:
+        text = subprocess.run([PROGRAM, "programs", "show", name], capture_output=True, text=True, check=True).stdout
+    profile = tomllib.loads(text)
     if profile.get("role", "proxy") in ("proxy", "route") and profile.get("upstream") != "direct":
         sys.exit(f"agree: {name} asks a SOCKS5 server for its connections")
     # This word means the program itself.

@@ -46,7 +46,6 @@ COMMANDS = {
     "sing-box-system,sing-box-gvisor-direct,sing-box-system-direct,wireguard-go,boringtun,gotatun,slirp4netns,pasta --runs 2",
     "docs/data/programs-mtu.jsonl": "matrix -m reader,writer --program kernel,slirp4netns,pasta --mtu 1500,9000,65520 --time 1 --warmup 1MB "
     "--timeout 10 --runs 4",
-    # By pairs: the cells of a round run one after the other.
     "docs/data/napi.jsonl": "matrix -n lwip,smoltcp,ipstack -m reader,writer,rr --offload off --napi off,on,threaded --runtime multi-thread "
     "--time 0.3 --runs 10",
     "docs/data/napi-forward.jsonl": "matrix --forwarder rust,go --io sync,async,uring --offload off --napi off,on,threaded --time 0.5 --runs 10",

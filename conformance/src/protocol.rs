@@ -48,8 +48,8 @@ pub struct Ready {
 }
 
 impl<'a, L: Serialize> Task<'a, L> {
-    /// A task for a stack with this configuration. The process may run on `threads` threads at once; `None` is no limit. Of
-    /// the stack's workarounds, those that are chosen are on.
+    /// A task for a stack with this configuration. The process may run on `threads` threads at once; `None` is no limit. The
+    /// chosen workarounds are on.
     pub fn new(
         device: Device<'a>,
         threads: Option<usize>,

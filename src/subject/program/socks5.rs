@@ -1,6 +1,6 @@
 //! A SOCKS5 server (RFC 1928) for programs that send their connections to one: CONNECT and UDP ASSOCIATE, without
-//! authentication. A connection to a server of the load is given to that server as it is: to pass each byte on would limit the
-//! programs that send their connections here. The bytes of others are copied.
+//! authentication. It hands a connection to a server of the load over to that server, because a relay would be slower than some
+//! of the programs that connect here. It relays connections to other targets.
 
 use std::io;
 use std::net::{self, IpAddr, Ipv4Addr, SocketAddr};

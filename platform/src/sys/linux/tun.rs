@@ -198,7 +198,7 @@ pub fn check_device_node() -> Result<(), Error> {
 }
 
 /// Creates a TUN interface that is down and has no address, or takes over one that was made to stay. With `offload`,
-/// packets have a `virtio_net_hdr`; then there is no NAPI. The thread of [`Napi::Threaded`] is for [`Interface::set_up`].
+/// packets have a `virtio_net_hdr`, and NAPI must be off. [`Interface::set_up`] starts the thread of [`Napi::Threaded`].
 pub fn create_tun(name: &str, offload: bool, napi: Napi) -> Result<SyncDevice, Error> {
     check_device_node()?;
     open_interface(name, offload, false, napi != Napi::Off).map_err(|source| not_created(name, source))
