@@ -111,8 +111,6 @@ fn pairs(protocol: Protocol, any_port: SocketAddr, poll: &Poll) -> io::Result<Ve
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use std::net::Ipv4Addr;
 
     use clap::Parser;
