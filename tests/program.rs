@@ -444,7 +444,16 @@ fn sing_box_is_measured_as_it_is() {
 fn profiles_are_listed_shown_and_checked() {
     let list = stdout(&run("programs list"));
     assert!(list.starts_with("kernel ") && list.contains("\ntun2proxy "), "{list}");
-    for name in list.lines().map(|line| line.split(' ').next().unwrap()) {
+    let is_untested = |name: &str| list.lines().any(|line| line.starts_with(name) && line.contains(" untested; "));
+    assert!(is_untested("mihomo ") && !is_untested("tun2proxy "), "{list}");
+    let documented = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/your-program.md")).unwrap();
+    for line in list.lines() {
+        let name = line.split(' ').next().unwrap();
+        let names = |row: &&str| row.split(" | ").next().is_some_and(|names| names.contains(&format!("`{name}`")));
+        let row = documented.lines().filter(|row| row.starts_with("| `")).find(names);
+        let is_named = row.map(|row| row.contains("| untested |"));
+        let has_no_row = ["kernel", "socks5"].contains(&name) || STACKS.contains(&name);
+        assert!(has_no_row || is_named == Some(is_untested(&format!("{name} "))), "{line}: {row:?}");
         let shown = stdout(&run(&format!("programs show {name}")));
         assert!(shown.starts_with(&format!("name = {name:?}\n")), "{shown}");
         let checked = run(&format!("programs check {name}"));
