@@ -114,6 +114,8 @@ impl Run {
     }
 }
 
+const MATRIX: &str = "matrix --layer loopback -m reader --runtime current-thread --runs 9 --time 10";
+
 fn shell(script: &str) -> String {
     format!("sh -c '{}'", script.replace("PROXY", &proxy("left")))
 }
@@ -150,6 +152,9 @@ fn interrupts() {
             .gets("-TERM", late),
         Run::ends(130, "forward --time 30").gets("-INT", late),
         Run::ends(KILLED, "forward --time 30").gets("-KILL", late),
+        // Each of these runs has a process of its own, which gets no signal.
+        Run::ends(130, MATRIX).gets("-INT", late),
+        Run::ends(KILLED, MATRIX).gets("-KILL", late),
     ]);
 }
 

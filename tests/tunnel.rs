@@ -199,40 +199,6 @@ fn a_tunnel_that_cannot_be_set_up_is_unavailable() {
     assert!(code == Some(3) && said.contains("mine cannot be set up: the command ip ended with exit code "), "{said}");
 }
 
-/// A real program carries requests, datagrams and bytes both ways.
-fn is_measured(name: &str, loads: &[&str]) {
-    for load in loads {
-        let sample = success(&format!("-m {load} --program {name} --verify full"));
-        assert_eq!(sample["program"], name, "{load}: {sample}");
-        assert!(sample["cpu"]["subject_seconds"].as_f64() > Some(0.0), "{sample}");
-    }
-}
-
-const LOADS: [&str; 4] = [
-    "rr --time 0.3",
-    "rr --time 0.3 --protocol udp",
-    "writer --time 0.3 --warmup 100KB",
-    "reader --time 0.3 --warmup 100KB --mtu 9000",
-];
-
-#[test]
-fn wireguard_is_measured_as_it_is() {
-    skip_if!(not_installed("wireguard-go"));
-    is_measured("wireguard-go", &LOADS);
-}
-
-#[test]
-fn slirp4netns_is_measured_as_it_is() {
-    skip_if!(not_installed("slirp4netns"));
-    is_measured("slirp4netns", &LOADS);
-}
-
-#[test]
-fn pasta_is_measured_as_it_is() {
-    skip_if!(not_installed("pasta"));
-    is_measured("pasta", &LOADS[..2]);
-}
-
 /// The server has an address that the program reaches, what was prepared, and a configuration of its own. It is paid for apart.
 #[test]
 fn a_proxy_may_have_a_server_in_the_far_network() {
@@ -307,7 +273,8 @@ fn a_process_in_the_clients_network_is_the_programs_too() {
 fn conditions_of_the_link_are_those_of_every_program_with_one() {
     skip_if!(no_device());
     for (program, options) in [
-        ("socks5", "-m rr --time 0.3 --ipv6"),
+        ("socks5", "-m rr --time 0.3 --ipv6 --request 100 --response 10KB"),
+        ("socks5", "-m writer --bytes 4MB --warmup 1MB --parallel 2"),
         ("kernel", "-m writer --warmup 0 --outage 100ms,100ms --time 1 --loss 0.1"),
     ] {
         let sample = success(&format!("{options} --program {program} --delay 2ms --verify full"));

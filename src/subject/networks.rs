@@ -128,8 +128,6 @@ pub(crate) fn ends(device: &Network) -> ([IpAddr; 3], u8) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use std::net::{Ipv4Addr, Ipv6Addr};
 
     use super::*;

@@ -97,8 +97,6 @@ pub(super) fn search(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
 
     /// A path that takes so many datagrams a second, from a sender that makes at most so many.

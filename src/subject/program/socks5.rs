@@ -138,8 +138,6 @@ async fn connect(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use std::net::{Ipv4Addr, Ipv6Addr};
 
     use fast_socks5::client::{Config, Socks5Datagram, Socks5Stream};
