@@ -17,6 +17,7 @@ pub(crate) use self::advice::advice;
 pub use self::advice::parse;
 pub use self::proxy::{Nat, Proxy};
 pub use self::settings::{Netns, Settings};
+pub(crate) use self::words::values;
 pub use self::words::{Word, Words, compiled_in};
 use crate::cell::properties::PROPERTIES;
 use crate::cell::{Cell, ForwarderName, Mode, ROWS};
@@ -339,6 +340,11 @@ pub struct Conform {
     #[arg(short, long, value_name = "LIST", value_parser = stacks)]
     pub netstack: Option<List<StackKind>>,
 
+    /// Run the cases of manners on programs in place of stacks: profiles, by name or path, or a command with {tun}; all stands for
+    /// those that are installed
+    #[arg(long, value_name = "PROGRAM", conflicts_with_all = OF_STACKS)]
+    pub program: Vec<String>,
+
     /// The cases, by name; --list has them
     #[arg(long, value_name = "LIST", default_value = "all", value_delimiter = ',')]
     pub case: Vec<String>,
@@ -391,10 +397,10 @@ pub struct Conform {
     pub out: Option<PathBuf>,
 
     /// Write the packets of one case of one stack to this file
-    #[arg(long, value_name = "FILE.pcap", conflicts_with = "out")]
+    #[arg(long, value_name = "FILE.pcap", conflicts_with_all = ["out", "program"])]
     pub pcap: Option<PathBuf>,
 
-    /// Write a report of each case that fails, for the maintainers of its stack, to this directory
+    /// Write a report of each case that fails, for the maintainers of its stack or program, to this directory
     #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "pcap"])]
     pub issue: Option<PathBuf>,
 
@@ -402,6 +408,20 @@ pub struct Conform {
     #[arg(long, conflicts_with_all = ["json", "out", "issue", "pcap"])]
     pub list: bool,
 }
+
+/// The options of `conform` that say how a stack runs, which a program does as its authors ship it.
+const OF_STACKS: [&str; 10] = [
+    "netstack",
+    "explore",
+    "seed",
+    "layer",
+    "command",
+    "shards",
+    "offload",
+    "mtu",
+    "workarounds",
+    "stack_congestion",
+];
 
 /// A setting that is on or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -424,7 +444,7 @@ pub struct List<T>(pub Vec<T>);
 
 /// A list of stacks.
 fn stacks(text: &str) -> Result<List<StackKind>, String> {
-    words::values("netstack", text)
+    values("netstack", text)
         .iter()
         .map(|name| StackKind::from_str(name, false))
         .collect::<Result<_, _>>()
@@ -433,7 +453,7 @@ fn stacks(text: &str) -> Result<List<StackKind>, String> {
 
 /// The values of `--workarounds`: `all` and `none`, separated by commas, or one value of names.
 fn workarounds(text: &str) -> Result<List<Workarounds>, String> {
-    words::values("workarounds", text).iter().map(|text| text.parse()).collect::<Result<_, _>>().map(List)
+    values("workarounds", text).iter().map(|text| text.parse()).collect::<Result<_, _>>().map(List)
 }
 
 /// The command line. A run shows no options of forwarders, and `forward` those alone that a forwarder has.

@@ -32,6 +32,7 @@ use platform::{Cause, Class, Interrupts};
 use self::keys::Keys;
 use self::place::{Run, invalid};
 use self::running::Running;
+pub(crate) use self::socks5::Given;
 use self::socks5::Socks5;
 use super::networks::Networks;
 use super::{Parts, Prepared};

@@ -59,7 +59,7 @@ const PROGRAMS: [(&str, Mark); 13] = [
 ];
 
 /// The mark of a program. One that has no profile of ours has an open shape that none of those has, by its name.
-fn mark_of_program(name: &str) -> Mark {
+pub(super) fn mark_of_program(name: &str) -> Mark {
     let of_ours = PROGRAMS.iter().find(|(program, _)| *program == name).map(|(_, mark)| *mark);
     let of_stack = || StackKind::ALL.into_iter().find(|stack| stack.name() == name);
     let of_ours = of_ours.or_else(|| Some(mark_of((of_stack()?, Workarounds::ALL))));
