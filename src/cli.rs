@@ -410,18 +410,8 @@ pub struct Conform {
 }
 
 /// The options of `conform` that say how a stack runs, which a program does as its authors ship it.
-const OF_STACKS: [&str; 10] = [
-    "netstack",
-    "explore",
-    "seed",
-    "layer",
-    "command",
-    "shards",
-    "offload",
-    "mtu",
-    "workarounds",
-    "stack_congestion",
-];
+const OF_STACKS: [&str; 10] =
+    ["netstack", "explore", "seed", "layer", "command", "shards", "offload", "mtu", "workarounds", "stack_congestion"];
 
 /// A setting that is on or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -444,11 +434,7 @@ pub struct List<T>(pub Vec<T>);
 
 /// A list of stacks.
 fn stacks(text: &str) -> Result<List<StackKind>, String> {
-    values("netstack", text)
-        .iter()
-        .map(|name| StackKind::from_str(name, false))
-        .collect::<Result<_, _>>()
-        .map(List)
+    values("netstack", text).iter().map(|name| StackKind::from_str(name, false)).collect::<Result<_, _>>().map(List)
 }
 
 /// The values of `--workarounds`: `all` and `none`, separated by commas, or one value of names.

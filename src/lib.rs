@@ -322,11 +322,7 @@ fn conform(plan: &ConformPlan, console: Console<'_, impl Write, impl Write>) -> 
         let text = format!("{} is unavailable: {}", score.netstack, score.seen());
         return Err(RunError::Process { class: Class::Unavailable, text }.into());
     }
-    none_bad(
-        scores.iter().filter(|score| !score.is_as_known()).count(),
-        scores.len(),
-        NOT_KNOWN,
-    )
+    none_bad(scores.iter().filter(|score| !score.is_as_known()).count(), scores.len(), NOT_KNOWN)
 }
 
 fn manners(plan: &MannersPlan, console: Console<'_, impl Write, impl Write>) -> Result<(), Error> {

@@ -125,7 +125,8 @@ fn session(
         Err(RunError::Interrupted) => return Err(RunError::Interrupted),
         Err(error) => {
             let seen = error.to_string();
-            let unavailable = |case| MannerScore::new(case, profile.name, None, Outcome::Unavailable { seen: seen.clone() });
+            let unavailable =
+                |case| MannerScore::new(case, profile.name, None, Outcome::Unavailable { seen: seen.clone() });
             cases.iter().all(|case| keep(unavailable(case)));
             return Ok(());
         }
@@ -139,7 +140,8 @@ fn session(
     let mut ended = Ok(());
     for case in cases {
         let outcome = case.run(&mut lab);
-        let is_broken = case.breaks || outcome.harm().is_some() && !lab.echo();
+        // A failure may have consequences.
+        let is_broken = case.breaks || outcome.harm().is_some();
         if runtime.block_on(async { interrupts.next().now_or_never() }).is_some() {
             ended = Err(RunError::Interrupted);
             break;
@@ -165,13 +167,20 @@ fn lab<'a>(
     let ([near, ..], prefix_len) = ends(&tun.network);
     // Between the two is the SOCKS5 server.
     let other = next(next(server));
-    let nobody = (0..6).fold(other, |address, _| next(address));
+    // Both are for documentation (RFC 5737, RFC 3849).
+    let nobody =
+        if server.is_ipv6() { IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 9]) } else { [203, 0, 113, 9].into() };
+    let nobody = (role == Role::Proxy).then_some(nobody);
     let (interface, len) = match role {
         Role::Attach => ("lo", platform::host_prefix_len(other)),
         _ => (FAR, prefix_len),
     };
     if matches!(role, Role::Proxy | Role::Attach) {
         networks.far().run(move || platform::add_address(interface, other, len))??;
+    }
+    if let Some(nobody) = nobody {
+        // The servers' address has one already.
+        [other, nobody].into_iter().try_for_each(|host| platform::add_host_route(&tun.name, host))?;
     }
     Ok(Lab {
         far: networks.far(),
@@ -197,7 +206,7 @@ struct Between<'a> {
 
 impl Subject for Between<'_> {
     fn accept(&mut self, target: SocketAddr, within: Duration) -> Option<io::Result<TcpStream>> {
-        let given = self.given.as_mut()?;
+        let given = self.given.as_mut().filter(|_| Lab::PORTS.contains(&target.port()))?;
         // Those of earlier cases may still come.
         let next = async {
             while let Some((stream, to)) = given.recv().await {

@@ -1,11 +1,10 @@
 //! What changes below a program: its device, its addresses, its link, and how many files it may open.
 
-use std::io;
 use std::net::{IpAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::lab::{Lab, SOON, TRIES, receive, send};
+use super::lab::{Lab, SOON, TRIES, because, receive, send};
 use super::{Manner, Of};
 use crate::{Step, ms, secs};
 
@@ -64,7 +63,7 @@ fn rest(lab: &mut Lab<'_>) -> Step {
 fn link_gone(lab: &mut Lab<'_>) -> Step {
     let mut pair = lab.pair()?;
     pair.works()?;
-    let cut = |lab: &Lab<'_>, is_cut| lab.subject.cut(is_cut).or_else(|error| fail!("the link: {error}"));
+    let cut = |lab: &Lab<'_>, is_cut| lab.subject.cut(is_cut).map_err(because("the link"));
     cut(lab, true)?;
     let sent = send(&mut pair.client, b"meanwhile");
     thread::sleep(secs(2));
@@ -72,7 +71,7 @@ fn link_gone(lab: &mut Lab<'_>) -> Step {
     sent?;
     // The time until the next retransmission doubles.
     let patient = pair.server.set_read_timeout(Some(2 * SOON));
-    patient.or_else(|error| fail!("a socket: {error}"))?;
+    patient.map_err(because("a socket"))?;
     receive(&mut pair.server, b"meanwhile", "the server")?;
     lab.works("after it")
 }
@@ -90,7 +89,7 @@ fn address_changed(lab: &mut Lab<'_>) -> Step {
     let new = another(address);
     let changed = platform::add_address(interface, new, platform::host_prefix_len(new))
         .and_then(|()| platform::remove_address(interface, address, prefix_len));
-    changed.or_else(|error| fail!("{error}"))?;
+    changed.map_err(because("the network"))?;
     let (begun, patience) = (Instant::now(), Duration::from_secs(10));
     // A tunnel tells its peer by the next packet.
     while begun.elapsed() < patience {
@@ -102,9 +101,7 @@ fn address_changed(lab: &mut Lab<'_>) -> Step {
 }
 
 fn no_more_files(lab: &mut Lab<'_>) -> Step {
-    let limit = |lab: &Lab<'_>, more| {
-        lab.subject.limit_files(more).or_else(|error: io::Error| fail!("the limit: {error}"))
-    };
+    let limit = |lab: &Lab<'_>, more| lab.subject.limit_files(more).map_err(because("the limit"));
     limit(lab, Some(8))?;
     let open = open_many(lab, 40)?;
     let ended = lab.subject.ended();
@@ -118,7 +115,7 @@ fn no_more_files(lab: &mut Lab<'_>) -> Step {
 
 fn device_deleted(lab: &mut Lab<'_>) -> Step {
     lab.works("before")?;
-    platform::delete_interface(lab.device).or_else(|error| fail!("{error}"))?;
+    platform::delete_interface(lab.device).map_err(because("the network"))?;
     let begun = Instant::now();
     while begun.elapsed() < secs(2) {
         if lab.subject.ended().is_some() {

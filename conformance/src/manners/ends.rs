@@ -5,22 +5,25 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::Instant;
 
-use super::lab::{Lab, SOON, connect, ends, is_reset, receive, reset, send, shut, words};
+use super::lab::{Lab, SOON, connect, ends, is_reset, receive, reset, send, shut, stuck, words};
 use super::{Manner, Of};
-use crate::{Step, ms, pattern, secs};
+use crate::{Step, Stop, ms, pattern, secs};
 
 const SEQUENCES: &str = "MUST RFC 5382, 4.2: all valid sequences of TCP are supported";
 
 pub(super) const CASES: &[Manner] = &[
     Manner::new("half-close-client", SEQUENCES, Of::All, half_close_client)
         .expects("After the client's half-close the server gets the end, and the client all of the answer."),
-    Manner::new("half-close-server", SEQUENCES, Of::All, half_close_server)
-        .expects("After the server's half-close the client gets the end, and the server all that the client still sends."),
+    Manner::new("half-close-server", SEQUENCES, Of::All, half_close_server).expects(
+        "After the server's half-close the client gets the end, and the server all that the client still sends.",
+    ),
     Manner::new("half-close-late", SEQUENCES, Of::All, half_close_late)
         .expects("The answer to a half-closed request comes even if the server needs some seconds for it."),
     Manner::new("both-close", SEQUENCES, Of::All, both_close).expects("If both half-close at once, both get the end."),
-    Manner::new("reset-client", SEQUENCES, Of::All, reset_client).expects("The client's reset is a reset at the server, not an end."),
-    Manner::new("reset-server", SEQUENCES, Of::All, reset_server).expects("The server's reset is a reset at the client, not an end."),
+    Manner::new("reset-client", SEQUENCES, Of::All, reset_client)
+        .expects("The client's reset is a reset at the server, not an end."),
+    Manner::new("reset-server", SEQUENCES, Of::All, reset_server)
+        .expects("The server's reset is a reset at the client, not an end."),
     Manner::new("reset-half-closed", SEQUENCES, Of::All, reset_half_closed)
         .expects("A server that resets a half-closed connection resets it at the client."),
     Manner::new("close-unread", SEQUENCES, Of::All, close_unread)
@@ -32,8 +35,9 @@ pub(super) const CASES: &[Manner] = &[
     Manner::new("close-in-flight-server", SEQUENCES, Of::All, close_in_flight_server)
         .expects("All that the server had sent before it closed comes to a slow client, and then the end."),
     Manner::new("refused", "ours", Of::All, refused).expects("A connection to a closed port is refused."),
-    Manner::new("unreachable", "ours", Of::Sockets, unreachable)
-        .expects("A connection to an address without a host ends with an error in some seconds, before the client gives up."),
+    Manner::new("unreachable", "ours", Of::Sockets, unreachable).expects(
+        "A connection to an address without a route ends with an error in some seconds, before the client gives up.",
+    ),
     Manner::new("unanswered", "ours", Of::All, unanswered)
         .expects("While one connection gets no answer to its SYN, another one works."),
     Manner::new("silent-server", "ours", Of::All, silent_server)
@@ -42,6 +46,9 @@ pub(super) const CASES: &[Manner] = &[
 
 /// Larger than the buffers of most programs.
 const LONG: usize = 1 << 20;
+
+/// Why a case needs an address that leads nowhere.
+pub(super) const NO_ROUTE: &str = "its host has a route to every address, or passes none on";
 
 fn half_close_client(lab: &mut Lab<'_>) -> Step {
     let (mut pair, answer) = (lab.pair()?, pattern(1, 100_000));
@@ -177,7 +184,8 @@ fn refused(lab: &mut Lab<'_>) -> Step {
 
 fn unreachable(lab: &mut Lab<'_>) -> Step {
     const PATIENCE: u64 = 8;
-    let nobody = SocketAddr::new(lab.nobody, Lab::CLOSED);
+    let Some(nobody) = lab.nobody else { return Err(Stop::NotApplicable(NO_ROUTE.to_owned())) };
+    let nobody = SocketAddr::new(nobody, Lab::CLOSED);
     let begun = Instant::now();
     // The kernel asks for a neighbour for three seconds, and a SOCKS5 server may wait for longer.
     let ended = match TcpStream::connect_timeout(&nobody, secs(PATIENCE)) {
@@ -185,7 +193,9 @@ fn unreachable(lab: &mut Lab<'_>) -> Step {
         Ok(mut stream) => {
             let left = secs(PATIENCE).saturating_sub(begun.elapsed()).max(ms(1));
             let _slower = stream.set_read_timeout(Some(left));
-            !stream.read(&mut [0; 16]).is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
+            !stream
+                .read(&mut [0; 16])
+                .is_err_and(|error| matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut))
         }
     };
     check!(ended, Hang, "the client heard nothing in {PATIENCE} s")
@@ -219,6 +229,6 @@ fn silent_server(lab: &mut Lab<'_>) -> Step {
         Ok(_) => fail!("the client got an end"),
         Err(error) => fail!("the client got {}", words(&error)),
     }?;
-    pair.server.write_all(b"late").or_else(|error| fail!("the server got {}", words(&error)))?;
+    pair.server.write_all(b"late").map_err(stuck("the server"))?;
     receive(&mut pair.client, b"late", "the client")
 }

@@ -1,14 +1,15 @@
 //! Clients and servers on both sides of a program.
 
+use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::ops::Range;
 use std::time::Duration;
 
 use platform::Namespace;
 use socket2::{Domain, SockRef, Socket, Type};
 
-use crate::{Step, pattern, same, secs};
+use crate::{Harm, Step, Stop, pattern, same, secs};
 
 /// How long a packet may take that has to come.
 pub(super) const SOON: Duration = secs(3);
@@ -44,8 +45,9 @@ pub struct Lab<'a> {
     pub far: &'a Namespace,
     /// The servers' address, and another one there.
     pub servers: [IpAddr; 2],
-    /// An address beside the servers' that no host has.
-    pub nobody: IpAddr,
+    /// An address behind the device to which no route leads, if the program opens its connections from the clients' host or asks a
+    /// SOCKS5 server for them.
+    pub nobody: Option<IpAddr>,
     /// The program's device.
     pub device: &'a str,
     /// The ends of the link between the networks, and the near end's address with its prefix length.
@@ -95,7 +97,7 @@ impl Lab<'_> {
     /// Runs something in the far network.
     pub(super) fn beyond<T: Send + 'static>(&self, work: impl FnOnce() -> io::Result<T> + Send + 'static) -> Step<T> {
         let done = self.far.run(work).map_err(io::Error::other).flatten();
-        done.or_else(|error| fail!("the far network: {error}"))
+        done.map_err(because("the far network"))
     }
 
     pub(super) fn listen(&mut self) -> Step<Listener> {
@@ -130,7 +132,7 @@ impl Lab<'_> {
                 .map(|(stream, _)| stream),
         };
         let ready = accepted.and_then(|stream| in_time(&stream).map(|()| stream));
-        ready.or_else(|error| fail!(Hang, "no connection came to the server: {}", words(&error)))
+        ready.map_err(stuck("no connection came to the server"))
     }
 
     /// Opens a connection.
@@ -146,7 +148,7 @@ impl Lab<'_> {
     }
 
     /// Whether the program still does its work: a connection opens, and bytes pass both ways.
-    pub fn echo(&mut self) -> bool {
+    pub(super) fn echo(&mut self) -> bool {
         self.pair().and_then(|mut pair| pair.works()).is_ok()
     }
 
@@ -166,11 +168,11 @@ impl Lab<'_> {
             }
             Ok(sockets)
         })?;
-        let client = UdpSocket::bind(self.any()).or_else(|error| fail!("the client: {error}"))?;
+        let client = UdpSocket::bind(self.any()).map_err(because("the client"))?;
         for socket in servers.iter().chain([&client]) {
-            socket.set_read_timeout(Some(SOON)).or_else(|error| fail!("a socket: {error}"))?;
+            socket.set_read_timeout(Some(SOON)).map_err(because("a socket"))?;
         }
-        servers.try_into().map(|servers| (client, servers)).or_else(|_| fail!("a server is missing"))
+        servers.try_into().map(|servers| (client, servers)).map_err(|_| Stop::hang("a server is missing"))
     }
 }
 
@@ -186,7 +188,7 @@ impl Pair {
 
 pub(super) fn connect(to: SocketAddr) -> Step<TcpStream> {
     let connected = TcpStream::connect_timeout(&to, SOON).and_then(|stream| in_time(&stream).map(|()| stream));
-    connected.or_else(|error| fail!(Hang, "the client cannot connect: {}", words(&error)))
+    connected.map_err(stuck("the client cannot connect"))
 }
 
 fn in_time(stream: &TcpStream) -> io::Result<()> {
@@ -196,11 +198,11 @@ fn in_time(stream: &TcpStream) -> io::Result<()> {
 }
 
 pub(super) fn send(stream: &mut TcpStream, bytes: &[u8]) -> Step {
-    stream.write_all(bytes).or_else(|error| fail!(Hang, "bytes cannot be sent: {}", words(&error)))
+    stream.write_all(bytes).map_err(stuck("bytes cannot be sent"))
 }
 
 pub(super) fn shut(stream: &TcpStream) -> Step {
-    stream.shutdown(Shutdown::Write).or_else(|error| fail!("a half-close: {error}"))
+    stream.shutdown(Shutdown::Write).map_err(because("a half-close"))
 }
 
 /// Closes a connection by a reset.
@@ -250,18 +252,18 @@ pub(super) fn is_reset(stream: &mut TcpStream, who: &str) -> Step {
 /// Receives a datagram, and returns its length and where it came from. The buffer is longer than any.
 pub(super) fn datagram(socket: &UdpSocket, buffer: &mut [u8], who: &str) -> Step<(usize, SocketAddr)> {
     let came = socket.recv_from(buffer);
-    came.or_else(|error| fail!(Hang, "{who} got no datagram, but {}", words(&error)))
+    came.map_err(|error| Stop::hang(format!("{who} got no datagram, but {}", words(&error))))
 }
 
 /// Sends a datagram to a server and another one back, which both must come as they are. Returns the client's address as the server
 /// sees it.
 pub(super) fn exchange(client: &UdpSocket, server: &UdpSocket, len: usize) -> Step<SocketAddr> {
     let (question, answer, mut buffer) = (pattern(len as u64, len), pattern(7, len), vec![0; 1 << 16]);
-    let to = server.local_addr().or_else(|error| fail!("the server: {error}"))?;
+    let to = server.local_addr().map_err(because("the server"))?;
     let mut from = None;
     // The first datagram of a flow may be lost on a busy machine.
     for attempt in 1..=TRIES {
-        client.send_to(&question, to).or_else(|error| fail!("a datagram cannot be sent: {}", words(&error)))?;
+        client.send_to(&question, to).map_err(stuck("a datagram cannot be sent"))?;
         match datagram(server, &mut buffer, "the server") {
             Err(lost) if attempt == TRIES => return Err(lost),
             Err(_) => {}
@@ -274,7 +276,7 @@ pub(super) fn exchange(client: &UdpSocket, server: &UdpSocket, len: usize) -> St
     }
     let Some(from) = from else { return fail!("no datagram came") };
     for attempt in 1..=TRIES {
-        server.send_to(&answer, from).or_else(|error| fail!("an answer cannot be sent: {}", words(&error)))?;
+        server.send_to(&answer, from).map_err(stuck("an answer cannot be sent"))?;
         match datagram(client, &mut buffer, "the client") {
             Err(lost) if attempt == TRIES => return Err(lost),
             Err(_) => {}
@@ -286,6 +288,16 @@ pub(super) fn exchange(client: &UdpSocket, server: &UdpSocket, len: usize) -> St
         }
     }
     Ok(from)
+}
+
+/// An operation that the system refused.
+pub(super) fn because<E: fmt::Display>(what: &str) -> impl FnOnce(E) -> Stop {
+    move |error| Stop::Fail { seen: format!("{what}: {error}"), harm: Harm::Manners }
+}
+
+/// An operation that did not come to its end.
+pub(super) fn stuck(what: &str) -> impl FnOnce(io::Error) -> Stop {
+    move |error| Stop::hang(format!("{what}: {}", words(&error)))
 }
 
 /// An error in words that do not depend on the system.

@@ -6,9 +6,10 @@ use std::time::Instant;
 
 use socket2::{Protocol, SockAddr, Socket, Type};
 
-use super::lab::{Lab, SOON, TRIES, datagram, receive, send, words};
+use super::ends::NO_ROUTE;
+use super::lab::{Lab, SOON, TRIES, datagram, receive, send, stuck, words};
 use super::{Manner, Of};
-use crate::{Step, same};
+use crate::{Step, Stop, same};
 
 const QUERIES: &str = "MUST RFC 5508, 3.1: queries and their answers pass";
 const NAMES: &str = "MUST RFC 7766, 5: DNS is over UDP and TCP";
@@ -17,9 +18,12 @@ pub(super) const CASES: &[Manner] = &[
     Manner::new("ping", QUERIES, Of::Packets, ping).expects("An ICMP echo request of the client is answered."),
     Manner::new("ping-fragments", QUERIES, Of::Packets, ping_fragments)
         .expects("An ICMP echo request of 3,000 bytes, in fragments, is answered."),
-    Manner::new("ping-nobody", "ours", Of::Packets, ping_nobody).expects("Nobody answers for a host that is not there."),
-    Manner::new("dns-udp", NAMES, Of::Udp, dns_udp).expects("A question to a name server is answered over UDP, at port 53."),
-    Manner::new("dns-tcp", NAMES, Of::All, dns_tcp).expects("A question to a name server is answered over TCP, at port 53."),
+    Manner::new("ping-nobody", "ours", Of::Packets, ping_nobody)
+        .expects("Nobody answers for a host that is not there."),
+    Manner::new("dns-udp", NAMES, Of::Udp, dns_udp)
+        .expects("A question to a name server is answered over UDP, at port 53."),
+    Manner::new("dns-tcp", NAMES, Of::All, dns_tcp)
+        .expects("A question to a name server is answered over TCP, at port 53."),
 ];
 
 const DNS: u16 = 53;
@@ -75,7 +79,8 @@ fn ping_fragments(lab: &mut Lab<'_>) -> Step {
 }
 
 fn ping_nobody(lab: &mut Lab<'_>) -> Step {
-    match echo(lab, SocketAddr::new(lab.nobody, 0), 56) {
+    let Some(nobody) = lab.nobody else { return Err(Stop::NotApplicable(NO_ROUTE.to_owned())) };
+    match echo(lab, SocketAddr::new(nobody, 0), 56) {
         Ok(Some(_)) => fail!(Data, "an answer came for a host that is not there"),
         // An error is an answer of the network, and no echo.
         Ok(None) | Err(_) => Ok(()),
@@ -84,16 +89,17 @@ fn ping_nobody(lab: &mut Lab<'_>) -> Step {
 
 /// A question for the address of `test.`, and its answer (RFC 1035, 4).
 const QUESTION: &[u8] = b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0\x04test\0\0\x01\0\x01";
-const ANSWER: &[u8] = b"\x12\x34\x81\x80\0\x01\0\x01\0\0\0\0\x04test\0\0\x01\0\x01\xc0\x0c\0\x01\0\x01\0\0\0\x3c\0\x04\xc0\0\x02\x01";
+const ANSWER: &[u8] =
+    b"\x12\x34\x81\x80\0\x01\0\x01\0\0\0\0\x04test\0\0\x01\0\x01\xc0\x0c\0\x01\0\x01\0\0\0\x3c\0\x04\xc0\0\x02\x01";
 
 fn dns_udp(lab: &mut Lab<'_>) -> Step {
     let (client, [server]) = lab.datagrams([(0, DNS)])?;
     let mut buffer = [0; 512];
     for attempt in 1..=TRIES {
-        client.send_to(QUESTION, lab.server(DNS)).or_else(|error| fail!("the question: {}", words(&error)))?;
+        client.send_to(QUESTION, lab.server(DNS)).map_err(stuck("the question"))?;
         let asked = datagram(&server, &mut buffer, "the name server").and_then(|(len, from)| {
             same(&buffer[..len], QUESTION)?;
-            server.send_to(ANSWER, from).or_else(|error| fail!("the answer: {}", words(&error)))?;
+            server.send_to(ANSWER, from).map_err(stuck("the answer"))?;
             let (len, _) = datagram(&client, &mut buffer, "the client")?;
             same(&buffer[..len], ANSWER)
         });

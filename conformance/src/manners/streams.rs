@@ -1,27 +1,33 @@
 //! Connections while they are open.
 
+use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use socket2::{SockRef, Socket, TcpKeepalive, Type};
 
-use super::lab::{Lab, Pair, SOON, TRIES, connect, ends, receive, reset, send, words};
+use super::lab::{Lab, Pair, SOON, TRIES, because, connect, ends, receive, reset, send, words};
 use super::{Manner, Of};
 use crate::{Step, ms, named, pattern, secs};
 
 pub(super) const CASES: &[Manner] = &[
-    Manner::new("transfer-up", "ours", Of::All, transfer_up).expects("8 MB from the client come to the server unchanged."),
-    Manner::new("transfer-down", "ours", Of::All, transfer_down).expects("8 MB from the server come to the client unchanged."),
-    Manner::new("transfer-both", "ours", Of::All, transfer_both).expects("4 MB each way at the same time come unchanged."),
+    Manner::new("transfer-up", "ours", Of::All, transfer_up)
+        .expects("8 MB from the client come to the server unchanged."),
+    Manner::new("transfer-down", "ours", Of::All, transfer_down)
+        .expects("8 MB from the server come to the client unchanged."),
+    Manner::new("transfer-both", "ours", Of::All, transfer_both)
+        .expects("4 MB each way at the same time come unchanged."),
     Manner::new("slow-reader", "ours", Of::All, slow_reader)
         .expects("While a server does not read, another connection works, and later all bytes come."),
-    Manner::new("urgent", "MUST-30", Of::All, urgent).expects("Bytes before, with and after urgent data come in their order."),
+    Manner::new("urgent", "MUST-30", Of::All, urgent)
+        .expects("Bytes before, with and after urgent data come in their order."),
     Manner::new("keepalive", "ours", Of::All, keepalive)
         .expects("A connection whose client sends keep-alive packets each second stays open, and works after 4 s."),
     Manner::new("idle", "MUST RFC 5382, 5: an idle connection stays for two hours", Of::All, idle)
         .expects("A connection works after 6 s without a packet."),
-    Manner::new("thousand", "ours", Of::All, thousand).expects("1,000 connections are open at once, and each gets its own bytes."),
+    Manner::new("thousand", "ours", Of::All, thousand)
+        .expects("1,000 connections are open at once, and each gets its own bytes."),
     Manner::new("short-connections", "ours", Of::All, short_connections)
         .expects("New connections one after another, each with a request, take less than 100 ms each."),
     Manner::new("port-after-close", "MAY-2", Of::All, port_after_close)
@@ -56,7 +62,7 @@ fn transfer_down(lab: &mut Lab<'_>) -> Step {
 
 fn transfer_both(lab: &mut Lab<'_>) -> Step {
     let Pair { client, server } = lab.pair()?;
-    let copy = |stream: &TcpStream| stream.try_clone().or_else(|error| fail!("a socket: {error}"));
+    let copy = |stream: &TcpStream| stream.try_clone().map_err(because("a socket"));
     let (from, to) = (copy(&client)?, copy(&server)?);
     let up = thread::spawn(move || carry(from, to, pattern(3, MUCH / 2), "the server"));
     let down = carry(server, client, pattern(4, MUCH / 2), "the client");
@@ -78,10 +84,10 @@ fn slow_reader(lab: &mut Lab<'_>) -> Step {
 fn urgent(lab: &mut Lab<'_>) -> Step {
     let mut pair = lab.pair()?;
     let inline = SockRef::from(&pair.server).set_out_of_band_inline(true);
-    inline.or_else(|error| fail!("a socket: {error}"))?;
+    inline.map_err(because("a socket"))?;
     send(&mut pair.client, b"before")?;
     let sent = SockRef::from(&pair.client).send_out_of_band(b"!");
-    sent.or_else(|error| fail!("urgent data: {error}"))?;
+    sent.map_err(because("urgent data"))?;
     send(&mut pair.client, b"after")?;
     receive(&mut pair.server, b"before!after", "the server")
 }
@@ -91,7 +97,7 @@ fn keepalive(lab: &mut Lab<'_>) -> Step {
     pair.works()?;
     let keepalive = TcpKeepalive::new().with_time(secs(1)).with_interval(secs(1));
     let set = SockRef::from(&pair.client).set_tcp_keepalive(&keepalive);
-    set.or_else(|error| fail!("a socket: {error}"))?;
+    set.map_err(because("a socket"))?;
     thread::sleep(secs(4));
     pair.works()
 }
@@ -147,9 +153,9 @@ fn short_connections(lab: &mut Lab<'_>) -> Step {
     fail!(Speed, "each takes {} ms", median.as_millis())
 }
 
-/// Connects from a port that may have been used.
+/// Connects from a port, which may have been used.
 fn connect_from(lab: &Lab<'_>, port: u16, to: SocketAddr) -> Step<TcpStream> {
-    let open = || {
+    let open = || -> io::Result<TcpStream> {
         let socket = Socket::new(lab.domain(), Type::STREAM, None)?;
         socket.set_reuse_address(true)?;
         socket.bind(&SocketAddr::new(platform::unspecified(to.is_ipv6()), port).into())?;
@@ -157,14 +163,26 @@ fn connect_from(lab: &Lab<'_>, port: u16, to: SocketAddr) -> Step<TcpStream> {
         let stream = TcpStream::from(socket);
         stream.set_read_timeout(Some(SOON)).map(|()| stream)
     };
-    open().or_else(|error: std::io::Error| fail!(Hang, "the client cannot connect from its port again: {}", words(&error)))
+    let is_used = |error: &io::Error| matches!(error.kind(), ErrorKind::AddrInUse | ErrorKind::AddrNotAvailable);
+    let begun = Instant::now();
+    loop {
+        match open() {
+            Ok(stream) => return Ok(stream),
+            // Its own kernel may still wait for the last acknowledgement.
+            Err(error) if is_used(&error) && begun.elapsed() < SOON => thread::sleep(ms(20)),
+            Err(error) => return fail!(Hang, "the client cannot connect from its port: {}", words(&error)),
+        }
+    }
 }
 
 fn port_again(lab: &mut Lab<'_>, end: impl FnOnce(Pair) -> Step) -> Step {
     let listener = lab.listen()?;
-    let mut pair = lab.pair_to(&listener)?;
+    // No connection of an earlier case has it, as systems choose higher ones.
+    let port = listener.address.port() + 13_000;
+    let client = connect_from(lab, port, listener.address)?;
+    let server = lab.accept(&listener)?;
+    let mut pair = Pair { client, server };
     pair.works()?;
-    let port = pair.client.local_addr().map(|address| address.port()).unwrap_or_default();
     end(pair)?;
     let client = connect_from(lab, port, listener.address)?;
     let server = lab.accept(&listener)?;
@@ -192,9 +210,9 @@ fn over_mtu(lab: &mut Lab<'_>, at_near: bool) -> Step {
     const SMALL: u16 = 1280;
     let [near, far] = lab.link;
     let set = |lab: &Lab<'_>, mtu: u16| {
-        let at_far = lab.beyond(move || platform::set_mtu(far, mtu).map_err(std::io::Error::other));
+        let at_far = lab.beyond(move || platform::set_mtu(far, mtu).map_err(io::Error::other));
         let set = if at_near { platform::set_mtu(near, mtu) } else { Ok(()) };
-        at_far.and_then(|()| set.or_else(|error| fail!("{error}")))
+        at_far.and_then(|()| set.map_err(because("the network")))
     };
     let listener = lab.listen()?;
     set(lab, SMALL)?;

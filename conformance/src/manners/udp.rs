@@ -6,12 +6,13 @@ use std::thread;
 
 use socket2::{SockRef, Socket};
 
-use super::lab::{Lab, SOON, TRIES, datagram, exchange, words};
+use super::lab::{Lab, SOON, TRIES, because, datagram, exchange, stuck};
 use super::{Manner, Of};
 use crate::{Step, ms, secs};
 
 pub(super) const CASES: &[Manner] = &[
-    Manner::new("datagrams", "ours", Of::Udp, datagrams).expects("Datagrams of 1 to 1,400 bytes come unchanged, each way."),
+    Manner::new("datagrams", "ours", Of::Udp, datagrams)
+        .expects("Datagrams of 1 to 1,400 bytes come unchanged, each way."),
     Manner::new("burst", "ours", Of::Udp, burst).expects("Of 64 datagrams in a row, all come, in their order."),
     Manner::new("empty-datagram", "ours", Of::Udp, empty).expects("A datagram without a byte comes, each way."),
     Manner::new("large-datagram", "ours", Of::Packets, largest).expects("A datagram of 65,507 bytes comes, each way."),
@@ -22,15 +23,20 @@ pub(super) const CASES: &[Manner] = &[
     Manner::new("dont-fragment", "MUST RFC 4787, 10: a packet that is too big is reported", Of::Packets, dont_fragment)
         .expects("A datagram that may not be fragmented, above the MTU of the path, comes, or the client is told."),
     Manner::new("mapping", "MUST RFC 4787, 4.1: mapping is independent of the endpoint", Of::Sockets, mapping)
-        .expects("A client has the same address and port for all servers."),
+        .expects("A client has the same port for all servers."),
     Manner::new("no-overloading", "MUST RFC 4787, 4.2.1: no port is overloaded", Of::Sockets, no_overloading)
         .expects("Two sockets of the client have two ports at the server."),
     Manner::new("port-kept", "MAY RFC 4787, 4.2.1: the port is preserved", Of::Sockets, port_kept)
         .expects("The server sees the port of the client."),
     Manner::new("filter-port", "SHOULD RFC 4787, 5: filtering is by the address at most", Of::Sockets, filter_port)
         .expects("A datagram from another port of the server comes to the client."),
-    Manner::new("filter-address", "MAY RFC 4787, 5: filtering is independent of the endpoint", Of::Sockets, filter_address)
-        .expects("A datagram from another address comes to the client."),
+    Manner::new(
+        "filter-address",
+        "MAY RFC 4787, 5: filtering is independent of the endpoint",
+        Of::Sockets,
+        filter_address,
+    )
+    .expects("A datagram from another address comes to the client."),
     Manner::new("hairpin", "MUST RFC 4787, 6: hairpinning", Of::Sockets, hairpin)
         .expects("A datagram to the outer address of another client's socket comes to it."),
     Manner::new("mapping-stays", "MUST RFC 4787, 4.3: a mapping stays for two minutes", Of::Sockets, mapping_stays)
@@ -56,7 +62,7 @@ fn burst(lab: &mut Lab<'_>) -> Step {
     let mut came = Vec::new();
     for _ in 0..TRIES {
         for index in 0..COUNT {
-            client.send_to(&[index; 1000], to).or_else(|error| fail!("a datagram cannot be sent: {error}"))?;
+            client.send_to(&[index; 1000], to).map_err(because("a datagram cannot be sent"))?;
         }
         came.clear();
         while came.len() < COUNT.into()
@@ -77,7 +83,7 @@ fn of_length(lab: &mut Lab<'_>, len: usize) -> Step {
     for socket in [&client, &server] {
         // Buffers hold the largest.
         let set = SockRef::from(socket).set_recv_buffer_size(1 << 20);
-        set.or_else(|error| fail!("a socket: {error}"))?;
+        set.map_err(because("a socket"))?;
     }
     exchange(&client, &server, 10)?;
     exchange(&client, &server, len).map(drop)
@@ -99,9 +105,7 @@ fn fragments_out(lab: &mut Lab<'_>) -> Step {
     exchange(&client, &server, 10)?;
     let mut buffer = vec![0; 1 << 16];
     for attempt in 1..=TRIES {
-        client
-            .send_to(&[1; FRAGMENTED], lab.server(PORTS[0]))
-            .or_else(|error| fail!("it cannot be sent: {}", words(&error)))?;
+        client.send_to(&[1; FRAGMENTED], lab.server(PORTS[0])).map_err(stuck("it cannot be sent"))?;
         match datagram(&server, &mut buffer, "the server") {
             Ok((len, _)) => return check!(len == FRAGMENTED, Data, "{len} bytes came"),
             Err(lost) if attempt == TRIES => return Err(lost),
@@ -121,7 +125,7 @@ fn fragments_in(lab: &mut Lab<'_>) -> Step {
 fn arrives(client: &UdpSocket, server: &UdpSocket, to: SocketAddr, len: usize) -> Step {
     let mut buffer = vec![0; 1 << 16];
     for attempt in 1..=TRIES {
-        server.send_to(&vec![2; len], to).or_else(|error| fail!("it cannot be sent: {}", words(&error)))?;
+        server.send_to(&vec![2; len], to).map_err(stuck("it cannot be sent"))?;
         match datagram(client, &mut buffer, "the client") {
             Ok((got, _)) => return check!(got == len, Data, "{got} bytes came"),
             Err(lost) if attempt == TRIES => return Err(lost),
@@ -137,10 +141,10 @@ fn dont_fragment(lab: &mut Lab<'_>) -> Step {
     let (client, [server]) = lab.datagrams([(0, PORTS[0])])?;
     exchange(&client, &server, 10)?;
     let client: Socket = client.into();
-    platform::set_dont_fragment(&client, lab.near.0.is_ipv6(), true).or_else(|error| fail!("a socket: {error}"))?;
+    platform::set_dont_fragment(&client, lab.near.0.is_ipv6(), true).map_err(because("a socket"))?;
     let (client, [near, far]) = (UdpSocket::from(client), lab.link);
     let set = |mtu| {
-        let near = platform::set_mtu(near, mtu).or_else(|error| fail!("{error}"));
+        let near = platform::set_mtu(near, mtu).map_err(because("the network"));
         near.and_then(|()| lab.beyond(move || platform::set_mtu(far, mtu).map_err(std::io::Error::other)))
     };
     set(SMALL)?;
@@ -161,10 +165,11 @@ fn mapping(lab: &mut Lab<'_>) -> Step {
     let (client, servers) = lab.datagrams([(0, PORTS[0]), (0, PORTS[1]), (1, PORTS[0])])?;
     let mut seen = Vec::new();
     for server in &servers {
-        seen.push(exchange(&client, server, 10)?);
+        // The address is a matter of the host's routes.
+        seen.push(exchange(&client, server, 10)?.port());
     }
-    check!(seen[0] == seen[1], "another port of the server sees {} in place of {}", seen[1], seen[0])?;
-    check!(seen[0] == seen[2], "another server sees {} in place of {}", seen[2], seen[0])
+    check!(seen[0] == seen[1], "another port of the server sees the port {} in place of {}", seen[1], seen[0])?;
+    check!(seen[0] == seen[2], "another server sees the port {} in place of {}", seen[2], seen[0])
 }
 
 fn no_overloading(lab: &mut Lab<'_>) -> Step {
@@ -197,7 +202,10 @@ fn hairpin(lab: &mut Lab<'_>) -> Step {
     let (one, [server]) = lab.datagrams([(0, PORTS[0])])?;
     let (other, []) = lab.datagrams([])?;
     let outer = exchange(&one, &server, 10)?;
-    applies!(outer.ip() != lab.near.0, "the outer address is one of the clients' host, which sends no packet out for it")?;
+    applies!(
+        outer.ip() != lab.near.0,
+        "the outer address is one of the clients' host, which sends no packet out for it"
+    )?;
     exchange(&other, &server, 10)?;
     arrives(&one, &other, outer, 20)
 }
@@ -214,7 +222,7 @@ fn mapping_stays(lab: &mut Lab<'_>) -> Step {
 fn port_unreachable(lab: &mut Lab<'_>) -> Step {
     let (client, []) = lab.datagrams([])?;
     let connected = client.connect(lab.server(Lab::CLOSED));
-    connected.or_else(|error| fail!("the client: {error}"))?;
+    connected.map_err(because("the client"))?;
     for _ in 0..TRIES {
         let sent = client.send(b"nobody");
         let told = sent.and_then(|_| client.recv(&mut [0; 16]));

@@ -47,7 +47,10 @@ pub fn issue(
         ("What came instead".to_owned(), vec![Block::Text(score.seen().to_owned())]),
         ("Why".to_owned(), why(score, ran)),
         ("How to repeat it".to_owned(), vec![Block::Code(vec![again(score, command)])]),
-        ("Versions".to_owned(), vec![Block::List("This was run with:", versions(format!("{} {version}", score.netstack), environment))]),
+        (
+            "Versions".to_owned(),
+            vec![Block::List("This was run with:", versions(format!("{} {version}", score.netstack), environment))],
+        ),
         ("The packets".to_owned(), packets(score, recording, &pcap)),
     ];
     let mut text = Vec::new();

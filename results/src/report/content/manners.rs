@@ -29,8 +29,11 @@ pub(in crate::report) fn document(scores: &[&MannerScore]) -> Document {
     let picture = charts::of_panels(vec![panel], "Cases of manners that each program passes", KEY);
     let measures = |program| {
         let (passed, applied) = count(scores, program, |_| true);
-        [("passed_cases", passed), ("failed_cases", applied - passed)]
-            .map(|(name, count)| Measure { name, value: count as f64, interval: None })
+        [("passed_cases", passed), ("failed_cases", applied - passed)].map(|(name, count)| Measure {
+            name,
+            value: count as f64,
+            interval: None,
+        })
     };
     let benchmark = |program| Benchmark { name: format!("{program} manners"), measures: measures(program).into() };
     let benchmarks = programs(scores).into_iter().map(benchmark).collect();
@@ -134,7 +137,8 @@ fn mark(scores: &[&MannerScore], program: ProgramName, name: &str) -> String {
 fn meanings(scores: &[&MannerScore]) -> Table {
     let mut table = Table::new("Cases");
     let names = unique(scores.iter().map(|score| score.of_ipv4().0));
-    let cases: Vec<_> = names.iter().filter_map(|name| scores.iter().find(|score| score.of_ipv4().0 == *name)).collect();
+    let cases: Vec<_> =
+        names.iter().filter_map(|name| scores.iter().find(|score| score.of_ipv4().0 == *name)).collect();
     let mut push = |title, value: fn(&MannerScore) -> &str| {
         table.push(Column::new(title, false), cases.iter().map(|score| value(score).to_owned()));
     };
@@ -163,7 +167,8 @@ fn programs(scores: &[&MannerScore]) -> Vec<ProgramName> {
 
 fn count(scores: &[&MannerScore], program: ProgramName, is_counted: impl Fn(&MannerScore) -> bool) -> (usize, usize) {
     let of = scores.iter().filter(|score| score.program == program && is_counted(score));
-    let (passed, failed) = (of.clone().filter(|score| score.outcome == Outcome::Pass), of.filter(|score| score.has_failed()));
+    let (passed, failed) =
+        (of.clone().filter(|score| score.outcome == Outcome::Pass), of.filter(|score| score.has_failed()));
     let (passed, failed) = (passed.count(), failed.count());
     (passed, passed + failed)
 }
@@ -173,7 +178,13 @@ fn groups(scores: &[&MannerScore]) -> Vec<Group> {
         let (passed, applied) = count(scores, program, |score| score.subject == subject);
         let percent = 100.0 * passed as f64 / applied.max(1) as f64;
         let (median, note) = (Some((percent, percent..percent)), format!("{passed} of {}", plural(applied, "case")));
-        Bar { label: program.to_string(), mark: charts::mark_of_program(program.as_str()), median, runs: Vec::new(), note }
+        Bar {
+            label: program.to_string(),
+            mark: charts::mark_of_program(program.as_str()),
+            median,
+            runs: Vec::new(),
+            note,
+        }
     };
     let group = |subject: &str| {
         let bars = programs(scores).into_iter().map(|program| bar(subject, program)).collect();
@@ -193,12 +204,15 @@ fn records(scores: &[&MannerScore]) -> Table {
     push("case", &|score| score.case.clone());
     push("level", &|score| score.level.clone());
     push("expects", &|score| score.expects.clone());
-    push("outcome", &|score| match score.outcome {
-        Outcome::Pass => "pass",
-        Outcome::Fail { .. } => "fail",
-        Outcome::NotApplicable { .. } => "not-applicable",
-        Outcome::Unavailable { .. } => "unavailable",
-    }.to_owned());
+    push("outcome", &|score| {
+        match score.outcome {
+            Outcome::Pass => "pass",
+            Outcome::Fail { .. } => "fail",
+            Outcome::NotApplicable { .. } => "not-applicable",
+            Outcome::Unavailable { .. } => "unavailable",
+        }
+        .to_owned()
+    });
     push("seen", &|score| score.seen().to_owned());
     push("known", &|score| score.known.clone().unwrap_or_default());
     table
