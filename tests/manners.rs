@@ -23,7 +23,7 @@ const SLOW: [&str; 9] = [
 ];
 
 /// Cases that our proxies fail, which takes seconds, too.
-const FAILED: [&str; 3] = ["filter-address", "fragments-in", "large-datagram"];
+const FAILED: [&str; 5] = ["filter-address", "fragments-in", "fragments-out", "large-datagram", "ping-fragments"];
 
 /// The outcome of each case that a command prints, and its exit code.
 fn outcomes(arguments: &str) -> (Option<i32>, Vec<(String, String)>) {

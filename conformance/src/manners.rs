@@ -48,6 +48,8 @@ pub enum Of {
     Udp,
     /// Those that end connections and open others, and carry UDP as a NAT does.
     Sockets,
+    /// The same, but for those that have a SOCKS5 server do that.
+    Direct,
     /// Those that need no SOCKS5 server, which passes on no ICMP and no long datagram.
     Packets,
     /// Those that send from an address of the near network.

@@ -87,6 +87,8 @@ fn profile(scenario: &Scenario) -> Option<&Profile> {
     scenario.cell.program.as_ref()?.profile()
 }
 
+const NO_SOCKETS: &str = "it passes packets on, and has no connections of its own";
+
 /// Why a case does not apply to a program.
 fn foreign(case: &Manner, profile: &Profile) -> Option<&'static str> {
     let is_socks5 = profile.upstream() == Some(Upstream::Socks5);
@@ -94,7 +96,9 @@ fn foreign(case: &Manner, profile: &Profile) -> Option<&'static str> {
         (Of::Udp, _) if !profile.udp => Some("it carries no UDP"),
         _ if case.subject() == "UDP" && !profile.udp => Some("it carries no UDP"),
         (Of::Device, Role::Route) => Some("there is no device"),
-        (Of::Sockets, Role::Route | Role::Tunnel) => Some("it passes packets on, and has no connections of its own"),
+        (Of::Sockets, Role::Route | Role::Tunnel) => Some(NO_SOCKETS),
+        (Of::Direct, Role::Route | Role::Tunnel) => Some(NO_SOCKETS),
+        (Of::Direct, _) if is_socks5 => Some("the SOCKS5 server has the port of the flow"),
         (Of::Packets, _) if is_socks5 => Some("a SOCKS5 server passes on no ICMP, and ours no datagram above 8 KiB"),
         (Of::Roaming, Role::Route | Role::Attach) => Some("the address is not its own"),
         _ => None,
@@ -175,6 +179,8 @@ fn lab<'a>(
         Role::Attach => ("lo", platform::host_prefix_len(other)),
         _ => (FAR, prefix_len),
     };
+    // The kernel tells the program over it that an address is unreachable.
+    platform::set_loopback_up()?;
     if matches!(role, Role::Proxy | Role::Attach) {
         networks.far().run(move || platform::add_address(interface, other, len))??;
     }

@@ -26,7 +26,7 @@ pub(super) const CASES: &[Manner] = &[
         .expects("A client has the same port for all servers."),
     Manner::new("no-overloading", "MUST RFC 4787, 4.2.1: no port is overloaded", Of::Sockets, no_overloading)
         .expects("Two sockets of the client have two ports at the server."),
-    Manner::new("port-kept", "MAY RFC 4787, 4.2.1: the port is preserved", Of::Sockets, port_kept)
+    Manner::new("port-kept", "MAY RFC 4787, 4.2.1: the port is preserved", Of::Direct, port_kept)
         .expects("The server sees the port of the client."),
     Manner::new("filter-port", "SHOULD RFC 4787, 5: filtering is by the address at most", Of::Sockets, filter_port)
         .expects("A datagram from another port of the server comes to the client."),
@@ -37,7 +37,7 @@ pub(super) const CASES: &[Manner] = &[
         filter_address,
     )
     .expects("A datagram from another address comes to the client."),
-    Manner::new("hairpin", "MUST RFC 4787, 6: hairpinning", Of::Sockets, hairpin)
+    Manner::new("hairpin", "MUST RFC 4787, 6: hairpinning", Of::Direct, hairpin)
         .expects("A datagram to the outer address of another client's socket comes to it."),
     Manner::new("mapping-stays", "MUST RFC 4787, 4.3: a mapping stays for two minutes", Of::Sockets, mapping_stays)
         .expects("After 4 s the server still reaches the client, which has the same port."),

@@ -85,8 +85,7 @@ fn overview(scores: &[&MannerScore]) -> Vec<Block> {
     let programs = programs(scores);
     totals.push(Column::new("program", false), programs.iter().map(ToString::to_string));
     let version = |program: &ProgramName| {
-        let of = scores.iter().filter(|score| score.program == *program);
-        of.filter_map(|score| score.version.clone()).next()
+        scores.iter().filter(|score| score.program == *program).find_map(|score| score.version.clone())
     };
     totals.push(Column::new("version", false).if_room(Need::Extra), programs.iter().map(version));
     for subject in unique(scores.iter().map(|score| score.subject.as_str())) {
