@@ -231,8 +231,8 @@ impl Subject for Between<'_> {
         self.program.ended()
     }
 
-    fn cpu(&self) -> Duration {
-        self.program.cpu()
+    fn is_busy(&self) -> bool {
+        self.program.is_busy()
     }
 
     fn limit_files(&self, more: Option<u64>) -> io::Result<()> {

@@ -28,8 +28,8 @@ pub trait Subject {
     /// Why it no longer runs, if so.
     fn ended(&mut self) -> Option<String>;
 
-    /// The CPU time of its processes.
-    fn cpu(&self) -> Duration;
+    /// Whether any of its processes has something to do now, even if the machine has no time for it.
+    fn is_busy(&self) -> bool;
 
     /// Lets each of its processes open this many files more than it has now, or as many as it likes.
     fn limit_files(&self, more: Option<u64>) -> io::Result<()>;

@@ -80,3 +80,34 @@ impl MannerScore {
         self.case.strip_suffix("-ipv6").map_or((&self.case, false), |case| (case, true))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use conformance::Harm;
+
+    use super::*;
+
+    #[test]
+    fn a_known_failure_is_no_news_until_it_passes() {
+        let score = |id: &str, program: &str, outcome| {
+            let case = Manner::all().find(|case| case.id == id).unwrap();
+            MannerScore::new(&case, program.parse().unwrap(), None, outcome)
+        };
+        let fail = || Outcome::Fail { seen: "silence".to_owned(), harm: Harm::Hang };
+        for (id, program, outcome, is_as_known) in [
+            ("empty-datagram", "tun2proxy", fail(), true),
+            ("empty-datagram-ipv6", "tun2proxy", fail(), true),
+            ("empty-datagram", "tun2proxy", Outcome::Pass, false),
+            ("empty-datagram", "kernel", fail(), false),
+            ("empty-datagram", "kernel", Outcome::Pass, true),
+            ("empty-datagram", "kernel", Outcome::NotApplicable { seen: String::new() }, true),
+            ("empty-datagram", "kernel", Outcome::Unavailable { seen: String::new() }, false),
+        ] {
+            let score = score(id, program, outcome);
+            assert_eq!(score.is_as_known(), is_as_known, "{score:?}");
+            assert_eq!(score.of_ipv4().0, "empty-datagram");
+        }
+        let known = score("empty-datagram", "tun2proxy", fail()).known.unwrap();
+        assert!(known.ends_with(&format!("({})", KnownManners::of("tun2proxy").version)), "{known}");
+    }
+}

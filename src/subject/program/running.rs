@@ -370,9 +370,9 @@ impl Running {
         self.facts.version.clone()
     }
 
-    /// The CPU time of all its processes.
-    pub(crate) fn cpu(&self) -> Duration {
-        self.ends.iter().map(|end| end.residents.cpu()).sum()
+    /// Whether any of its processes has something to do now.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.ends.iter().any(|end| end.residents.is_busy())
     }
 
     /// Lets each of its processes open this many files more than it has now, or as many as it likes.

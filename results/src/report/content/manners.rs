@@ -216,3 +216,36 @@ fn records(scores: &[&MannerScore]) -> Table {
     push("known", &|score| score.known.clone().unwrap_or_default());
     table
 }
+
+#[cfg(test)]
+mod tests {
+    use conformance::Harm;
+
+    use super::*;
+
+    #[test]
+    fn a_mark_joins_both_versions_and_a_case_that_none_fails_has_no_row() {
+        let fail = || Outcome::Fail { seen: "silence".to_owned(), harm: Harm::Hang };
+        let absent = || Outcome::NotApplicable { seen: String::new() };
+        let score = |id: &str, outcome| {
+            let case = Manner::all().find(|case| case.id == id).unwrap();
+            MannerScore::new(&case, "kernel".parse().unwrap(), None, outcome)
+        };
+        for (outcomes, expected) in [
+            (vec![fail(), fail()], "FAIL"),
+            (vec![fail(), Outcome::Pass], "FAIL (IPv4)"),
+            (vec![Outcome::Pass, fail()], "FAIL (IPv6)"),
+            (vec![fail()], "FAIL"),
+            (vec![Outcome::Pass, absent()], "pass"),
+            (vec![absent(), absent()], UNKNOWN),
+        ] {
+            let scores: Vec<_> =
+                ["idle", "idle-ipv6"].into_iter().zip(outcomes).map(|(id, one)| score(id, one)).collect();
+            let scores: Vec<_> = scores.iter().collect();
+            assert_eq!(mark(&scores, scores[0].program, "idle"), expected);
+            let blocks = overview(&scores);
+            assert_eq!(blocks.len(), 2, "the totals, and a row or a sentence");
+            assert_eq!(matches!(blocks[1], Block::Table(_)), expected.starts_with("FAIL"));
+        }
+    }
+}
