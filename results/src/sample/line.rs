@@ -166,8 +166,9 @@ pub(super) fn parse(text: &str) -> Result<Line, String> {
             Ok(Line::Score(Box::new(score.explained())))
         }
         MANNER => {
-            let score = serde_json::from_value(Value::Object(object)).map_err(|error| error.to_string())?;
-            Ok(Line::Manner(Box::new(score)))
+            let score: MannerScore =
+                serde_json::from_value(Value::Object(object)).map_err(|error| error.to_string())?;
+            Ok(Line::Manner(Box::new(score.explained())))
         }
         kind => Err(format!("kind {kind:?}, which this program does not know; use the program that wrote the file")),
     }

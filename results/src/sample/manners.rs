@@ -47,6 +47,14 @@ impl MannerScore {
         }
     }
 
+    /// Explains it again by the cases and the reasons that this program knows.
+    pub(super) fn explained(self) -> Self {
+        match Manner::all().find(|case| case.id == self.case) {
+            Some(case) => Self::new(&case, self.program, self.version, self.outcome),
+            None => self,
+        }
+    }
+
     /// What was seen, or why the case does not apply or was not run; empty if it passed.
     pub fn seen(&self) -> &str {
         match &self.outcome {

@@ -92,7 +92,7 @@ fn overview(scores: &[&MannerScore]) -> Vec<Block> {
         totals.push(Column::new(subject, true), programs.iter().map(|program| share(scores, *program, subject)));
     }
     totals.push(Column::new("all", true), programs.iter().map(|program| share(scores, *program, "")));
-    let names = unique(scores.iter().map(|score| score.of_ipv4().0));
+    let names = names(scores);
     let has_failed = |name: &&str| scores.iter().any(|score| score.of_ipv4().0 == *name && score.has_failed());
     let (failed, passed): (Vec<_>, Vec<_>) = names.into_iter().partition(has_failed);
     let mut table = Table::new("Cases that some fail");
@@ -133,9 +133,16 @@ fn mark(scores: &[&MannerScore], program: ProgramName, name: &str) -> String {
     }
 }
 
+/// The names of the cases over IPv4, in the order of the list. A file has those first that do not apply.
+fn names<'a>(scores: &[&'a MannerScore]) -> Vec<&'a str> {
+    let mut names = unique(scores.iter().map(|score| score.of_ipv4().0));
+    names.sort_by_key(|name| Manner::all().position(|case| case.id == *name).unwrap_or(usize::MAX));
+    names
+}
+
 fn meanings(scores: &[&MannerScore]) -> Table {
     let mut table = Table::new("Cases");
-    let names = unique(scores.iter().map(|score| score.of_ipv4().0));
+    let names = names(scores);
     let cases: Vec<_> =
         names.iter().filter_map(|name| scores.iter().find(|score| score.of_ipv4().0 == *name)).collect();
     let mut push = |title, value: fn(&MannerScore) -> &str| {
