@@ -34,6 +34,7 @@ use tempfile::TempDir;
 use self::keys::Keys;
 use self::place::{Run, invalid};
 use self::running::Running;
+pub(crate) use self::socks5::Given;
 use self::socks5::Socks5;
 use super::networks::Networks;
 use super::{Parts, Prepared};

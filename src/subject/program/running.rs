@@ -1,5 +1,6 @@
 //! A running program: its ends, and the SOCKS5 server that it may use.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -372,8 +373,27 @@ impl Running {
         Ok(self.facts.clone())
     }
 
+    /// Why it no longer runs, if so.
+    pub(crate) fn ended(&mut self) -> Option<String> {
+        self.ends.iter_mut().find_map(|end| end.look().err())
+    }
+
+    pub(crate) fn version(&self) -> Option<String> {
+        self.facts.version.clone()
+    }
+
+    /// Whether any of its processes has something to do now.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.ends.iter().any(|end| end.residents.is_busy())
+    }
+
+    /// Lets each of its processes open this many files more than it has now, or as many as it likes.
+    pub(crate) fn limit_files(&self, more: Option<u64>) -> io::Result<()> {
+        self.ends.iter().try_for_each(|end| end.residents.limit_files(more))
+    }
+
     /// Asks all processes to end, and kills those that are left.
-    async fn end(&mut self) {
+    pub(crate) async fn end(&mut self) {
         for (was_killed, left) in join_all(self.ends.iter_mut().map(End::end)).await {
             self.facts.was_killed |= was_killed;
             self.facts.left_behind += left;
