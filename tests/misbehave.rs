@@ -260,8 +260,8 @@ fn a_program_that_leaks_files_is_measured_with_a_warning() {
 #[test]
 fn a_program_that_sends_datagrams_twice_is_measured_with_a_warning() {
     skip_if!(no_device());
-    for options in ["-m writer --bitrate 5M", "-m rr"] {
-        let options = format!("{options} --protocol udp --time 0.3 --verify full --json");
+    for options in ["-m writer --bitrate 5M", "-m rr --parallel 20"] {
+        let options = format!("{options} --protocol udp --time 1 --verify full --json");
         let sample = printed(&through("twice", &Flaw::Repeats.command("twice"), &options));
         assert_eq!(sample["status"], "ok", "{sample}");
         assert!(has_warning(&sample, " arrived again, and the link repeats none"), "{sample}");

@@ -271,11 +271,13 @@ fn a_profile_is_a_cell_of_a_matrix_beside_the_kernel_and_our_proxy() {
 fn a_program_that_forks_leaves_or_daemonises_is_measured_and_ended() {
     skip_if!(no_device());
     let command = |marker: &str, script: &str| format!("sh -c '{}'", script.replace("PROXY", &proxy(marker)));
-    let run =
-        |marker: &str, script: &str| printed(&through(marker, &command(marker, script), "-m rr --time 0.3 --json"));
+    let rests = |marker: &str, script: &str, rest: &str| {
+        printed(&through(marker, &command(marker, script), &format!("-m rr --time 0.3 --rest {rest} --json")))
+    };
+    let run = |marker: &str, script: &str| rests(marker, script, "0.2");
     // Nine processes, eight of which work at rest and stay: together they have their share on a busy machine, too.
     let works = "for each in 1 2 3 4 5 6 7 8; do env MARKER=busy sh -c \"while :; do :; done\" & done";
-    let busy = run("busy", &format!("{works}; exec PROXY"));
+    let busy = rests("busy", &format!("{works}; exec PROXY"), "1.5");
     assert_eq!((&busy["status"], &busy["program_facts"]["at_rest"]["processes"]), (&"ok".into(), &9.into()), "{busy}");
     assert!(count(&busy["program_facts"]["unloaded"]["after"]["cpu_ns"]) > 5e7, "{busy}");
     assert!(has_warning(&busy, "at rest") && has_warning(&busy, "left 8 processes behind"), "{busy}");

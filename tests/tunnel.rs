@@ -143,9 +143,9 @@ fn every_load_goes_through_a_tunnel_and_both_ends_are_paid_for() {
 fn a_far_end_that_dies_under_load_is_named() {
     skip_if!(no_device());
     let folder = folder("tunnel-dies");
-    let [near, far] = [60.0, 1.5].map(|life| words(&tunnel("tunnel-dies", life)));
+    let [near, far] = [60.0, 4.0].map(|life| words(&tunnel("tunnel-dies", life)));
     let profile = profile(&folder, &format!("command = {near}\nfar_command = {far}"));
-    let output = through("tunnel-dies", &profile, "-m rr --time 5 --json");
+    let output = through("tunnel-dies", &profile, "-m rr --time 10 --json");
     let sample = printed(&output);
     assert_eq!((output.status.code(), &sample["status"]), (Some(1), &"panicked".into()), "{sample}");
     let detail = sample["detail"].as_str().unwrap();

@@ -59,7 +59,11 @@ pub(super) fn search(
 ) -> Result<Option<f64>, LoadError> {
     // The first of all is slower than the others.
     let _cold = trial(None, TRIAL)?;
-    let free = trial(None, TRIAL)?;
+    let mut free = trial(None, TRIAL)?;
+    if free.arrived.count == 0 {
+        // A busy machine may give the receiver no time in a moment.
+        free = trial(None, TRIAL)?;
+    }
     if free.passes() && trial(None, CONFIRMATION)?.passes() {
         return Ok(None);
     }
