@@ -162,6 +162,9 @@ pub struct DatagramFacts {
     pub reordered: u64,
     /// Datagrams, or responses, that arrived again.
     pub duplicated: u64,
+    /// The interarrival jitter of bulk datagrams (RFC 3550, 6.4.1), its mean in the timed window. None without a rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jitter_ns: Option<u64>,
     /// The highest rate that a search found, in datagrams a second. None if the sender is slower than the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found_per_second: Option<u64>,

@@ -109,7 +109,14 @@ fn requests() -> Sample {
 /// Samples over UDP: bulk bytes, and requests beside a stream.
 fn over_udp() -> [Sample; 2] {
     let [mut bulk, mut asked] = [sample(), requests()];
-    let datagrams = DatagramFacts { sent: 12, arrived: 12, reordered: 1, duplicated: 2, found_per_second: Some(5) };
+    let datagrams = DatagramFacts {
+        sent: 12,
+        arrived: 12,
+        reordered: 1,
+        duplicated: 2,
+        jitter_ns: Some(7),
+        found_per_second: Some(5),
+    };
     bulk.cell = fixture::cell("-n smoltcp -m reader --protocol udp --datagram 1200");
     bulk.measured.datagrams = Some(datagrams);
     asked.cell = fixture::cell("-n smoltcp -m rr --protocol udp --background both --bitrate 1M");
