@@ -93,7 +93,9 @@ fn execute(scenario: &Scenario) -> Result<Sample, RunError> {
         // Those of the run's network, where it has its own.
         sysctls.extend(platform::tcp_settings());
         let load = Load::of(scenario).ok_or_else(|| unfit(scenario))?;
-        let runtime = probe(scenario, &load).and_then(|()| runtime(workers(&scenario.cell), scenario.cell.pin.as_ref())).map_err(|source| {
+        // The servers of a carrier are where the system puts them.
+        let pin = scenario.cell.pin.as_ref().filter(|_| !scenario.cell.subject().is_carrier());
+        let runtime = probe(scenario, &load).and_then(|()| runtime(workers(&scenario.cell), pin)).map_err(|source| {
             platform::Error::new(Class::Failed, "start", "the runtime and the clients", source)
                 .remedy("raise the limits on processes and open files (ulimit -u, ulimit -n), or lower --worker-threads and --parallel")
         })?;

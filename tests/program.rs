@@ -44,7 +44,7 @@ pub(crate) fn through(marker: &str, command: &str, options: &str) -> Output {
 }
 
 /// The processes with this marker in their environment.
-fn marked(marker: &str) -> Vec<u32> {
+pub(crate) fn marked(marker: &str) -> Vec<u32> {
     let marker = format!("MARKER={marker}\0");
     let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let has = |process: &u32| {

@@ -95,7 +95,8 @@ pub(super) async fn prepare(
             kernel_load::prepare_between(scenario, load, networks, tun.network.peer, subject)
         }
         (Subject::Program(_), Devices::Tun(tun), Network::Pair(networks, _)) => {
-            let (subject, server) = program::prepare(scenario, tun, networks, interrupts).await?;
+            let processors = scenario.cell.pin.as_ref().map(|pin| pin.of_program(load.threads()));
+            let (subject, server) = program::prepare((scenario, processors), tun, networks, interrupts).await?;
             kernel_load::prepare_between(scenario, load, networks, server, subject)
         }
         (Subject::Given, Devices::Given(given), _) => {

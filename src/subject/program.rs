@@ -39,9 +39,9 @@ use crate::error::RunError;
 use crate::plan::scenario::{Scenario, Tun};
 use crate::program::{Role, Upstream};
 
-/// Prepares a program between the two networks. Also returns the address of the servers.
+/// Prepares a program between the two networks, on these processors. Also returns the address of the servers.
 pub(crate) async fn prepare(
-    scenario: &Scenario,
+    (scenario, processors): (&Scenario, Option<&[u16]>),
     tun: &Tun,
     networks: &Networks,
     interrupts: &mut Interrupts,
@@ -66,6 +66,7 @@ pub(crate) async fn prepare(
     let run = Run {
         scenario,
         profile,
+        processors,
         networks,
         device: &tun.name,
         network: tun.network,

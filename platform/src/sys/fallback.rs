@@ -196,6 +196,7 @@ return_all! { Err(io::ErrorKind::Unsupported.into());
     pub fn set_dont_fragment(_socket: &Socket, _ipv6: bool, _is_on: bool) -> io::Result<()>;
     pub fn set_user_timeout(_socket: &Socket, _timeout: Duration) -> io::Result<()>;
     pub(crate) fn set_processor(_processor: u16) -> io::Result<()>;
+    pub fn keep_on(_command: &mut Command, _processors: &[u16]) -> io::Result<()>;
     pub fn with_mounts(_command: &mut Command, _mounts: &[(PathBuf, PathBuf)]) -> io::Result<()>;
 }
 

@@ -177,6 +177,11 @@ impl Cell {
         self.subject().has_link() || self.forwarder.is_some()
     }
 
+    /// Whether this program starts the threads that carry its bytes, or the program that does.
+    pub(super) fn has_pins(&self) -> bool {
+        self.program.is_some() || !(self.subject().is_carrier() || self.subject().has_process())
+    }
+
     /// Whether a device that this program, our proxy or a forwarder opens carries its bytes.
     pub(super) fn has_napi(&self) -> bool {
         self.has_offload() && self.layer != Layer::Stack && !self.subject().has_process()

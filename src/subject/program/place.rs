@@ -24,6 +24,8 @@ const RUN_FOLDERS: [&str; 2] = ["/run", "/var/run"];
 pub(super) struct Run<'a> {
     pub(super) scenario: &'a Scenario,
     pub(super) profile: &'a Profile,
+    /// Those that it is kept on.
+    pub(super) processors: Option<&'a [u16]>,
     pub(super) networks: &'a Networks,
     /// The name of each device.
     pub(super) device: &'a str,
@@ -172,6 +174,10 @@ impl Place<'_> {
         if !mounts.is_empty() {
             let failed = |source| platform::Error::new(Class::Failed, "mount for", "the program", source);
             platform::with_mounts(&mut command, &mounts).map_err(failed)?;
+        }
+        if let Some(processors) = self.run.processors {
+            let failed = |source| platform::Error::new(Class::Failed, "keep on processors", "the program", source);
+            platform::keep_on(&mut command, processors).map_err(failed)?;
         }
         platform::end_with_this_thread(&mut command);
         Ok(command)
