@@ -95,6 +95,8 @@ mod stopped;
 mod tun;
 #[cfg(all(target_os = "linux", feature = "smoltcp"))]
 mod tunnel;
+#[cfg(all(target_os = "linux", feature = "smoltcp"))]
+mod upstreams;
 #[cfg(all(
     target_os = "linux",
     feature = "lwip",

@@ -18,7 +18,7 @@ use serde_json::json;
 
 use crate::cell::Cell;
 
-pub(crate) use self::built_in::{SOCKS5, is_baseline, role, upstream};
+pub(crate) use self::built_in::{SOCKS5, has_no_program, is_baseline, role, upstream};
 pub use self::built_in::{names, text};
 pub use self::name::{Program, ProgramName};
 pub use self::template::{Unknown, fill, placeholders};
@@ -106,6 +106,9 @@ pub struct Profile {
     /// Whether it carries UDP.
     #[serde(default = "yes")]
     pub udp: bool,
+    /// Whether it makes a device. To a proxy without one, the commands that set it up lead the connections.
+    #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
+    pub device: bool,
     /// The text of `{config}`, with placeholders.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<String>,
@@ -303,6 +306,11 @@ impl Profile {
             .any(|config| placeholders(config).any(|used| used == SET))
     }
 
+    /// Whether there is a device.
+    pub fn has_device(&self) -> bool {
+        self.device && self.role != Role::Route
+    }
+
     /// Whether the kernel does the work of a tunnel.
     pub fn is_of_kernel(&self) -> bool {
         self.role == Role::Tunnel && self.command.is_empty()
@@ -363,9 +371,10 @@ impl Profile {
         let is_direct = self.upstream == Some(Upstream::Direct);
         let reason = "it uses the SOCKS5 server; leave out upstream = \"direct\"";
         refuse(is_direct && used.iter().any(|used| used.starts_with("socks5")), reason)?;
+        refuse(!self.device && self.role != Role::Proxy, "device = false is for role = \"proxy\"")?;
         let reason = "the command and the config do not use {tun}, the name of the device; a program that opens no TUN \
                       device, such as a SOCKS5 server alone, cannot be measured";
-        refuse(self.role != Role::Route && ends.iter().any(|used| !used.contains(&"tun")), reason)
+        refuse(self.has_device() && ends.iter().any(|used| !used.contains(&"tun")), reason)
     }
 }
 

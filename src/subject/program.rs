@@ -53,8 +53,7 @@ pub(crate) async fn prepare(
         .and_then(|program| program.profile())
         .ok_or_else(|| invalid("the scenario has no profile of it"))?;
     let link = link::join(scenario, profile.role, tun, networks)?;
-    let makes_device = profile.role != Role::Route;
-    if makes_device && platform::interface_names(&platform::folder_of_thread()).contains(&tun.name) {
+    if profile.has_device() && platform::interface_names(&platform::folder_of_thread()).contains(&tun.name) {
         let source = io::ErrorKind::AlreadyExists.into();
         return Err(platform::Error::new(Cause::NameTaken, "let a program make the device", &tun.name, source).into());
     }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::io::{self, IoSlice, Write};
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -196,6 +196,7 @@ return_all! { Err(io::ErrorKind::Unsupported.into());
     pub fn set_dont_fragment(_socket: &Socket, _ipv6: bool, _is_on: bool) -> io::Result<()>;
     pub fn set_user_timeout(_socket: &Socket, _timeout: Duration) -> io::Result<()>;
     pub(crate) fn set_processor(_processor: u16) -> io::Result<()>;
+    pub fn listen_transparently(_address: SocketAddr) -> io::Result<TcpListener>;
     pub fn keep_on(_command: &mut Command, _processors: &[u16]) -> io::Result<()>;
     pub fn with_mounts(_command: &mut Command, _mounts: &[(PathBuf, PathBuf)]) -> io::Result<()>;
 }

@@ -3,7 +3,7 @@
 use netstacks::StackKind;
 
 use super::{Cell, Forwarder, ForwarderName, Layer, Mode, Protocol};
-use crate::program::{Profile, ProgramName, Setting, is_baseline};
+use crate::program::{Profile, ProgramName, Setting, has_no_program};
 
 /// What carries the bytes. A run matches on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,7 +45,7 @@ impl Subject {
     pub fn is_reference(self) -> bool {
         match self {
             Self::Loopback | Self::Kernel => true,
-            Self::Program(name) => is_baseline(name),
+            Self::Program(name) => has_no_program(name),
             _ => false,
         }
     }

@@ -219,6 +219,8 @@ fn a_program_is_not_run_as_its_profile_cannot() {
         ("-m rr --program gotatun --ipv6 --mtu 1300", "--mtu: 1300 bytes less the 80 of gotatun are 1220"),
         ("-m writer --protocol udp --program gotatun --datagram 1450", "--datagram: must be"),
         ("-m rr --program wireguard-kernel --pin 0", "--pin: the kernel's own threads do the work"),
+        ("-m rr --program tproxy --queue 50", "--queue: tproxy has no device of its own"),
+        ("-m rr --program tproxy --protocol udp", "--protocol: tproxy carries TCP alone"),
         ("-m rr --program kernel --qdisc fq", "--qdisc: kernel has no device of its own"),
         ("-m rr --program pasta --qdisc fq --outage 1s,1s", "--qdisc: --outage takes the place"),
     ] {

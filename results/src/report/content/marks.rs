@@ -42,20 +42,24 @@ pub(super) fn mark_of((stack, workarounds): Stack) -> Mark {
 }
 
 /// The marks of the programs with a profile of ours that are not a stack. A relative has the same shape, open.
-const PROGRAMS: [(&str, Mark); 13] = [
+const PROGRAMS: [(&str, Mark); 17] = [
     (KERNEL, Mark::filled(Sign::Diamond)),
     ("socks5", Mark::filled(Sign::Pillar)),
+    ("tproxy", Mark::open(Sign::Bow)),
     ("tun2proxy", Mark::filled(Sign::Star)),
     ("sing-box-gvisor", Mark::filled(Sign::Saltire)),
     ("sing-box-gvisor-direct", Mark::open(Sign::Saltire)),
     ("sing-box-system", Mark::filled(Sign::Hexagon)),
     ("sing-box-system-direct", Mark::open(Sign::Hexagon)),
+    ("sing-box-mixed", Mark::open(Sign::Star)),
     ("wireguard-go", Mark::filled(Sign::Pentagon)),
     ("wireguard-kernel", Mark::open(Sign::Pentagon)),
     ("boringtun", Mark::filled(Sign::Hourglass)),
     ("gotatun", Mark::open(Sign::Hourglass)),
     ("slirp4netns", Mark::filled(Sign::Bow)),
     ("pasta", Mark::filled(Sign::Chevron)),
+    ("lwip-socks5", Mark::open(Sign::Pillar)),
+    ("smoltcp-socks5", Mark::open(Sign::Chevron)),
 ];
 
 /// The mark of a program. One that has no profile of ours has an open shape that none of those has, by its name.
