@@ -24,6 +24,9 @@ pub(crate) fn no_device() -> Option<String> {
     no_setting("conf/all/rp_filter")
 }
 
+/// How long the kernel may take to end what was killed.
+const DEADLINE: Duration = Duration::from_mins(1);
+
 /// The words that start our proxy as a program.
 pub(crate) fn proxy(marker: &str) -> String {
     let options =
@@ -35,7 +38,7 @@ pub(crate) fn proxy(marker: &str) -> String {
 /// Runs a mode through a program. Afterwards no process of it is left.
 pub(crate) fn through(marker: &str, command: &str, options: &str) -> Output {
     let output = Command::new(PROGRAM).args(options.split_whitespace()).args(["--program", command]).output().unwrap();
-    let deadline = Instant::now() + Duration::from_secs(2);
+    let deadline = Instant::now() + DEADLINE;
     while !marked(marker).is_empty() && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(10));
     }
@@ -270,11 +273,12 @@ fn a_program_that_forks_leaves_or_daemonises_is_measured_and_ended() {
     let command = |marker: &str, script: &str| format!("sh -c '{}'", script.replace("PROXY", &proxy(marker)));
     let run =
         |marker: &str, script: &str| printed(&through(marker, &command(marker, script), "-m rr --time 0.3 --json"));
-    // Two processes, one of which works at rest and stays.
-    let busy = run("busy", "env MARKER=busy sh -c \"while :; do :; done\" & exec PROXY");
-    assert_eq!((&busy["status"], &busy["program_facts"]["at_rest"]["processes"]), (&"ok".into(), &2.into()), "{busy}");
+    // Nine processes, eight of which work at rest and stay: together they have their share on a busy machine, too.
+    let works = "for each in 1 2 3 4 5 6 7 8; do env MARKER=busy sh -c \"while :; do :; done\" & done";
+    let busy = run("busy", &format!("{works}; exec PROXY"));
+    assert_eq!((&busy["status"], &busy["program_facts"]["at_rest"]["processes"]), (&"ok".into(), &9.into()), "{busy}");
     assert!(count(&busy["program_facts"]["unloaded"]["after"]["cpu_ns"]) > 5e7, "{busy}");
-    assert!(has_warning(&busy, "at rest") && has_warning(&busy, "left a process behind"), "{busy}");
+    assert!(has_warning(&busy, "at rest") && has_warning(&busy, "left 8 processes behind"), "{busy}");
     // The process that was started ends, and another one carries.
     let daemon = run("daemon", "setsid PROXY & sleep 0.2");
     assert_eq!(daemon["status"], "ok", "{daemon}");
