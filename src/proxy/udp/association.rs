@@ -106,8 +106,8 @@ pub(super) fn unwrapped(mut datagrams: &mut [u8], segment_len: usize, mut pass: 
     while !datagrams.is_empty() {
         let first = &datagrams[..segment_len.min(datagrams.len())];
         // It reads from memory, so it is ready.
-        let parsed = parse_udp_request(first).now_or_never();
-        let Some(Ok((0, TargetAddr::Ip(server), payload))) = parsed else {
+        let request = parse_udp_request(first).now_or_never();
+        let Some(Ok((0, TargetAddr::Ip(server), payload))) = request else {
             datagrams = datagrams.split_at_mut(first.len()).1;
             continue;
         };
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn datagrams_are_the_same_after_the_way_through_their_headers() {
         for (payloads, segment_len) in
-            [(&b""[..], 0), (b"one", 3), (b"one", 9), (b"onetwo", 3), (b"onetwot", 3), (&[7; 64_000], 1000)]
+            [(&b""[..], 0), (b"one", 3), (b"one", 9), (b"onetwo", 3), (b"onetwot", 3), (&[7; 16_000], 1000)]
         {
             for to in ["10.0.0.1:53", "[fd00::1]:4000"].map(server) {
                 let (mut datagrams, len) = wrapped(to, payloads, segment_len).unwrap();
