@@ -99,16 +99,21 @@ fn execute(scenario: &Scenario) -> Result<Sample, RunError> {
             platform::Error::new(Class::Failed, "start", "the runtime and the clients", source)
                 .remedy("raise the limits on processes and open files (ulimit -u, ulimit -n), or lower --worker-threads and --parallel")
         })?;
+        let mut pcap = None;
         let result = runtime.block_on(async {
             // First, so that an interrupt leaves no device behind.
             let mut interrupts = Interrupts::catch()
                 .map_err(|source| platform::Error::new(Class::Failed, "catch", "interrupts", source))?;
             let loaded = loaded::prepare(scenario, load, &network, &mut interrupts).await?;
-            loaded.run(scenario, network.both(), interrupts).await
+            let capture = loaded.capture(scenario)?;
+            let output = loaded.run(scenario, network.both(), interrupts).await;
+            pcap = capture.map(loaded::captured).transpose()?;
+            output
         });
         // A task may be stuck.
         runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
         let mut sample = sample(scenario, result?, started);
+        sample.measured.pcap = pcap;
         if sample.measured.congestion.is_some() {
             sample.measured.sysctls = sysctls;
         }

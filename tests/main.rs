@@ -66,7 +66,9 @@ mod matrix;
 #[cfg(all(target_os = "linux", feature = "smoltcp"))]
 mod misbehave;
 mod pages;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "smoltcp"))]
+mod pcap;
+#[cfg(all(target_os = "linux", feature = "smoltcp"))]
 mod pin;
 #[cfg(all(unix, feature = "smoltcp"))]
 mod process;

@@ -182,6 +182,16 @@ impl DatagramFacts {
     }
 }
 
+/// The packets of a device that a run has written to a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CaptureFacts {
+    pub packets: u64,
+    /// Those that came too fast to be written.
+    pub lost: u64,
+    /// Whether the file was full before the end.
+    pub is_full: bool,
+}
+
 /// The size of a page where a file does not say it.
 const USUAL_PAGE: u64 = 4096;
 
