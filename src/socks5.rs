@@ -117,8 +117,6 @@ fn reply(code: u8) -> io::ErrorKind {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
 
     /// A server that has answered so much, and no more yet.

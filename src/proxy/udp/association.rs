@@ -130,8 +130,6 @@ pub(super) fn unwrapped(mut datagrams: &mut [u8], segment_len: usize, mut pass: 
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
 
     fn server(text: &str) -> SocketAddr {

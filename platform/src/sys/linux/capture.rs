@@ -150,8 +150,6 @@ fn lost(socket: &Socket) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use std::fs::File;
     use std::io::Read;
     use std::net::UdpSocket;
