@@ -13,6 +13,7 @@ mod protocol;
 pub mod proxy;
 pub mod remedy;
 pub mod run;
+mod socks5;
 mod subject;
 
 pub mod cli;

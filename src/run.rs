@@ -95,20 +95,27 @@ fn execute(scenario: &Scenario) -> Result<Sample, RunError> {
         // Those of the run's network, where it has its own.
         sysctls.extend(platform::tcp_settings());
         let load = Load::of(scenario).ok_or_else(|| unfit(scenario))?;
-        let runtime = probe(scenario, &load).and_then(|()| runtime(workers(&scenario.cell), scenario.cell.pin.as_ref())).map_err(|source| {
+        // The servers of a carrier are where the system puts them.
+        let pin = scenario.cell.pin.as_ref().filter(|_| !scenario.cell.subject().is_carrier());
+        let runtime = probe(scenario, &load).and_then(|()| runtime(workers(&scenario.cell), pin)).map_err(|source| {
             platform::Error::new(Class::Failed, "start", "the runtime and the clients", source)
                 .remedy("raise the limits on processes and open files (ulimit -u, ulimit -n), or lower --worker-threads and --parallel")
         })?;
+        let mut pcap = None;
         let result = runtime.block_on(async {
             // First, so that an interrupt leaves no device behind.
             let mut interrupts = Interrupts::catch()
                 .map_err(|source| platform::Error::new(Class::Failed, "catch", "interrupts", source))?;
             let loaded = loaded::prepare(scenario, load, &network, &mut interrupts).await?;
-            loaded.run(scenario, network.both(), interrupts).await
+            let capture = loaded.capture(scenario)?;
+            let output = loaded.run(scenario, network.both(), interrupts).await;
+            pcap = capture.map(loaded::captured).transpose()?;
+            output
         });
         // A task may be stuck.
         runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
         let mut sample = sample(scenario, result?, started);
+        sample.measured.pcap = pcap;
         if sample.measured.congestion.is_some() {
             sample.measured.sysctls = sysctls;
         }

@@ -11,8 +11,9 @@ use crate::machine::no_device;
 use crate::processes::{folder, run, stderr, stdout};
 
 /// Fields that few lines have, none of them in a file of this repository.
-const RARE: [&str; 14] = [
+const RARE: [&str; 15] = [
     "at_times",
+    "pcap",
     "device.qdisc",
     "bytes_back",
     "requests.blackholes",
@@ -102,6 +103,8 @@ fn real() -> Vec<Value> {
         matrix,
     ];
     if no_device().is_none() {
+        let pcap = folder("json-pcap").join("run.pcap");
+        commands.push(format!("-n smoltcp -m rr --time 0.1 --json --pcap {}", pcap.display()));
         commands.extend(
             [
                 "-n smoltcp -m reader --loss 1 --offload off --outage 50ms,10ms --shards 2 --time 1 --json",

@@ -25,8 +25,8 @@ use serde::{Deserialize, Serialize};
 
 pub use self::environment::{Environment, Origin, Program, field_text, fields};
 pub use self::facts::{
-    AdoptedFacts, BlackHoleFacts, DatagramFacts, IdleFacts, ProcessFacts, ProgramFacts, RequestFacts, RestFacts,
-    Unloaded, UnloadedFacts,
+    AdoptedFacts, BlackHoleFacts, CaptureFacts, DatagramFacts, IdleFacts, ProcessFacts, ProgramFacts, RequestFacts,
+    RestFacts, Unloaded, UnloadedFacts,
 };
 pub use self::file::{Appender, FileError, SampleFile};
 pub use self::latency::Latency;
@@ -114,6 +114,9 @@ pub struct Measurements {
     pub link: Option<FaultCounts>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_facts: Option<QueueFacts>,
+    /// The packets that were written to a file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pcap: Option<CaptureFacts>,
     pub packets: Packets,
     /// Of the client's first connection, at the end of the timed window.
     pub tcp: Option<TcpFacts>,

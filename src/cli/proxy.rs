@@ -1,6 +1,6 @@
 //! The command `proxy`.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroU16;
 use std::time::Duration;
 
@@ -26,6 +26,27 @@ fn keepalive(text: &str) -> Result<Keepalive, String> {
     }
 }
 
+/// The options of a device, of a stack, and of datagrams.
+const OF_DEVICE: [&str; 17] = [
+    "netstack",
+    "shards",
+    "queues",
+    "offload",
+    "napi",
+    "tun_name",
+    "tun_addr",
+    "tun_dest",
+    "tun_prefix",
+    "tun_fd",
+    "mtu",
+    "window",
+    "max_memory",
+    "nat",
+    "udp_idle",
+    "workarounds",
+    "stack_congestion",
+];
+
 /// How the ports of clients are mapped to ports of the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Nat {
@@ -42,6 +63,15 @@ pub struct Proxy {
     #[arg(short, long, value_name = "IFACE",
         value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub interface: String,
+
+    /// A SOCKS5 server, reached through the interface, that gets all connections and datagrams; without authentication
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub socks5: Option<SocketAddr>,
+
+    /// Without a device and a stack: forward the TCP connections that a rule of nftables or iptables (TPROXY) leads to this port.
+    /// Only on Linux
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..), conflicts_with_all = OF_DEVICE)]
+    pub tproxy: Option<u16>,
 
     /// The stack
     #[arg(short, long, value_enum, default_value_t = StackKind::Smoltcp)]

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::io::{self, IoSlice, Write};
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -203,6 +203,8 @@ return_all! { Err(io::ErrorKind::Unsupported.into());
     pub fn set_dont_fragment(_socket: &Socket, _ipv6: bool, _is_on: bool) -> io::Result<()>;
     pub fn set_user_timeout(_socket: &Socket, _timeout: Duration) -> io::Result<()>;
     pub(crate) fn set_processor(_processor: u16) -> io::Result<()>;
+    pub fn listen_transparently(_address: SocketAddr) -> io::Result<TcpListener>;
+    pub fn keep_on(_command: &mut Command, _processors: &[u16]) -> io::Result<()>;
     pub fn with_mounts(_command: &mut Command, _mounts: &[(PathBuf, PathBuf)]) -> io::Result<()>;
 }
 
@@ -282,6 +284,28 @@ impl Profiler {
     }
 
     pub fn finish(self, _title: &str, _out: impl Write) -> Result<(), Error> {
+        match self.0 {}
+    }
+}
+
+/// Packets of an interface that are being written as pcap.
+#[derive(Debug)]
+pub struct Capture(Infallible);
+
+/// What a capture has written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Captured {
+    pub packets: u64,
+    pub lost: u64,
+    pub is_full: bool,
+}
+
+impl Capture {
+    pub fn start(_interface: &str, _writer: impl Write + Send + 'static, _most_bytes: u64) -> io::Result<Self> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub fn finish(self) -> io::Result<Captured> {
         match self.0 {}
     }
 }

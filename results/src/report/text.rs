@@ -11,7 +11,7 @@ use crate::cell::properties::{PROPERTIES, Property};
 use crate::cell::{Layer, Protocol, Verify};
 use crate::measure::metric::METRICS;
 use crate::plural;
-use crate::sample::{IdleFacts, Interval, Sample, gbps};
+use crate::sample::{CaptureFacts, IdleFacts, Interval, Sample, gbps};
 
 /// Writes the line to `out` if the run succeeded, and everything else to `err`.
 pub fn text(sample: &Sample, out: &mut impl Write, err: &mut impl Write) -> io::Result<()> {
@@ -77,6 +77,7 @@ fn details(sample: &Sample, err: &mut impl Write) -> io::Result<()> {
     lines.push(("delivered", delivered(sample)));
     lines.extend(each_way(sample).map(|rates| ("each way", rates)));
     lines.extend(figures(sample));
+    lines.extend(sample.measured.pcap.map(|pcap| ("pcap", captured(pcap))));
     lines.extend(intervals(sample).map(|interval| ("interval", interval)));
     lines.extend(sample.warnings().iter().map(|warning| ("warning", warning.to_string())));
     for (name, text) in lines {
@@ -187,6 +188,11 @@ fn figures(sample: &Sample) -> impl Iterator<Item = (&'static str, String)> {
         }
     }
     lines.into_iter().map(|(line, figures)| (line, figures.join(", ")))
+}
+
+fn captured(CaptureFacts { packets, lost, is_full }: CaptureFacts) -> String {
+    let end = if is_full { "; then the file was full" } else { "" };
+    format!("{} written, {lost} too fast to be{end}", plural(packets, "packet"))
 }
 
 fn intervals(sample: &Sample) -> impl Iterator<Item = String> {

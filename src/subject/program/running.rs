@@ -89,6 +89,7 @@ impl Running {
             self.set_up(run, interrupts).await?;
         }
         let devices: &[Side] = match role {
+            _ if !run.profile.has_device() => &[],
             Role::Route => &[],
             Role::Proxy | Role::Attach => &[Side::Near],
             Role::Tunnel => &[Side::Near, Side::Far],
@@ -96,7 +97,7 @@ impl Running {
         for side in devices {
             self.find_device(run, *side, interrupts).await?;
         }
-        if matches!(role, Role::Proxy | Role::Tunnel) {
+        if matches!(role, Role::Proxy | Role::Tunnel) && !devices.is_empty() {
             for side in devices.iter().rev() {
                 self.settle(run, *side, interrupts).await?;
             }
@@ -312,7 +313,7 @@ impl Running {
 
     pub(super) fn meter(&self, run: &Run<'_>, faults: Option<Arc<FaultCounter>>) -> ProgramMeter {
         let (device, near): (_, &[&str]) =
-            if run.profile.role == Role::Route { (NEAR, &[NEAR]) } else { (run.device, &[run.device, NEAR]) };
+            if run.profile.has_device() { (run.device, &[run.device, NEAR]) } else { (NEAR, &[NEAR]) };
         let far: &[&str] = if run.profile.role == Role::Tunnel { &[FAR, run.device] } else { &[FAR] };
         let [residents, far_residents] = self.residents();
         ProgramMeter {
@@ -429,7 +430,7 @@ fn set_segmentation(run: &Run<'_>) -> Result<(), Reason> {
     let Some(gso) = run.scenario.cell.gso else { return Ok(()) };
     let is_on = gso == Gso::On;
     let advise = |error: platform::Error| error.remedy("leave out --gso, or give what the program can");
-    let near = if run.profile.role == Role::Route { NEAR } else { run.device };
+    let near = if run.profile.has_device() { run.device } else { NEAR };
     platform::set_segmentation(near, is_on).map_err(advise)?;
     if run.profile.role == Role::Tunnel {
         let far = run.device.to_owned();

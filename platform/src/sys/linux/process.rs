@@ -256,9 +256,22 @@ pub fn processors() -> Option<Vec<u16>> {
 }
 
 pub(crate) fn set_processor(processor: u16) -> io::Result<()> {
-    let mut allowed = CpuSet::new();
-    allowed.set(processor.into())?;
-    Ok(sched_setaffinity(Pid::from_raw(0), &allowed)?)
+    Ok(sched_setaffinity(Pid::from_raw(0), &set_of(&[processor])?)?)
+}
+
+/// Keeps the process of this command on these processors, and all that it starts (`sched_setaffinity(2)`).
+pub fn keep_on(command: &mut Command, processors: &[u16]) -> io::Result<()> {
+    let allowed = set_of(processors)?;
+    let keep = move || Ok(sched_setaffinity(Pid::from_raw(0), &allowed)?);
+    // SAFETY: between fork and exec it makes a system call with a set that exists already, and neither allocates nor locks.
+    unsafe { command.pre_exec(keep) };
+    Ok(())
+}
+
+fn set_of(processors: &[u16]) -> io::Result<CpuSet> {
+    let mut set = CpuSet::new();
+    processors.iter().try_for_each(|processor| set.set((*processor).into()))?;
+    Ok(set)
 }
 
 fn switches(who: UsageWho) -> Option<Switches> {
