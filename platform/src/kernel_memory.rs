@@ -65,8 +65,6 @@ impl SocketCount {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
 
     #[test]

@@ -316,6 +316,8 @@ mod tests {
             assert!(printed.starts_with(&line), "{printed}");
             assert_eq!(printed.contains("warning: the memory did not grow"), grown == 0, "{printed}");
         }
+        let udp = printed("-n smoltcp -m idle --protocol udp --parallel 11", idle(1 << 20));
+        assert!(udp.starts_with("client io mode: idle, flows: 11, memory: 102.4 KiB each "), "{udp}");
     }
 
     #[test]
