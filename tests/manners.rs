@@ -39,7 +39,8 @@ fn outcomes(arguments: &str) -> (Option<i32>, Vec<(String, String)>) {
 /// A profile of our proxy with a fault, by its options.
 fn profile(folder: &Path, name: &str, options: &str) -> PathBuf {
     let own = stdout(&run("programs show smoltcp")).replacen("smoltcp", name, 1);
-    let options: String = options.split(' ').map(|word| format!("{word:?}, ")).collect();
+    let options: Vec<_> = options.split(' ').map(|word| format!("{word:?}, ")).collect();
+    let options = options.concat();
     let command = own.replacen("\"rust-tun-perf\", \"proxy\", ", &format!("{PROGRAM:?}, \"proxy\", {options}"), 1);
     let path = folder.join(format!("{name}.toml"));
     fs::write(&path, command).unwrap();
@@ -47,7 +48,7 @@ fn profile(folder: &Path, name: &str, options: &str) -> PathBuf {
 }
 
 /// Runs the quick cases on a program.
-fn has_known_manners(program: &str, passes: usize) {
+fn has_known_manners(program: &str, least: usize) {
     skip_if!(no_device());
     let is_quick = |case: &Manner| {
         ![&SLOW[..], &FAILED].concat().contains(&case.of_ipv4()) && case.subject() != "devices and limits"
@@ -57,7 +58,7 @@ fn has_known_manners(program: &str, passes: usize) {
     let failed: Vec<_> = all.iter().filter(|(_, outcome)| outcome == "fail").collect();
     assert_eq!((code, all.len()), (Some(0), cases.len()), "{failed:?}");
     let passed = all.iter().filter(|(_, outcome)| outcome == "pass").count();
-    assert!(passed >= passes, "{passed} passed");
+    assert!(passed >= least, "{passed} passed");
 }
 
 #[test]
@@ -82,20 +83,18 @@ fn a_program_with_a_fault_is_found_out() {
         ("narrow", "--max-flows 100", "thousand", "short-connections"),
     ] {
         let path = profile(&folder, name, options);
-        let words = format!("--program {} --case {case},{healthy}", path.display());
+        let words = format!("--program {} --case {case},{healthy} --issue {}", path.display(), folder.display());
         let (code, mut all) = outcomes(&words);
         all.sort();
         let mut expected =
             [(case, "fail"), (healthy, "pass")].map(|(case, outcome)| (case.to_owned(), outcome.to_owned()));
         expected.sort();
         assert_eq!((code, all), (Some(1), expected.to_vec()), "{name}");
-        let output = run(&format!("conform {words} --issue {}", folder.display()));
         let report = fs::read_to_string(folder.join(format!("{name}-{case}.md"))).unwrap();
         assert!(
             report.contains("## What came instead") && report.contains("rust-tun-perf conform --program"),
             "{report}"
         );
-        assert!(stdout(&output).contains("; NEW"), "{}", stdout(&output));
     }
 }
 

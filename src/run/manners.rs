@@ -87,17 +87,16 @@ fn profile(scenario: &Scenario) -> Option<&Profile> {
     scenario.cell.program.as_ref()?.profile()
 }
 
+/// Of the kernel and tunnels.
 const NO_SOCKETS: &str = "it passes packets on, and has no connections of its own";
 
 /// Why a case does not apply to a program.
 fn foreign(case: &Manner, profile: &Profile) -> Option<&'static str> {
     let is_socks5 = profile.upstream() == Some(Upstream::Socks5);
     match (case.of, profile.role) {
-        (Of::Udp, _) if !profile.udp => Some("it carries no UDP"),
-        _ if case.subject() == "UDP" && !profile.udp => Some("it carries no UDP"),
+        (of, _) if !profile.udp && (of == Of::Udp || case.subject() == "UDP") => Some("it carries no UDP"),
         (Of::Device, Role::Route) => Some("there is no device"),
-        (Of::Sockets, Role::Route | Role::Tunnel) => Some(NO_SOCKETS),
-        (Of::Direct, Role::Route | Role::Tunnel) => Some(NO_SOCKETS),
+        (Of::Sockets | Of::Direct, Role::Route | Role::Tunnel) => Some(NO_SOCKETS),
         (Of::Direct, _) if is_socks5 => Some("the SOCKS5 server has the port of the flow"),
         (Of::Packets, _) if is_socks5 => Some("a SOCKS5 server passes on no ICMP, and ours no datagram above 8 KiB"),
         (Of::Roaming, Role::Route | Role::Attach) => Some("the address is not its own"),
