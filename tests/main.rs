@@ -55,6 +55,8 @@ mod layers;
 #[cfg(all(target_os = "linux", feature = "smoltcp"))]
 mod leftovers;
 #[cfg(all(target_os = "linux", feature = "smoltcp"))]
+mod manners;
+#[cfg(all(target_os = "linux", feature = "smoltcp"))]
 mod matrix;
 #[cfg(all(target_os = "linux", feature = "smoltcp"))]
 mod misbehave;

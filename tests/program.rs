@@ -47,7 +47,7 @@ pub(crate) fn through(marker: &str, command: &str, options: &str) -> Output {
 }
 
 /// The processes with this marker in their environment.
-fn marked(marker: &str) -> Vec<u32> {
+pub(crate) fn marked(marker: &str) -> Vec<u32> {
     let marker = format!("MARKER={marker}\0");
     let processes = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let has = |process: &u32| {
@@ -417,8 +417,12 @@ fn installed_programs_are_measured_as_they_are() {
     };
     for program in [
         ("tun2proxy", &LOADS[..3]),
+        ("hev-socks5-tunnel", &LOADS[..3]),
+        ("xray-vless", &LOADS[..3]),
         ("sing-box-gvisor", &LOADS[..3]),
         ("wireguard-go", &LOADS),
+        ("openvpn", &LOADS),
+        ("nebula", &LOADS),
         ("slirp4netns", &LOADS),
         ("pasta", &LOADS[..2]),
     ] {
@@ -430,7 +434,16 @@ fn installed_programs_are_measured_as_they_are() {
 fn profiles_are_listed_shown_and_checked() {
     let list = stdout(&run("programs list"));
     assert!(list.starts_with("kernel ") && list.contains("\ntun2proxy "), "{list}");
-    for name in list.lines().map(|line| line.split(' ').next().unwrap()) {
+    let is_untested = |name: &str| list.lines().any(|line| line.starts_with(name) && line.contains(" untested; "));
+    assert!(is_untested("mihomo ") && !is_untested("tun2proxy "), "{list}");
+    let documented = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/your-program.md")).unwrap();
+    for line in list.lines() {
+        let name = line.split(' ').next().unwrap();
+        let names = |row: &&str| row.split(" | ").next().is_some_and(|names| names.contains(&format!("`{name}`")));
+        let row = documented.lines().filter(|row| row.starts_with("| `")).find(names);
+        let is_named = row.map(|row| row.contains("| untested |"));
+        let has_no_row = ["kernel", "socks5"].contains(&name) || STACKS.contains(&name);
+        assert!(has_no_row || is_named == Some(is_untested(&format!("{name} "))), "{line}: {row:?}");
         let shown = stdout(&run(&format!("programs show {name}")));
         assert!(shown.starts_with(&format!("name = {name:?}\n")), "{shown}");
         let checked = run(&format!("programs check {name}"));

@@ -13,8 +13,8 @@ use std::time::Duration;
 use platform::{Link, Network, Offload, PacketBuffer, PacketMeta, TunConfig, TunDevice};
 use tokio::net::UdpSocket;
 
-use crate::processes::{PROGRAM, folder, printed, stderr, success};
-use crate::program::{no_device, not_installed, through};
+use crate::processes::{PROGRAM, assert_said, folder, printed, stderr, success};
+use crate::program::{has_warning, marked, no_device, not_installed, proxy, through};
 
 /// The environment variables of an end of the tunnel.
 const DEVICE: &str = "TUNNEL_DEVICE";
@@ -197,6 +197,48 @@ fn a_tunnel_that_cannot_be_set_up_is_unavailable() {
     let of_kernel = "setup = [[\"ip\", \"link\", \"add\", \"{tun}\", \"type\", \"no-such\"]]";
     let (code, said) = rr(&profile(&folder, of_kernel));
     assert!(code == Some(3) && said.contains("mine cannot be set up: the command ip ended with exit code "), "{said}");
+}
+
+/// The server has an address that the program reaches, what was prepared, and a configuration of its own. It is paid for apart.
+#[test]
+fn a_proxy_may_have_a_server_in_the_far_network() {
+    skip_if!(no_device());
+    let folder = folder("tunnel-server");
+    let listens = "test $(cat {shared}/word) = fish && ip -o address | grep -qw {far_host} && cp {config} {shared}/far && \
+                   exec env MARKER=server sleep 60";
+    let connects =
+        format!("until test -e {{shared}}/far; do sleep 0.01; done; cp {{shared}}/far far; exec {}", proxy("far"));
+    let path = folder.join("mine.toml");
+    let profile = |prepare: &str, version: &str| {
+        let lines = format!(
+            "name = \"mine\"\nrole = \"proxy\"\ncommand = [\"sh\", \"-c\", {connects:?}]\nset.mtu = [\"--mtu\", \"{{mtu}}\"]\n\
+             far_command = [\"sh\", \"-c\", {listens:?}]\nfar_config = \"at {{far}}, {{far_port}}\"\n\
+             prepare = [[\"sh\", \"-c\", {prepare:?}]]\ntested = \"3.1\"\nversion = [{version}]\n"
+        );
+        fs::write(&path, lines).unwrap();
+        path.display().to_string()
+    };
+    for family in ["", "--ipv6"] {
+        let mine = profile("echo fish >word", "\"echo\", \"mine 3.1.4\"");
+        let output = through("far", &mine, &format!("-m rr --time 0.3 --json {family}"));
+        let sample = printed(&output);
+        let facts = &sample["program_facts"];
+        assert_eq!((&sample["status"], &facts["upstream"]), (&"ok".into(), &"far".into()), "{output:?}");
+        assert_eq!((&facts["at_rest"]["processes"], &facts["far"]["processes"]), (&1.into(), &1.into()), "{facts}");
+        assert!(facts["tested"].is_null(), "{facts}");
+        assert_eq!(marked("server"), Vec::<u32>::new());
+    }
+    let sample =
+        printed(&through("far", &profile("echo fish >word", "\"echo\", \"mine 3.2\""), "-m rr --time 0.3 --json"));
+    let warning = "the profile was tried with version 3.1 of the program, and this is mine 3.2";
+    assert!(has_warning(&sample, warning), "{sample}");
+    let output = through("far", &profile("echo no fish; exit 4", "\"echo\""), "-m rr");
+    let reason = "error: mine cannot be prepared: the command sh ended with exit code 4; its last words: no fish";
+    assert_said(&output, 1, &[reason]);
+    let output = through("far", &profile("true", "\"no-such-program\""), "-m rr");
+    assert_said(&output, 3, &["start the program no-such-program: ", "install it"]);
+    let output = through("far", &profile("true", "\"echo\""), "-m rr");
+    assert_said(&output, 1, &["the server of program mine ended with exit code "]);
 }
 
 /// The kernel's work is done by processes that `setup` starts: they are found, paid for and ended.

@@ -8,6 +8,7 @@ mod file;
 mod latency;
 mod line;
 mod load;
+mod manners;
 mod score;
 mod warning;
 
@@ -29,7 +30,8 @@ pub use self::facts::{
 };
 pub use self::file::{Appender, FileError, SampleFile};
 pub use self::latency::Latency;
-pub use self::line::{Head, SCHEMA, line, line_of_its_own, parse_line, score_line};
+pub use self::line::{Head, SCHEMA, line, line_of_its_own, manner_line, parse_line, score_line};
+pub use self::manners::MannerScore;
 pub use self::score::Score;
 pub(crate) use self::warning::AT_LIMIT;
 pub use self::warning::{FEWEST_RUNS, SHORTEST_WINDOW, WIDEST_REACH, Warning};

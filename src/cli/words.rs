@@ -97,7 +97,7 @@ fn is_property(option: &str) -> bool {
 
 /// The values in a text: those between its commas, unless the values of the option have commas themselves. `all` stands for all
 /// possible values.
-pub(super) fn values(option: &str, text: &str) -> Vec<String> {
+pub(crate) fn values(option: &str, text: &str) -> Vec<String> {
     let items = || text.split(',').map(str::trim);
     let is_whole = match option {
         "pin" | "outage" => true,

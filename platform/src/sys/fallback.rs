@@ -94,6 +94,9 @@ return_all! { Err(no_netns());
     pub fn enter_netns() -> Result<(), Error>;
     pub fn add_route(_interface: &str, _network: IpAddr, _prefix_len: u8, _via: Option<IpAddr>) -> Result<(), Error>;
     pub fn add_address(_interface: &str, _address: IpAddr, _prefix_len: u8) -> Result<(), Error>;
+    pub fn delete_interface(_interface: &str) -> Result<(), Error>;
+    pub fn remove_address(_interface: &str, _address: IpAddr, _prefix_len: u8) -> Result<(), Error>;
+    pub fn set_mtu(_interface: &str, _mtu: u16) -> Result<(), Error>;
     pub fn set_black_hole(_interface: &str, _is_on: bool) -> Result<(), Error>;
     pub fn set_segmentation(_interface: &str, _is_on: bool) -> Result<(), Error>;
     pub fn set_default_congestion_control(_name: &str) -> Result<(), Error>;
@@ -184,6 +187,10 @@ impl ProcessMeter {
         pub fn is_busy(self) -> bool;
         pub fn terminate(self);
         pub fn kill(self);
+    }
+
+    return_all! { Err(io::ErrorKind::Unsupported.into());
+        pub fn limit_open_files(self, _most: u64) -> io::Result<()>;
     }
 }
 

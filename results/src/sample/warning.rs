@@ -50,6 +50,10 @@ pub enum Warning {
     SmallerWindow(usize, usize),
     #[error("offload is on, but packets of {0:.0} bytes are no super-packets; offload has no effect here")]
     NoSuperPackets(f64),
+    #[error(
+        "the profile was tried with version {1} of the program, and this is {0}; what it sets may mean something else"
+    )]
+    OtherVersion(String, String),
     #[error("the program took {:.0} % of a processor at rest", .0 * 100.0)]
     BusyAtRest(f64),
     #[error("after all connections were closed the program had {} more open than before", plural(.0, "file"))]
@@ -269,7 +273,9 @@ fn of_program(facts: &ProgramFacts) -> impl Iterator<Item = Warning> {
     let files = facts.afterwards.open_files.zip(facts.at_rest.open_files);
     let at_rest = [facts.rest_cpu_share, facts.far_rest_cpu_share].into_iter().flatten().reduce(f64::max);
     let left = files.map(|(after, before)| after.saturating_sub(before)).filter(|left| *left > MOST_FILES_LEFT);
+    let versions = facts.version.clone().zip(facts.tested.clone());
     [
+        versions.map(|(version, tested)| Warning::OtherVersion(version, tested)),
         at_rest.filter(|share| *share > MOST_AT_REST).map(Warning::BusyAtRest),
         left.map(Warning::FilesLeft),
         facts.was_killed.then_some(Warning::Killed),
