@@ -114,7 +114,7 @@ impl Run {
     }
 }
 
-const MATRIX: &str = "matrix --layer loopback -m reader --runtime current-thread --runs 9 --time 10";
+const MATRIX: &str = "matrix --layer loopback -m reader --runtime current-thread --runs 9 --time 40";
 
 fn shell(script: &str) -> String {
     format!("sh -c '{}'", script.replace("PROXY", &proxy("left")))
