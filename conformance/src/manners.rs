@@ -72,7 +72,10 @@ impl Manner {
     /// All cases, in the order of tables: those over IPv4 first, and then the same over IPv6.
     pub fn all() -> impl Iterator<Item = Self> {
         static TWINS: LazyLock<Vec<Manner>> = LazyLock::new(|| {
-            let twin = |case: &Manner| Manner { id: format!("{}-ipv6", case.id).leak(), ipv6: true, ..*case };
+            // What RFCs say of NATs is about IPv4.
+            let level = |case: &Manner| if case.level.contains(" RFC ") { "ours" } else { case.level };
+            let id = |case: &Manner| format!("{}-ipv6", case.id).leak();
+            let twin = |case: &Manner| Manner { id: id(case), level: level(case), ipv6: true, ..*case };
             cases().map(twin).collect()
         });
         cases().copied().chain(TWINS.iter().copied())
@@ -118,7 +121,7 @@ fn cases() -> impl Iterator<Item = &'static Manner> {
 pub struct KnownManners {
     /// The version that was tried.
     pub version: String,
-    /// Cases that fail, each with its reason. The case over IPv6 fails alike, unless `ipv4` or `ipv6` is before the reason.
+    /// Cases that fail, each with its reason. The case over IPv6 fails alike, unless `ipv4: ` is before the reason.
     #[serde(default)]
     pub failures: BTreeMap<String, String>,
     /// Cases that fail in some runs and pass in others.
@@ -137,18 +140,14 @@ impl KnownManners {
     }
 
     /// The reason for which a case fails, and whether it always does.
-    pub fn reason(&self, case: &str) -> Option<(&str, bool)> {
-        let find = |list: &'static str, always| {
-            let reasons = if list == "failures" { &self.failures } else { &self.at_times };
-            let reason = reasons.get(case).or_else(|| reasons.get(case.strip_suffix("-ipv6")?))?;
-            let is_ipv6 = case.ends_with("-ipv6");
-            match (reason.strip_prefix("ipv4: "), is_ipv6) {
-                (Some(_), true) => None,
-                (Some(reason), false) => Some((reason, always)),
-                (None, _) => Some((reason.as_str(), always)),
-            }
-        };
-        find("failures", true).or_else(|| find("at_times", false))
+    pub fn reason<'a>(&'a self, case: &str) -> Option<(&'a str, bool)> {
+        const IPV4: &str = "ipv4: ";
+        let twin = |reasons: &'a BTreeMap<_, String>| reasons.get(case.strip_suffix("-ipv6")?);
+        [(&self.failures, true), (&self.at_times, false)].into_iter().find_map(|(reasons, always)| {
+            let of_both = || twin(reasons).filter(|reason| !reason.starts_with(IPV4));
+            let reason = reasons.get(case).or_else(of_both)?;
+            Some((reason.strip_prefix(IPV4).unwrap_or(reason), always))
+        })
     }
 }
 

@@ -123,7 +123,7 @@ fn session(
         let (prepared, server) = program::prepare((scenario, None), tun, networks, &mut interrupts).await?;
         Ok((prepared.parts, server, interrupts))
     });
-    let (parts, server, mut interrupts) = match started {
+    let (parts, server, interrupts) = match started {
         Ok(started) => started,
         Err(RunError::Interrupted) => return Err(RunError::Interrupted),
         Err(error) => {
@@ -138,14 +138,14 @@ fn session(
     let version = program.version();
     let targets: Vec<_> = Lab::PORTS.map(|port| SocketAddr::new(server, port)).collect();
     let given = program.connections_to(&targets);
-    let mut between = Between { runtime: &runtime, program, cut: parts.cut, given };
+    let mut between = Between { runtime: &runtime, program, cut: parts.cut, given, interrupts, is_interrupted: false };
     let mut lab = lab(scenario, profile.role, tun, networks, server, &mut between)?;
     let mut ended = Ok(());
     for case in cases {
         let outcome = case.run(&mut lab);
         // A failure may have consequences.
-        let is_broken = case.breaks || outcome.harm().is_some();
-        if runtime.block_on(async { interrupts.next().now_or_never() }).is_some() {
+        let is_broken = case.breaks || !matches!(outcome, Outcome::Pass | Outcome::NotApplicable { .. });
+        if lab.subject.is_interrupted() {
             ended = Err(RunError::Interrupted);
             break;
         }
@@ -207,6 +207,8 @@ struct Between<'a> {
     cut: Option<Cut>,
     /// The connections that it asks the SOCKS5 server for, if it does.
     given: Option<UnboundedReceiver<Given>>,
+    interrupts: Interrupts,
+    is_interrupted: bool,
 }
 
 impl Subject for Between<'_> {
@@ -228,6 +230,12 @@ impl Subject for Between<'_> {
 
     fn ended(&mut self) -> Option<String> {
         self.program.ended()
+    }
+
+    fn is_interrupted(&mut self) -> bool {
+        let next = async { self.interrupts.next().now_or_never() };
+        self.is_interrupted |= self.runtime.block_on(next).is_some();
+        self.is_interrupted
     }
 
     fn is_busy(&self) -> bool {

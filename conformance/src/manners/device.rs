@@ -99,12 +99,14 @@ fn address_changed(lab: &mut Lab<'_>) -> Step {
         if lab.echo() {
             return Ok(());
         }
+        thread::sleep(ms(50));
     }
     lab.works("after the change")
 }
 
 fn no_more_files(lab: &mut Lab<'_>) -> Step {
     let limit = |lab: &Lab<'_>, more| lab.subject.limit_files(more).map_err(because("the limit"));
+    lab.works("before")?;
     limit(lab, Some(8))?;
     let open = open_many(lab, 40)?;
     let ended = lab.subject.ended();

@@ -4,15 +4,18 @@ use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use platform::Namespace;
 use socket2::{Domain, SockRef, Socket, Type};
 
-use crate::{Harm, Step, Stop, pattern, same, secs};
+use crate::{Step, Stop, pattern, same, secs};
 
 /// How long a packet may take that has to come.
 pub(super) const SOON: Duration = secs(3);
+
+/// How long all bytes of a case may take, for a program that sends a few at a time.
+pub(super) const ALL_WITHIN: Duration = secs(60);
 
 /// How often a case is tried whose datagrams or times a busy machine may spoil.
 pub(super) const TRIES: u32 = 3;
@@ -33,6 +36,9 @@ pub trait Subject {
 
     /// Lets each of its processes open this many files more than it has now, or as many as it likes.
     fn limit_files(&self, more: Option<u64>) -> io::Result<()>;
+
+    /// Whether the user has interrupted the cases.
+    fn is_interrupted(&mut self) -> bool;
 
     /// Lets no packet pass the link between the networks, or lets them pass again.
     fn cut(&self, is_cut: bool) -> Result<(), String>;
@@ -94,6 +100,25 @@ impl Lab<'_> {
         if self.near.0.is_ipv6() { Domain::IPV6 } else { Domain::IPV4 }
     }
 
+    /// Ends the case if the user has interrupted it. All waits between two of these are of seconds.
+    fn goes_on(&mut self) -> Step {
+        if self.subject.is_interrupted() { Err(Stop::Unavailable("interrupted".to_owned())) } else { Ok(()) }
+    }
+
+    pub(super) fn nobody(&self) -> Step<IpAddr> {
+        let no_route = || Stop::NotApplicable("its host has a route to every address, or passes none on".to_owned());
+        self.nobody.ok_or_else(no_route)
+    }
+
+    /// Sets the MTU of the far end of the link between the networks, and of the near one too if `both`.
+    pub(super) fn set_mtu(&self, mtu: u16, both: bool) -> Step {
+        let [near, far] = self.link;
+        if both {
+            platform::set_mtu(near, mtu).map_err(because("the network"))?;
+        }
+        self.beyond(move || platform::set_mtu(far, mtu).map_err(io::Error::other))
+    }
+
     /// Runs something in the far network.
     pub(super) fn beyond<T: Send + 'static>(&self, work: impl FnOnce() -> io::Result<T> + Send + 'static) -> Step<T> {
         let done = self.far.run(work).map_err(io::Error::other).flatten();
@@ -102,11 +127,12 @@ impl Lab<'_> {
 
     pub(super) fn listen(&mut self) -> Step<Listener> {
         let port = self.port;
-        self.port += 1;
+        self.port = if port + 1 < Self::PORTS.end { port + 1 } else { Self::PORTS.start };
         self.listen_on(port, BACKLOG)
     }
 
-    pub(super) fn listen_on(&self, port: u16, backlog: i32) -> Step<Listener> {
+    pub(super) fn listen_on(&mut self, port: u16, backlog: i32) -> Step<Listener> {
+        self.goes_on()?;
         let (address, domain) = (self.server(port), self.domain());
         let socket = self.beyond(move || {
             let socket = Socket::new(domain, Type::STREAM, None)?;
@@ -120,14 +146,11 @@ impl Lab<'_> {
 
     /// The next connection to a listener.
     pub(super) fn accept(&mut self, listener: &Listener) -> Step<TcpStream> {
-        self.accept_within(listener, SOON)
-    }
-
-    pub(super) fn accept_within(&mut self, listener: &Listener, within: Duration) -> Step<TcpStream> {
-        let accepted = match self.subject.accept(listener.address, within) {
+        self.goes_on()?;
+        let accepted = match self.subject.accept(listener.address, SOON) {
             Some(given) => given,
             None => SockRef::from(&listener.socket)
-                .set_read_timeout(Some(within))
+                .set_read_timeout(Some(SOON))
                 .and_then(|()| listener.socket.accept())
                 .map(|(stream, _)| stream),
         };
@@ -158,8 +181,9 @@ impl Lab<'_> {
         check!(works, Hang, "{when} no new connection works{ended}")
     }
 
-    /// A socket of the client, which only hears one server, and sockets of the server.
-    pub(super) fn datagrams<const N: usize>(&self, at: [(usize, u16); N]) -> Step<(UdpSocket, [UdpSocket; N])> {
+    /// A socket of the client, and sockets of the servers.
+    pub(super) fn datagrams<const N: usize>(&mut self, at: [(usize, u16); N]) -> Step<(UdpSocket, [UdpSocket; N])> {
+        self.goes_on()?;
         let addresses = at.map(|(server, port)| SocketAddr::new(self.servers[server], port));
         let servers = self.beyond(move || {
             let mut sockets = Vec::new();
@@ -202,7 +226,7 @@ pub(super) fn send(stream: &mut TcpStream, bytes: &[u8]) -> Step {
 }
 
 pub(super) fn shut(stream: &TcpStream) -> Step {
-    stream.shutdown(Shutdown::Write).map_err(because("a half-close"))
+    stream.shutdown(Shutdown::Write).map_err(stuck("the half-close"))
 }
 
 /// Closes a connection by a reset.
@@ -215,7 +239,10 @@ pub(super) fn reset(stream: TcpStream) {
 /// Receives exactly these bytes.
 pub(super) fn receive(stream: &mut TcpStream, expected: &[u8], who: &str) -> Step {
     let (mut got, mut buffer) = (Vec::with_capacity(expected.len()), vec![0; 1 << 16]);
+    let begun = Instant::now();
     while got.len() < expected.len() {
+        let is_late = begun.elapsed() > ALL_WITHIN;
+        check!(!is_late, Speed, "{who} got {} bytes in {} s", got.len(), ALL_WITHIN.as_secs())?;
         let most = buffer.len().min(expected.len() - got.len());
         let end = match stream.read(&mut buffer[..most]) {
             Ok(0) => "the end".to_owned(),
@@ -249,50 +276,43 @@ pub(super) fn is_reset(stream: &mut TcpStream, who: &str) -> Step {
     }
 }
 
-/// Receives a datagram, and returns its length and where it came from. The buffer is longer than any.
-pub(super) fn datagram(socket: &UdpSocket, buffer: &mut [u8], who: &str) -> Step<(usize, SocketAddr)> {
-    let came = socket.recv_from(buffer);
-    came.map_err(|error| Stop::hang(format!("{who} got no datagram, but {}", words(&error))))
+/// Sends a datagram, which has to come as it is, and returns where it came from. A busy machine may lose one.
+pub(super) fn deliver(
+    from: &UdpSocket,
+    to: &UdpSocket,
+    address: SocketAddr,
+    bytes: &[u8],
+    who: &str,
+) -> Step<SocketAddr> {
+    let (mut buffer, mut lost) = (vec![0; 1 << 16], String::new());
+    for _ in 0..TRIES {
+        from.send_to(bytes, address).map_err(stuck("a datagram cannot be sent"))?;
+        match to.recv_from(&mut buffer) {
+            Ok((len, source)) => return same(&buffer[..len], bytes).map(|()| source),
+            Err(error) => lost = words(&error),
+        }
+    }
+    fail!(Hang, "{who} got no datagram, but {lost}")
 }
 
-/// Sends a datagram to a server and another one back, which both must come as they are. Returns the client's address as the server
-/// sees it.
+/// Sends a datagram from a server to a client, at the address that servers know of it.
+pub(super) fn arrives(client: &UdpSocket, server: &UdpSocket, address: SocketAddr, len: usize) -> Step {
+    let own = server.local_addr().map_err(because("the server"))?;
+    let source = deliver(server, client, address, &pattern(7, len), "the client")?;
+    check!(source == own, "the datagram came from {source} in place of {own}")
+}
+
+/// Sends a datagram to a server and another one back. Returns the client's address as the server sees it.
 pub(super) fn exchange(client: &UdpSocket, server: &UdpSocket, len: usize) -> Step<SocketAddr> {
-    let (question, answer, mut buffer) = (pattern(len as u64, len), pattern(7, len), vec![0; 1 << 16]);
     let to = server.local_addr().map_err(because("the server"))?;
-    let mut from = None;
-    // The first datagram of a flow may be lost on a busy machine.
-    for attempt in 1..=TRIES {
-        client.send_to(&question, to).map_err(stuck("a datagram cannot be sent"))?;
-        match datagram(server, &mut buffer, "the server") {
-            Err(lost) if attempt == TRIES => return Err(lost),
-            Err(_) => {}
-            Ok((got, address)) => {
-                same(&buffer[..got], &question)?;
-                from = Some(address);
-                break;
-            }
-        }
-    }
-    let Some(from) = from else { return fail!("no datagram came") };
-    for attempt in 1..=TRIES {
-        server.send_to(&answer, from).map_err(stuck("an answer cannot be sent"))?;
-        match datagram(client, &mut buffer, "the client") {
-            Err(lost) if attempt == TRIES => return Err(lost),
-            Err(_) => {}
-            Ok((got, source)) => {
-                same(&buffer[..got], &answer)?;
-                check!(source == to, "the answer came from {source} in place of {to}")?;
-                break;
-            }
-        }
-    }
+    let from = deliver(client, server, to, &pattern(len as u64, len), "the server")?;
+    arrives(client, server, from, len)?;
     Ok(from)
 }
 
-/// An operation that the system refused.
+/// An operation that the system refused, which is no fault of the program.
 pub(super) fn because<E: fmt::Display>(what: &str) -> impl FnOnce(E) -> Stop {
-    move |error| Stop::Fail { seen: format!("{what}: {error}"), harm: Harm::Manners }
+    move |error| Stop::Unavailable(format!("{what}: {error}"))
 }
 
 /// An operation that did not come to its end.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use socket2::{SockRef, Socket, TcpKeepalive, Type};
 
-use super::lab::{Lab, Pair, SOON, TRIES, because, connect, ends, receive, reset, send, words};
+use super::lab::{ALL_WITHIN, Lab, Pair, SOON, TRIES, because, ends, receive, reset, send, stuck, words};
 use super::{Manner, Of};
 use crate::{Step, ms, named, pattern, secs};
 
@@ -24,7 +24,7 @@ pub(super) const CASES: &[Manner] = &[
         .expects("Bytes before, with and after urgent data come in their order."),
     Manner::new("keepalive", "ours", Of::All, keepalive)
         .expects("A connection whose client sends keep-alive packets each second stays open, and works after 4 s."),
-    Manner::new("idle", "MUST RFC 5382, 5: an idle connection stays for two hours", Of::All, idle)
+    Manner::new("idle", "MUST RFC 5382, 5: an idle connection stays for two hours and four minutes", Of::All, idle)
         .expects("A connection works after 6 s without a packet."),
     Manner::new("thousand", "ours", Of::All, thousand)
         .expects("1,000 connections are open at once, and each gets its own bytes."),
@@ -36,8 +36,8 @@ pub(super) const CASES: &[Manner] = &[
         .expects("A client opens a connection from the port of one that it has just reset."),
     Manner::new("path-mtu", "ours", Of::Device, path_mtu)
         .expects("Bytes pass both ways over a link whose MTU has become 1280, and whose ends know it."),
-    Manner::new("path-mtu-silent", "ours", Of::Sockets, path_mtu_silent)
-        .expects("Bytes pass both ways over a link that drops packets above 1280 bytes without a word."),
+    Manner::new("path-mtu-silent", "MUST-16", Of::Sockets, path_mtu_silent)
+        .expects("Bytes pass both ways to a server whose link has an MTU of 1280, of which its MSS alone tells."),
 ];
 
 const MUCH: usize = 8 << 20;
@@ -87,7 +87,7 @@ fn urgent(lab: &mut Lab<'_>) -> Step {
     inline.map_err(because("a socket"))?;
     send(&mut pair.client, b"before")?;
     let sent = SockRef::from(&pair.client).send_out_of_band(b"!");
-    sent.map_err(because("urgent data"))?;
+    sent.map_err(stuck("urgent data"))?;
     send(&mut pair.client, b"after")?;
     receive(&mut pair.server, b"before!after", "the server")
 }
@@ -111,7 +111,6 @@ fn idle(lab: &mut Lab<'_>) -> Step {
 
 fn thousand(lab: &mut Lab<'_>) -> Step {
     const COUNT: u32 = 1000;
-    const ALL_WITHIN: Duration = secs(60);
     platform::allow_open_files(4 * u64::from(COUNT));
     let (listener, begun) = (lab.listen()?, Instant::now());
     let mut pairs = Vec::new();
@@ -205,27 +204,19 @@ fn port_after_reset(lab: &mut Lab<'_>) -> Step {
     })
 }
 
-/// Carries bytes both ways while a link has another MTU.
-fn over_mtu(lab: &mut Lab<'_>, at_near: bool) -> Step {
-    const SMALL: u16 = 1280;
-    let [near, far] = lab.link;
-    let set = |lab: &Lab<'_>, mtu: u16| {
-        let at_far = lab.beyond(move || platform::set_mtu(far, mtu).map_err(io::Error::other));
-        let set = if at_near { platform::set_mtu(near, mtu) } else { Ok(()) };
-        at_far.and_then(|()| set.map_err(because("the network")))
-    };
+/// Carries bytes both ways while a link has another MTU, at `both` of its ends or at that of the server.
+fn over_mtu(lab: &mut Lab<'_>, both: bool) -> Step {
     let listener = lab.listen()?;
-    set(lab, SMALL)?;
+    lab.set_mtu(1280, both)?;
     let carried = (|| {
-        let mut client = connect(listener.address)?;
-        let mut server = lab.accept(&listener)?;
+        let mut pair = lab.pair_to(&listener)?;
         let bytes = pattern(6, 100_000);
-        send(&mut client, &bytes)?;
-        receive(&mut server, &bytes, "the server")?;
-        send(&mut server, &bytes)?;
-        receive(&mut client, &bytes, "the client")
+        send(&mut pair.client, &bytes)?;
+        receive(&mut pair.server, &bytes, "the server")?;
+        send(&mut pair.server, &bytes)?;
+        receive(&mut pair.client, &bytes, "the client")
     })();
-    set(lab, lab.mtu)?;
+    lab.set_mtu(lab.mtu, both)?;
     carried
 }
 
