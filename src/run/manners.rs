@@ -192,7 +192,7 @@ fn lab<'a>(
         servers: [server, other],
         nobody,
         device: &tun.name,
-        link: [NEAR, FAR],
+        link: (role != Role::Attach).then_some([NEAR, FAR]),
         near: (near, prefix_len),
         mtu: scenario.cell.mtu(),
         subject,
@@ -247,6 +247,7 @@ impl Subject for Between<'_> {
     }
 
     fn cut(&self, is_cut: bool) -> Result<(), String> {
-        self.cut.as_ref().map_or(Ok(()), |cut| cut(is_cut)).map_err(|error| error.to_string())
+        let cut = self.cut.as_ref().ok_or("there is no link")?;
+        cut(is_cut).map_err(|error| error.to_string())
     }
 }

@@ -88,7 +88,7 @@ fn another(address: IpAddr) -> IpAddr {
 }
 
 fn address_changed(lab: &mut Lab<'_>) -> Step {
-    let ([interface, _], (address, prefix_len)) = (lab.link, lab.near);
+    let ([interface, _], (address, prefix_len)) = (lab.link()?, lab.near);
     let new = another(address);
     let changed = platform::add_address(interface, new, platform::host_prefix_len(new))
         .and_then(|()| platform::remove_address(interface, address, prefix_len));

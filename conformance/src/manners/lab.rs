@@ -56,9 +56,9 @@ pub struct Lab<'a> {
     pub nobody: Option<IpAddr>,
     /// The program's device.
     pub device: &'a str,
-    /// The ends of the link between the networks, and the near end's address with its prefix length.
-    pub link: [&'static str; 2],
-    /// See `link`.
+    /// The ends of the link between the networks, if the program's packets take it.
+    pub link: Option<[&'static str; 2]>,
+    /// The address of the near end of that link, with its prefix length.
     pub near: (IpAddr, u8),
     /// Their MTU.
     pub mtu: u16,
@@ -110,9 +110,14 @@ impl Lab<'_> {
         self.nobody.ok_or_else(no_route)
     }
 
+    pub(super) fn link(&self) -> Step<[&'static str; 2]> {
+        let elsewhere = || Stop::NotApplicable("its packets do not take the link between the networks".to_owned());
+        self.link.ok_or_else(elsewhere)
+    }
+
     /// Sets the MTU of the far end of the link between the networks, and of the near one too if `both`.
     pub(super) fn set_mtu(&self, mtu: u16, both: bool) -> Step {
-        let [near, far] = self.link;
+        let [near, far] = self.link()?;
         if both {
             platform::set_mtu(near, mtu).map_err(because("the network"))?;
         }

@@ -111,7 +111,6 @@ fn idle(lab: &mut Lab<'_>) -> Step {
 
 fn thousand(lab: &mut Lab<'_>) -> Step {
     const COUNT: u32 = 1000;
-    platform::allow_open_files(4 * u64::from(COUNT));
     let (listener, begun) = (lab.listen()?, Instant::now());
     let mut pairs = Vec::new();
     for index in 0..COUNT {
