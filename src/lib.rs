@@ -31,13 +31,15 @@ use conformance::{Ran, Recording};
 use platform::Class;
 
 use crate::cell::Subject;
-use crate::cli::{Cli, DEFAULT_FLOOR};
+use crate::cli::{Cli, Conform, DEFAULT_FLOOR};
 use crate::measure::{CellSummary, CompareError, Comparison, Summary};
 use crate::plan::scenario::{Devices, Scenario};
 use crate::plan::{ConformPlan, MannersPlan, MatrixPlan, Plan, PlanError};
 use crate::report::{SaveError, Series};
 use crate::run::{Executor, ProcessExecutor, RunError, TunExecutor};
-use crate::sample::{Appender, Environment, FileError, Head, Origin, Sample, SampleFile, Score, Status};
+use crate::sample::{
+    Appender, CaseResult, Environment, FileError, Head, MannerScore, Origin, Sample, SampleFile, Score, Status,
+};
 
 const ORIGIN: Origin =
     Origin { commit: option_env!("RUST_TUN_PERF_COMMIT"), tokio: option_env!("RUST_TUN_PERF_TOKIO") };
@@ -277,97 +279,88 @@ fn report(asked: &cli::Report, out: &mut impl Write) -> Result<(), Error> {
 }
 
 fn conform(plan: &ConformPlan, console: Console<'_, impl Write, impl Write>) -> Result<(), Error> {
-    let Console { out, err, terminal, columns } = console;
+    let columns = console.columns;
     if plan.typed.list {
-        return Ok(report::cases(&plan.cases, columns, out)?);
+        return Ok(report::cases(&plan.cases, columns, console.out)?);
     }
-    let count = plan.results();
-    let head = Head::new(environment(), arguments(), 0, Vec::new());
-    let opened = plan.typed.out.as_ref().map(|path| Appender::open(path, slice::from_ref(&head))).transpose()?;
-    let (mut file, earlier) = opened.map(|(file, earlier)| (file, earlier.scores)).unzip();
-    let earlier = earlier.unwrap_or_default();
-    if plan.typed.json {
-        writeln!(out, "{}", head.line())?;
-        earlier.iter().try_for_each(|score| writeln!(out, "{}", sample::score_line(score)))?;
-    }
-    if let Some(folder) = &plan.typed.issue {
-        report::make_folder(folder)?;
-    }
-    let mut done = earlier.len();
-    let scores = run::conform(plan, earlier, |score, ran, recording| {
-        done += 1;
-        if terminal {
-            write!(err, "\r{done} of {count} ")?;
-        }
-        if plan.typed.json {
-            writeln!(out, "{}", sample::score_line(score))?;
-        }
-        // A case that was not run is tried again by the same command.
-        if let Some(file) = file.as_mut().filter(|_| !score.is_unavailable()) {
-            file.append(&sample::score_line(score))?;
-        }
-        Ok::<_, Error>(write_packets(plan, score, ran, recording, &head.environment)?)
-    })?;
-    if terminal {
-        writeln!(err)?;
-    }
-    if let Some(folder) = &plan.typed.issue {
-        let failed = scores.iter().filter(|score| score.has_failed()).count();
-        writeln!(err, "{} in {}", plural(failed, "report"), folder.display())?;
-    }
-    if !plan.typed.json {
-        report::scores(&scores, columns, out)?;
-    }
-    // First, because such a file is not complete.
-    if let Some(score) = scores.iter().find(|score| score.is_unavailable()) {
-        let text = format!("{} is unavailable: {}", score.netstack, score.seen());
-        return Err(RunError::Process { class: Class::Unavailable, text }.into());
-    }
-    none_bad(scores.iter().filter(|score| !score.is_as_known()).count(), scores.len(), NOT_KNOWN)
+    let run = |earlier, environment: &Environment, keep: &mut Keep<'_, Score>| {
+        run::conform(plan, earlier, |score, ran, recording| {
+            keep(score)?;
+            Ok(write_packets(plan, score, ran, recording, environment)?)
+        })
+    };
+    let show = |scores: &[Score], out: &mut _| report::scores(scores, columns, out);
+    results(&plan.typed, plan.results(), run, show, console)
 }
 
 fn manners(plan: &MannersPlan, console: Console<'_, impl Write, impl Write>) -> Result<(), Error> {
-    let Console { out, err, terminal, columns } = console;
+    let columns = console.columns;
     if plan.typed.list {
-        return Ok(report::list_of_manners(&plan.cases, columns, out)?);
+        return Ok(report::list_of_manners(&plan.cases, columns, console.out)?);
     }
-    let count = plan.results();
+    let run = |earlier, environment: &Environment, keep: &mut Keep<'_, MannerScore>| {
+        run::manners(plan, earlier, |score| {
+            keep(score)?;
+            match plan.typed.issue.as_ref().filter(|_| score.has_failed()) {
+                Some(folder) => Ok(report::issue_of_manners(folder, score, environment)?),
+                None => Ok(()),
+            }
+        })
+    };
+    let show = |scores: &[MannerScore], out: &mut _| report::manners(scores, columns, out);
+    results(&plan.typed, plan.results(), run, show, console)
+}
+
+/// Keeps a result as it comes.
+type Keep<'a, S> = dyn FnMut(&S) -> Result<(), Error> + 'a;
+
+/// Runs cases but for the `earlier` ones of a file, and writes their results.
+fn results<S: CaseResult, O: Write>(
+    typed: &Conform,
+    count: usize,
+    run: impl FnOnce(Vec<S>, &Environment, &mut Keep<'_, S>) -> Result<Vec<S>, Error>,
+    show: impl FnOnce(&[S], &mut O) -> io::Result<()>,
+    Console { out, err, terminal, .. }: Console<'_, O, impl Write>,
+) -> Result<(), Error> {
     let head = Head::new(environment(), arguments(), 0, Vec::new());
-    let opened = plan.typed.out.as_ref().map(|path| Appender::open(path, slice::from_ref(&head))).transpose()?;
-    let (mut file, earlier) = opened.map(|(file, earlier)| (file, earlier.manners)).unzip();
+    let opened = typed.out.as_ref().map(|path| Appender::open(path, slice::from_ref(&head))).transpose()?;
+    let (mut file, earlier) = opened.map(|(file, earlier)| (file, S::of_file(earlier))).unzip();
     let earlier = earlier.unwrap_or_default();
-    if plan.typed.json {
+    if typed.json {
         writeln!(out, "{}", head.line())?;
-        earlier.iter().try_for_each(|score| writeln!(out, "{}", sample::manner_line(score)))?;
+        earlier.iter().try_for_each(|score| writeln!(out, "{}", score.line()))?;
     }
-    if let Some(folder) = &plan.typed.issue {
+    if let Some(folder) = &typed.issue {
         report::make_folder(folder)?;
     }
     let mut done = earlier.len();
-    let scores = run::manners(plan, earlier, |score| {
+    let scores = run(earlier, &head.environment, &mut |score| {
         done += 1;
         if terminal {
             write!(err, "\r{done} of {count} ")?;
         }
-        if plan.typed.json {
-            writeln!(out, "{}", sample::manner_line(score))?;
+        if typed.json {
+            writeln!(out, "{}", score.line())?;
         }
-        if let Some(file) = file.as_mut().filter(|_| !score.is_unavailable()) {
-            file.append(&sample::manner_line(score))?;
-        }
-        match plan.typed.issue.as_ref().filter(|_| score.has_failed()) {
-            Some(folder) => Ok::<_, Error>(report::issue_of_manners(folder, score, &head.environment)?),
+        // A case that was not run is tried again by the same command.
+        match file.as_mut().filter(|_| !score.is_unavailable()) {
+            Some(file) => Ok(file.append(&score.line())?),
             None => Ok(()),
         }
     })?;
     if terminal {
         writeln!(err)?;
     }
-    if !plan.typed.json {
-        report::manners(&scores, columns, out)?;
+    if let Some(folder) = &typed.issue {
+        let failed = scores.iter().filter(|score| score.has_failed()).count();
+        writeln!(err, "{} in {}", plural(failed, "report"), folder.display())?;
     }
+    if !typed.json {
+        show(&scores, out)?;
+    }
+    // First, because such a file is not complete.
     if let Some(score) = scores.iter().find(|score| score.is_unavailable()) {
-        let text = format!("{} is unavailable: {}", score.program, score.seen());
+        let text = format!("{} is unavailable: {}", score.of(), score.seen());
         return Err(RunError::Process { class: Class::Unavailable, text }.into());
     }
     none_bad(scores.iter().filter(|score| !score.is_as_known()).count(), scores.len(), NOT_KNOWN)

@@ -209,6 +209,16 @@ impl Outcome {
             _ => None,
         }
     }
+
+    /// Its name, as in JSON.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Fail { .. } => "fail",
+            Self::NotApplicable { .. } => "not-applicable",
+            Self::Unavailable { .. } => "unavailable",
+        }
+    }
 }
 
 /// The result of running a case.

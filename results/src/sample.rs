@@ -32,7 +32,7 @@ pub use self::file::{Appender, FileError, SampleFile};
 pub use self::latency::Latency;
 pub use self::line::{Head, SCHEMA, line, line_of_its_own, manner_line, parse_line, score_line};
 pub use self::manners::MannerScore;
-pub use self::score::Score;
+pub use self::score::{CaseResult, Score};
 pub(crate) use self::warning::AT_LIMIT;
 pub use self::warning::{FEWEST_RUNS, SHORTEST_WINDOW, WIDEST_REACH, Warning};
 use crate::cell::{Cell, Mode, Subject, Verify};

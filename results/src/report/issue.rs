@@ -12,7 +12,7 @@ use super::format::UNKNOWN;
 use super::markdown::{blocks, escaped};
 use super::model::Block;
 use super::save::{SaveError, save};
-use crate::sample::{Environment, MannerScore, Score};
+use crate::sample::{CaseResult, Environment, MannerScore, Score};
 
 /// How many packets of a longer trace are shown: the first ones, and the last ones.
 const SHOWN: [usize; 2] = [40, 80];

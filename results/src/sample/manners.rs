@@ -4,6 +4,7 @@ use conformance::Outcome;
 use conformance::manners::{KnownManners, Manner};
 use serde::{Deserialize, Serialize};
 
+use super::{CaseResult, SampleFile, line};
 use crate::is_default;
 use crate::program::ProgramName;
 
@@ -55,37 +56,31 @@ impl MannerScore {
         }
     }
 
-    /// What was seen, or why the case does not apply or was not run; empty if it passed.
-    pub fn seen(&self) -> &str {
-        match &self.outcome {
-            Outcome::Pass => "",
-            Outcome::Fail { seen, .. } | Outcome::NotApplicable { seen } | Outcome::Unavailable { seen } => seen,
-        }
-    }
-
-    /// Whether the case failed, known or not.
-    pub const fn has_failed(&self) -> bool {
-        self.outcome.harm().is_some()
-    }
-
-    /// Whether the program did not start.
-    pub const fn is_unavailable(&self) -> bool {
-        matches!(self.outcome, Outcome::Unavailable { .. })
-    }
-
-    /// Whether the result is the known one: a known failure failed, and every other case did not.
-    pub fn is_as_known(&self) -> bool {
-        match self.outcome {
-            Outcome::Pass => self.known.is_none(),
-            Outcome::Fail { .. } => self.known.is_some(),
-            Outcome::NotApplicable { .. } => true,
-            Outcome::Unavailable { .. } => false,
-        }
-    }
-
     /// The name of its case over IPv4, and whether it was over IPv6.
     pub fn of_ipv4(&self) -> (&str, bool) {
         self.case.strip_suffix("-ipv6").map_or((&self.case, false), |case| (case, true))
+    }
+}
+
+impl CaseResult for MannerScore {
+    fn of(&self) -> &str {
+        self.program.as_str()
+    }
+
+    fn outcome(&self) -> &Outcome {
+        &self.outcome
+    }
+
+    fn known(&self) -> Option<&str> {
+        self.known.as_deref()
+    }
+
+    fn line(&self) -> String {
+        line::manner_line(self)
+    }
+
+    fn of_file(file: SampleFile) -> Vec<Self> {
+        file.manners
     }
 }
 

@@ -5,6 +5,7 @@ use conformance::{Case, Layer, MTU, Outcome, Ran, Run};
 use netstacks::{StackCongestion, StackKind, Workarounds};
 use serde::{Deserialize, Serialize};
 
+use super::{SampleFile, line};
 use crate::is_default;
 
 const fn usual<const USUAL: u16>() -> u16 {
@@ -14,6 +15,57 @@ const fn usual<const USUAL: u16>() -> u16 {
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 const fn is_usual<const USUAL: u16>(number: &u16) -> bool {
     *number == USUAL
+}
+
+/// The result of a case, on a stack or on a program.
+pub trait CaseResult: Sized {
+    /// The name of the stack or program.
+    fn of(&self) -> &str;
+
+    /// What came of it.
+    fn outcome(&self) -> &Outcome;
+
+    /// Why it is known to fail.
+    fn known(&self) -> Option<&str>;
+
+    /// Its line in a file. It ends without a line feed.
+    fn line(&self) -> String;
+
+    /// Those of a file.
+    fn of_file(file: SampleFile) -> Vec<Self>;
+
+    /// What was seen, or why the case does not apply or was not run; empty if it passed.
+    fn seen(&self) -> &str {
+        match self.outcome() {
+            Outcome::Pass => "",
+            Outcome::Fail { seen, .. } | Outcome::NotApplicable { seen } | Outcome::Unavailable { seen } => seen,
+        }
+    }
+
+    /// Whether the case passed.
+    fn has_passed(&self) -> bool {
+        *self.outcome() == Outcome::Pass
+    }
+
+    /// Whether the case failed, known or not.
+    fn has_failed(&self) -> bool {
+        self.outcome().harm().is_some()
+    }
+
+    /// Whether the result is the known one: a known failure failed, and every other case did not.
+    fn is_as_known(&self) -> bool {
+        match self.outcome() {
+            Outcome::Pass => self.known().is_none(),
+            Outcome::Fail { .. } => self.known().is_some(),
+            Outcome::NotApplicable { .. } => true,
+            Outcome::Unavailable { .. } => false,
+        }
+    }
+
+    /// Whether the case was not run, because the stack's or the program's process does not start.
+    fn is_unavailable(&self) -> bool {
+        matches!(self.outcome(), Outcome::Unavailable { .. })
+    }
 }
 
 /// The result of a case on a stack, with what was expected of it.
@@ -122,37 +174,26 @@ impl Score {
             _ => Whose::Stack,
         }
     }
+}
 
-    /// What was seen, or why the case does not apply or was not run; empty if it passed.
-    pub fn seen(&self) -> &str {
-        match &self.outcome {
-            Outcome::Pass => "",
-            Outcome::Fail { seen, .. } | Outcome::NotApplicable { seen } | Outcome::Unavailable { seen } => seen,
-        }
+impl CaseResult for Score {
+    fn of(&self) -> &str {
+        self.netstack.name()
     }
 
-    /// Whether the case passed.
-    pub fn has_passed(&self) -> bool {
-        self.outcome == Outcome::Pass
+    fn outcome(&self) -> &Outcome {
+        &self.outcome
     }
 
-    /// Whether the case failed, known or not.
-    pub const fn has_failed(&self) -> bool {
-        self.outcome.harm().is_some()
+    fn known(&self) -> Option<&str> {
+        self.known.as_deref()
     }
 
-    /// Whether the result is the known one: a known failure failed, and every other case did not.
-    pub fn is_as_known(&self) -> bool {
-        match self.outcome {
-            Outcome::Pass => self.known.is_none(),
-            Outcome::Fail { .. } => self.known.is_some(),
-            Outcome::NotApplicable { .. } => true,
-            Outcome::Unavailable { .. } => false,
-        }
+    fn line(&self) -> String {
+        line::score_line(self)
     }
 
-    /// Whether the case was not run, because the stack's program does not start.
-    pub const fn is_unavailable(&self) -> bool {
-        matches!(self.outcome, Outcome::Unavailable { .. })
+    fn of_file(file: SampleFile) -> Vec<Self> {
+        file.scores
     }
 }

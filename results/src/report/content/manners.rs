@@ -4,19 +4,27 @@ use conformance::Outcome;
 use conformance::manners::Manner;
 
 use super::charts;
-use crate::plural;
+use super::scorecard::{bar, benchmark, passed, success, with_known};
 use crate::program::ProgramName;
 use crate::report::format::{UNKNOWN, unique};
-use crate::report::model::{Bar, Benchmark, Block, Column, Document, Group, Measure, Need, Panel, Section, Table};
-use crate::sample::MannerScore;
+use crate::report::model::{Block, Column, Document, Group, Need, Panel, Section, Table};
+use crate::sample::{CaseResult, MannerScore};
 
 const KEY: &str = "Of the cases that apply to a program.";
 
 pub(in crate::report) fn document(scores: &[&MannerScore]) -> Document {
     let section = |kind, title, blocks| Section { kind, title, of: None, blocks };
+    let case = |name| {
+        let score = scores.iter().find(|score| score.of_ipv4().0 == name)?;
+        Some([name, score.level.as_str(), score.expects.as_str()])
+    };
     let mut sections = vec![
         section("overview", "Manners", overview(scores)),
-        section("cells", "Cases", vec![Block::Table(meanings(scores))]),
+        section(
+            "cells",
+            "Cases",
+            vec![Block::Table(meanings(&names(scores).into_iter().filter_map(case).collect::<Vec<_>>()))],
+        ),
     ];
     for program in programs(scores) {
         let table = failures(scores, program);
@@ -27,55 +35,44 @@ pub(in crate::report) fn document(scores: &[&MannerScore]) -> Document {
     }
     let panel = Panel { axis: "cases passed, %", groups: groups(scores) };
     let picture = charts::of_panels(vec![panel], "Cases of manners that each program passes", KEY);
-    let measures = |program| {
-        let (passed, applied) = count(scores, program, |_| true);
-        [("passed_cases", passed), ("failed_cases", applied - passed)].map(|(name, count)| Measure {
-            name,
-            value: count as f64,
-            interval: None,
-        })
-    };
-    let benchmark = |program| Benchmark { name: format!("{program} manners"), measures: measures(program).into() };
+    let benchmark = |program: ProgramName| benchmark(format!("{program} manners"), count(scores, program, ""), []);
     let benchmarks = programs(scores).into_iter().map(benchmark).collect();
     Document { title: "Manners of programs", picture, sections, records: records(scores), benchmarks }
 }
 
 /// The results for a terminal: the table, a line for each failure, and why the program ends as it does.
-pub(in crate::report) fn outcome(scores: &[MannerScore]) -> Vec<Block> {
-    let scores: Vec<_> = scores.iter().collect();
+pub(in crate::report) fn outcome(all: &[MannerScore]) -> Vec<Block> {
+    let scores: Vec<_> = all.iter().collect();
     let mut blocks = overview(&scores);
     let line = |score: &MannerScore| {
         let MannerScore { program, case, level, expects, .. } = score;
         let seen = Some(score.seen()).filter(|seen| !seen.is_empty()).map(|seen| format!(" Seen: {seen}"));
-        let known = score.known.as_ref().map_or_else(|| "NEW".to_owned(), |reason| format!("known: {reason}"));
-        format!("{program} {case}: expected ({level}): {expects}{}; {known}", seen.unwrap_or_default())
+        let text = format!("{program} {case}: expected ({level}): {expects}{}", seen.unwrap_or_default());
+        with_known(score, &text)
     };
     let of = |is: &dyn Fn(&MannerScore) -> bool| -> Vec<_> {
         scores.iter().filter(|score| is(score)).map(|score| line(score)).collect()
     };
     let failed = of(&MannerScore::has_failed);
-    let passed = of(&|score| score.outcome == Outcome::Pass && score.known.is_some());
-    let count = failed.len();
+    let passed = of(&|score| score.has_passed() && score.known.is_some());
     for (title, lines) in [("Failures:", failed), ("Passed, although known to fail:", passed)] {
         if !lines.is_empty() {
             blocks.push(Block::List(title, lines));
         }
     }
-    if scores.iter().all(|score| score.is_as_known()) {
-        let failed = if count == 0 { "No case failed" } else { "Every failure is a known one" };
-        blocks.push(Block::Text(format!("{failed}, so the exit code is 0.")));
-    }
+    blocks.extend(success(all));
     blocks
 }
 
 pub(in crate::report) fn list(cases: &[Manner]) -> Table {
+    meanings(&cases.iter().map(|case| [case.id, case.level, case.expects]).collect::<Vec<_>>())
+}
+
+fn meanings(cases: &[[&str; 3]]) -> Table {
     let mut table = Table::new("Cases");
-    let mut push = |title, value: fn(&Manner) -> &'static str| {
-        table.push(Column::new(title, false), cases.iter().map(|case| value(case).to_owned()));
-    };
-    push("case", |case| case.id);
-    push("level", |case| case.level);
-    push("expected", |case| case.expects);
+    for (index, title) in ["case", "level", "expected"].into_iter().enumerate() {
+        table.push(Column::new(title, false), cases.iter().map(|case| case[index].to_owned()));
+    }
     table
 }
 
@@ -113,15 +110,21 @@ fn overview(scores: &[&MannerScore]) -> Vec<Block> {
 }
 
 fn share(scores: &[&MannerScore], program: ProgramName, subject: &str) -> String {
-    let (passed, applied) = count(scores, program, |score| subject.is_empty() || score.subject == subject);
+    let (passed, applied) = count(scores, program, subject);
     format!("{passed} of {applied}")
+}
+
+/// Of a subject, or of all.
+fn count(scores: &[&MannerScore], program: ProgramName, subject: &str) -> (usize, usize) {
+    let is_of = |score: &&MannerScore| score.program == program && (subject.is_empty() || score.subject == subject);
+    passed(scores.iter().copied().filter(is_of))
 }
 
 /// The result of a case over both versions of IP.
 fn mark(scores: &[&MannerScore], program: ProgramName, name: &str) -> String {
     let of = |is_ipv6| scores.iter().find(|score| score.program == program && score.of_ipv4() == (name, is_ipv6));
-    let failed = |score: Option<&&MannerScore>| score.is_some_and(|score| score.has_failed());
     let versions = [of(false), of(true)];
+    let failed = |score: Option<&&MannerScore>| score.is_some_and(|score| score.has_failed());
     match versions.map(failed) {
         [true, true] => "FAIL".to_owned(),
         [true, false] => if versions[1].is_some() { "FAIL (IPv4)" } else { "FAIL" }.to_owned(),
@@ -138,20 +141,6 @@ fn names<'a>(scores: &[&'a MannerScore]) -> Vec<&'a str> {
     let mut names = unique(scores.iter().map(|score| score.of_ipv4().0));
     names.sort_by_key(|name| Manner::all().position(|case| case.id == *name).unwrap_or(usize::MAX));
     names
-}
-
-fn meanings(scores: &[&MannerScore]) -> Table {
-    let mut table = Table::new("Cases");
-    let names = names(scores);
-    let cases: Vec<_> =
-        names.iter().filter_map(|name| scores.iter().find(|score| score.of_ipv4().0 == *name)).collect();
-    let mut push = |title, value: fn(&MannerScore) -> &str| {
-        table.push(Column::new(title, false), cases.iter().map(|score| value(score).to_owned()));
-    };
-    push("case", |score| score.of_ipv4().0);
-    push("level", |score| &score.level);
-    push("expected", |score| &score.expects);
-    table
 }
 
 fn failures(scores: &[&MannerScore], program: ProgramName) -> Table {
@@ -171,26 +160,9 @@ fn programs(scores: &[&MannerScore]) -> Vec<ProgramName> {
     unique(scores.iter().map(|score| score.program))
 }
 
-fn count(scores: &[&MannerScore], program: ProgramName, is_counted: impl Fn(&MannerScore) -> bool) -> (usize, usize) {
-    let of = scores.iter().filter(|score| score.program == program && is_counted(score));
-    let (passed, failed) =
-        (of.clone().filter(|score| score.outcome == Outcome::Pass), of.filter(|score| score.has_failed()));
-    let (passed, failed) = (passed.count(), failed.count());
-    (passed, passed + failed)
-}
-
 fn groups(scores: &[&MannerScore]) -> Vec<Group> {
-    let bar = |subject: &str, program| {
-        let (passed, applied) = count(scores, program, |score| score.subject == subject);
-        let percent = 100.0 * passed as f64 / applied.max(1) as f64;
-        let (median, note) = (Some((percent, percent..percent)), format!("{passed} of {}", plural(applied, "case")));
-        Bar {
-            label: program.to_string(),
-            mark: charts::mark_of_program(program.as_str()),
-            median,
-            runs: Vec::new(),
-            note,
-        }
+    let bar = |subject: &str, program: ProgramName| {
+        bar(program.to_string(), charts::mark_of_program(program.as_str()), count(scores, program, subject))
     };
     let group = |subject: &str| {
         let bars = programs(scores).into_iter().map(|program| bar(subject, program)).collect();
@@ -210,15 +182,7 @@ fn records(scores: &[&MannerScore]) -> Table {
     push("case", &|score| score.case.clone());
     push("level", &|score| score.level.clone());
     push("expects", &|score| score.expects.clone());
-    push("outcome", &|score| {
-        match score.outcome {
-            Outcome::Pass => "pass",
-            Outcome::Fail { .. } => "fail",
-            Outcome::NotApplicable { .. } => "not-applicable",
-            Outcome::Unavailable { .. } => "unavailable",
-        }
-        .to_owned()
-    });
+    push("outcome", &|score| score.outcome.name().to_owned());
     push("seen", &|score| score.seen().to_owned());
     push("known", &|score| score.known.clone().unwrap_or_default());
     table

@@ -12,8 +12,10 @@ use self::causes::{Met, causes, demands};
 use super::charts;
 use crate::plural;
 use crate::report::format::{UNKNOWN, name_of, told_apart, unique};
-use crate::report::model::{Bar, Benchmark, Block, Column, Document, Group, Measure, Need, Panel, Section, Table};
-use crate::sample::{Head, SampleFile, Score};
+use crate::report::model::{
+    Bar, Benchmark, Block, Column, Document, Group, Mark, Measure, Need, Panel, Section, Table,
+};
+use crate::sample::{CaseResult, Head, SampleFile, Score};
 
 const KEY: &str = "Of the cases that apply to a stack.";
 
@@ -54,12 +56,11 @@ pub(in crate::report) fn document(files: &[SampleFile]) -> Document {
 }
 
 /// The results for a terminal: the tables, a line for each failure, and why the program ends as it does.
-pub(in crate::report) fn outcome(scores: &[Score]) -> Vec<Block> {
-    let scores: Vec<_> = scores.iter().collect();
+pub(in crate::report) fn outcome(all: &[Score]) -> Vec<Block> {
+    let scores: Vec<_> = all.iter().collect();
     let mut blocks = vec![Block::Table(cases(&scores)), Block::Table(totals(&scores))];
     let failures: Vec<_> = failed(&scores).into_iter().map(failure).collect();
-    let count = failures.len();
-    if count > 0 {
+    if !failures.is_empty() {
         // A play of `--explore` has a line for each move.
         let lines = failures.iter().flat_map(|text| text.lines()).map(str::to_owned);
         blocks.push(Block::Table(demands(&scores)));
@@ -69,15 +70,12 @@ pub(in crate::report) fn outcome(scores: &[Score]) -> Vec<Block> {
     if !left_out.is_empty() {
         blocks.push(Block::List("Left out:", left_out));
     }
-    let passed = scores.iter().filter(|score| score.outcome == Outcome::Pass && score.known.is_some());
+    let passed = all.iter().filter(|score| score.has_passed() && score.known.is_some());
     let passed: Vec<_> = passed.map(|score| with_known(score, &label(score))).collect();
     if !passed.is_empty() {
         blocks.push(Block::List("Passed, although known to fail:", passed));
     }
-    if scores.iter().all(|score| score.is_as_known()) {
-        let failed = if count == 0 { "No case failed" } else { "Every failure is a known one" };
-        blocks.push(Block::Text(format!("{failed}, so the exit code is 0.")));
-    }
+    blocks.extend(success(all));
     blocks
 }
 
@@ -121,10 +119,6 @@ fn control(congestion: StackCongestion) -> String {
         .unwrap_or_default()
 }
 
-fn with_known(score: &Score, text: &str) -> String {
-    score.known.as_ref().map_or_else(|| format!("{text}; NEW"), |reason| format!("{text}; known: {reason}"))
-}
-
 /// The stacks, in the order in which tables list them.
 fn kinds(scores: &[&Score]) -> BTreeSet<StackKind> {
     scores.iter().map(|score| score.netstack).collect()
@@ -156,10 +150,45 @@ fn of_kernel<'a>(scores: &[&'a Score]) -> HashMap<&'a str, &'a Score> {
 }
 
 fn count(scores: &[&Score], stack: Key, is_counted: impl Fn(&Score) -> bool) -> (usize, usize) {
-    let is_its = |score: &&&Score| key(score) == stack && is_counted(score);
-    let of = |wanted: fn(&Outcome) -> bool| scores.iter().filter(is_its).filter(|score| wanted(&score.outcome)).count();
-    let passed = of(|outcome| *outcome == Outcome::Pass);
-    (passed, passed + of(|outcome| outcome.harm().is_some()))
+    passed(scores.iter().copied().filter(|score| key(score) == stack && is_counted(score)))
+}
+
+/// How many of these passed, and to how many their cases apply.
+pub(super) fn passed<'a, S: CaseResult + 'a>(scores: impl Iterator<Item = &'a S>) -> (usize, usize) {
+    scores.fold((0, 0), |(passed, applied), score| match score.outcome() {
+        Outcome::Pass => (passed + 1, applied + 1),
+        Outcome::Fail { .. } => (passed, applied + 1),
+        Outcome::NotApplicable { .. } | Outcome::Unavailable { .. } => (passed, applied),
+    })
+}
+
+/// The bar of what [`passed`] returns.
+pub(super) fn bar(label: String, mark: Mark, (passed, applied): (usize, usize)) -> Bar {
+    let percent = 100.0 * passed as f64 / applied.max(1) as f64;
+    let (median, note) = (Some((percent, percent..percent)), format!("{passed} of {applied}"));
+    Bar { label, mark, median, runs: Vec::new(), note }
+}
+
+/// The figures of what [`passed`] returns, and further ones.
+pub(super) fn benchmark<const N: usize>(
+    name: String,
+    (passed, applied): (usize, usize),
+    further: [(&'static str, usize); N],
+) -> Benchmark {
+    let counts = [("passed_cases", passed), ("failed_cases", applied - passed)].into_iter().chain(further);
+    let measures = counts.map(|(name, count)| Measure { name, value: count as f64, interval: None });
+    Benchmark { name, measures: measures.collect() }
+}
+
+/// Why the program ends with success, if it does.
+pub(super) fn success<S: CaseResult>(scores: &[S]) -> Option<Block> {
+    let failed = if scores.iter().any(S::has_failed) { "Every failure is a known one" } else { "No case failed" };
+    scores.iter().all(S::is_as_known).then(|| Block::Text(format!("{failed}, so the exit code is 0.")))
+}
+
+/// A failure, or a pass of a case that is known to fail, as a line.
+pub(super) fn with_known(score: &impl CaseResult, text: &str) -> String {
+    score.known().map_or_else(|| format!("{text}; NEW"), |reason| format!("{text}; known: {reason}"))
 }
 
 fn about(scores: &[&Score], head: Option<&Head>) -> String {
@@ -285,15 +314,6 @@ fn failures(scores: &[&Score], stack: StackKind) -> Table {
     table
 }
 
-const fn outcome_of(score: &Score) -> &'static str {
-    match score.outcome {
-        Outcome::Pass => "pass",
-        Outcome::Fail { .. } => "fail",
-        Outcome::NotApplicable { .. } => "not-applicable",
-        Outcome::Unavailable { .. } => "unavailable",
-    }
-}
-
 type OfFile<'a> = (Option<String>, Vec<&'a Score>);
 
 fn groups(files: &[OfFile]) -> Vec<Group> {
@@ -301,16 +321,10 @@ fn groups(files: &[OfFile]) -> Vec<Group> {
     let group = |subject: &str| {
         let bars = files.iter().flat_map(|(file, scores)| {
             stacks(scores).into_iter().map(move |of| {
-                let (passed, applied) = count(scores, of, |score| score.subject == subject);
-                let percent = 100.0 * passed as f64 / applied.max(1) as f64;
                 let name = name(of);
-                Bar {
-                    label: file.as_ref().map_or_else(|| name.clone(), |file| format!("{name}, {file}")),
-                    mark: charts::mark_of((of.0, of.1)),
-                    median: Some((percent, percent..percent)),
-                    runs: Vec::new(),
-                    note: format!("{passed} of {applied}"),
-                }
+                let label = file.as_ref().map_or_else(|| name.clone(), |file| format!("{name}, {file}"));
+                let passed = count(scores, of, |score| score.subject == subject);
+                bar(label, charts::mark_of((of.0, of.1)), passed)
             })
         });
         Group { title: subject.to_owned(), bars: bars.collect(), references: Vec::new() }
@@ -323,12 +337,9 @@ fn benchmarks(files: &[OfFile]) -> Vec<Benchmark> {
     let of_file = |(file, scores): &OfFile| {
         let prefix = file.as_ref().map_or_else(String::new, |file| format!("{file}: "));
         let of_stack = |stack: Key| {
-            let (passed, applied) = count(scores, stack, |_| true);
             let must = Met::of(scores, stack, Strength::Must);
             let musts = [("must_causes", must.causes), ("musts_not_met", must.broken), ("musts", must.applied)];
-            let counts = [("passed_cases", passed), ("failed_cases", applied - passed)].into_iter().chain(musts);
-            let measures = counts.map(|(name, count)| Measure { name, value: count as f64, interval: None });
-            Benchmark { name: format!("{prefix}{} conformance", name(stack)), measures: measures.collect() }
+            benchmark(format!("{prefix}{} conformance", name(stack)), count(scores, stack, |_| true), musts)
         };
         stacks(scores).into_iter().map(of_stack).collect::<Vec<_>>()
     };
@@ -350,7 +361,7 @@ fn records(files: &[OfFile]) -> Table {
     push("title", &|score| score.title.clone());
     push("rfc", &|score| score.rfc.clone());
     push("expects", &|score| score.expects.clone());
-    push("outcome", &|score| outcome_of(score).to_owned());
+    push("outcome", &|score| score.outcome.name().to_owned());
     push("seen", &|score| score.seen().to_owned());
     push("known", &|score| score.known.clone().unwrap_or_default());
     push("workaround", &|score| score.workaround.map(|workaround| workaround.to_string()).unwrap_or_default());

@@ -9,7 +9,7 @@ use netstacks::StackKind;
 use super::{Key, failed, key, name, stacks};
 use crate::report::format::unique;
 use crate::report::model::{Column, Table};
-use crate::sample::Score;
+use crate::sample::{CaseResult, Score};
 
 /// How a stack meets the demands of one strength.
 pub(super) struct Met {
