@@ -69,7 +69,7 @@ fn link_gone(lab: &mut Lab<'_>) -> Step {
     let cut = |lab: &Lab<'_>, is_cut| lab.subject.cut(is_cut).map_err(because("the link"));
     cut(lab, true)?;
     let sent = send(&mut pair.client, b"meanwhile");
-    thread::sleep(secs(2));
+    lab.pause(secs(2))?;
     cut(lab, false)?;
     sent?;
     // The time until the next retransmission doubles.
@@ -114,7 +114,7 @@ fn no_more_files(lab: &mut Lab<'_>) -> Step {
     limit(lab, None)?;
     drop(open);
     // It closes its ends of them.
-    thread::sleep(secs(1));
+    lab.pause(secs(1))?;
     lab.works("when it may again")
 }
 

@@ -78,7 +78,7 @@ fn half_close_late(lab: &mut Lab<'_>) -> Step {
     shut(&pair.client)?;
     receive(&mut pair.server, b"request", "the server")?;
     // The server thinks.
-    thread::sleep(secs(3));
+    lab.pause(secs(3))?;
     send(&mut pair.server, b"response")?;
     receive(&mut pair.client, b"response", "the client")
 }

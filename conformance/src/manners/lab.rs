@@ -4,12 +4,13 @@ use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::ops::Range;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use platform::Namespace;
 use socket2::{Domain, SockRef, Socket, Type};
 
-use crate::{Step, Stop, pattern, same, secs};
+use crate::{Step, Stop, ms, pattern, same, secs};
 
 /// How long a packet may take that has to come.
 pub(super) const SOON: Duration = secs(3);
@@ -100,9 +101,19 @@ impl Lab<'_> {
         if self.near.0.is_ipv6() { Domain::IPV6 } else { Domain::IPV4 }
     }
 
-    /// Ends the case if the user has interrupted it. All waits between two of these are of seconds.
+    /// Ends the case if the user has interrupted it. All waits between two of these are of few seconds.
     fn goes_on(&mut self) -> Step {
         if self.subject.is_interrupted() { Err(Stop::Unavailable("interrupted".to_owned())) } else { Ok(()) }
+    }
+
+    /// Waits, unless the user interrupts the case.
+    pub(super) fn pause(&mut self, time: Duration) -> Step {
+        let begun = Instant::now();
+        while begun.elapsed() < time {
+            self.goes_on()?;
+            thread::sleep(ms(50));
+        }
+        Ok(())
     }
 
     pub(super) fn nobody(&self) -> Step<IpAddr> {
@@ -304,7 +315,7 @@ pub(super) fn deliver(
 pub(super) fn arrives(client: &UdpSocket, server: &UdpSocket, address: SocketAddr, len: usize) -> Step {
     let own = server.local_addr().map_err(because("the server"))?;
     let source = deliver(server, client, address, &pattern(7, len), "the client")?;
-    check!(source == own, "the datagram came from {source} in place of {own}")
+    check!(source == own, Data, "the datagram came from {source} in place of {own}")
 }
 
 /// Sends a datagram to a server and another one back. Returns the client's address as the server sees it.

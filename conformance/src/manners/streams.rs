@@ -98,14 +98,14 @@ fn keepalive(lab: &mut Lab<'_>) -> Step {
     let keepalive = TcpKeepalive::new().with_time(secs(1)).with_interval(secs(1));
     let set = SockRef::from(&pair.client).set_tcp_keepalive(&keepalive);
     set.map_err(because("a socket"))?;
-    thread::sleep(secs(4));
+    lab.pause(secs(4))?;
     pair.works()
 }
 
 fn idle(lab: &mut Lab<'_>) -> Step {
     let mut pair = lab.pair()?;
     pair.works()?;
-    thread::sleep(secs(6));
+    lab.pause(secs(6))?;
     pair.works()
 }
 

@@ -180,14 +180,16 @@ fn hairpin(lab: &mut Lab<'_>) -> Step {
         outer.ip() != lab.near.0,
         "the outer address is one of the clients' host, which sends no packet out for it"
     )?;
-    exchange(&other, &server, 10)?;
-    arrives(&one, &other, outer, 20)
+    let outer_of_other = exchange(&other, &server, 10)?;
+    let source = deliver(&other, &one, outer, &pattern(7, 20), "the client")?;
+    // The sender's outer address, too (RFC 4787, 6).
+    check!(source == outer_of_other, Data, "the datagram came from {source} in place of {outer_of_other}")
 }
 
 fn mapping_stays(lab: &mut Lab<'_>) -> Step {
     let (client, [server]) = lab.datagrams([(0, PORTS[0])])?;
     let from = exchange(&client, &server, 10)?;
-    thread::sleep(secs(4));
+    lab.pause(secs(4))?;
     arrives(&client, &server, from, 20)?;
     let now = exchange(&client, &server, 10)?;
     check!(from == now, "the client's port is another one")
