@@ -90,8 +90,10 @@ fn overview(scores: &[&MannerScore]) -> Vec<Block> {
     }
     totals.push(Column::new("all", true), programs.iter().map(|program| share(scores, *program, "")));
     let names = names(scores);
-    let has_failed = |name: &&str| scores.iter().any(|score| score.of_ipv4().0 == *name && score.has_failed());
-    let (failed, passed): (Vec<_>, Vec<_>) = names.into_iter().partition(has_failed);
+    let has =
+        |name: &str, is: fn(&MannerScore) -> bool| scores.iter().any(|score| score.of_ipv4().0 == name && is(score));
+    let (failed, others): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| has(name, CaseResult::has_failed));
+    let (passed, neither): (Vec<_>, Vec<_>) = others.into_iter().partition(|name| has(name, CaseResult::has_passed));
     let mut table = Table::new("Cases that some fail");
     table.push(Column::new("case", false), failed.iter().map(|name| (*name).to_owned()));
     for program in programs {
@@ -102,9 +104,12 @@ fn overview(scores: &[&MannerScore]) -> Vec<Block> {
     if !failed.is_empty() {
         blocks.push(Block::Table(table));
     }
-    if !passed.is_empty() {
-        let names = passed.join(", ");
-        blocks.push(Block::Text(format!("Passed by every program to which it applies: {names}.")));
+    for (title, names) in
+        [("Passed by every program to which it applies", passed), ("Neither passed nor failed", neither)]
+    {
+        if !names.is_empty() {
+            blocks.push(Block::Text(format!("{title}: {}.", names.join(", "))));
+        }
     }
     blocks
 }
@@ -216,7 +221,11 @@ mod tests {
             assert_eq!(mark(&scores, scores[0].program, "idle"), expected);
             let blocks = overview(&scores);
             assert_eq!(blocks.len(), 2, "the totals, and a row or a sentence");
-            assert_eq!(matches!(blocks[1], Block::Table(_)), expected.starts_with("FAIL"));
+            match &blocks[1] {
+                Block::Table(_) => assert!(expected.starts_with("FAIL")),
+                Block::Text(text) => assert_eq!(text.starts_with("Passed"), expected == "pass", "{text}"),
+                _ => panic!("another block"),
+            }
         }
     }
 }
