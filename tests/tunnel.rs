@@ -13,6 +13,7 @@ use std::time::Duration;
 use platform::{Link, Network, Offload, PacketBuffer, PacketMeta, TunConfig, TunDevice};
 use tokio::net::UdpSocket;
 
+use crate::machine::missing_program;
 use crate::processes::{PROGRAM, folder, printed, stderr, success};
 use crate::program::{no_device, not_installed, through};
 
@@ -214,6 +215,15 @@ const LOADS: [&str; 4] = [
     "writer --time 0.3 --warmup 100KB",
     "reader --time 0.3 --warmup 100KB --mtu 9000",
 ];
+
+#[test]
+fn the_example_of_a_tunnel_is_measured() {
+    skip_if!(no_device().or_else(|| missing_program(&["python3"])));
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/tunnel.py");
+    let command = format!("python3 {} {{tun}} {{port}} {{peer_endpoint}}", example.display());
+    let sample = printed(&through("example", &command, "-m rr --time 0.3 --json"));
+    assert_eq!(sample["status"], "ok", "{sample}");
+}
 
 #[test]
 fn wireguard_is_measured_as_it_is() {
