@@ -17,7 +17,8 @@ pub(crate) use self::advice::advice;
 pub use self::advice::parse;
 pub use self::proxy::{Nat, Proxy};
 pub use self::settings::{Netns, Settings};
-pub use self::words::{Word, Words, compiled_in};
+pub use self::words::{List, Word, Words, compiled_in};
+use self::words::{stacks, workarounds};
 use crate::cell::properties::PROPERTIES;
 use crate::cell::{Cell, ForwarderName, Mode, ROWS};
 use crate::program::{ProgramName, THIS};
@@ -30,7 +31,7 @@ pub const DEFAULT_FLOOR: f64 = 2.0;
 
 /// The end of the short help.
 const EXAMPLES: &str = "Examples:
-  rust-tun-perf --mode reader --netstack smoltcp       how fast bytes come out of a stack
+  rust-tun-perf --mode download --netstack smoltcp     how fast a download through a stack is
   rust-tun-perf --mode rr --program './mytun {tun}'    how soon answers come through a program
   rust-tun-perf matrix --preset requests               how soon each stack answers, as a table
 
@@ -129,6 +130,7 @@ pub enum Programs {
 }
 
 /// One run.
+#[allow(clippy::struct_excessive_bools, reason = "they are flags")]
 #[derive(Clone, Debug, Args)]
 pub struct Run {
     /// The properties of its cell
@@ -144,8 +146,12 @@ pub struct Run {
     pub settings: Settings,
 
     /// Print one JSON object instead of the line
-    #[arg(long)]
+    #[arg(short = 'J', long)]
     pub json: bool,
+
+    /// Print all lines below the figure, and not only four
+    #[arg(short, long)]
+    pub verbose: bool,
 
     /// Draw a flame graph of the process; the run is not scored
     #[arg(long, value_name = "FILE.svg", conflicts_with = "json", hide_short_help = true)]
@@ -232,7 +238,7 @@ pub struct Forward {
     pub words: Words,
 
     /// From the far network to the near one: --mode reader
-    #[arg(long, conflicts_with_all = ["bidir", "mode"])]
+    #[arg(short = 'R', long, conflicts_with_all = ["bidir", "mode"])]
     pub reverse: bool,
 
     /// Both ways at once, with --parallel streams each: --mode both
@@ -240,8 +246,12 @@ pub struct Forward {
     pub bidir: bool,
 
     /// Print one JSON object instead of the line
-    #[arg(long, conflicts_with = "table")]
+    #[arg(short = 'J', long, conflicts_with = "table")]
     pub json: bool,
+
+    /// Print all lines below the figure, and not only four
+    #[arg(short, long, conflicts_with = "table")]
+    pub verbose: bool,
 
     /// Draw a flame graph of the forwarder; the run is not scored
     #[arg(long, value_name = "FILE.svg", conflicts_with_all = ["table", "json"])]
@@ -398,6 +408,10 @@ pub struct Conform {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "pcap"])]
     pub issue: Option<PathBuf>,
 
+    /// Also print the cases that pass, and each failure in full
+    #[arg(short, long, conflicts_with = "json")]
+    pub verbose: bool,
+
     /// Print the cases and what is expected in each, and run none
     #[arg(long, conflicts_with_all = ["json", "out", "issue", "pcap"])]
     pub list: bool,
@@ -416,24 +430,6 @@ pub enum Switch {
 fn two_programs(text: &str) -> Result<[ProgramName; 2], String> {
     let (old, new) = text.split_once(',').ok_or("must be two names with a comma between them")?;
     Ok([old.parse()?, new.parse()?])
-}
-
-/// Values that were typed with commas between them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct List<T>(pub Vec<T>);
-
-/// A list of stacks.
-fn stacks(text: &str) -> Result<List<StackKind>, String> {
-    words::values("netstack", text)
-        .iter()
-        .map(|name| StackKind::from_str(name, false))
-        .collect::<Result<_, _>>()
-        .map(List)
-}
-
-/// The values of `--workarounds`: `all` and `none`, separated by commas, or one value of names.
-fn workarounds(text: &str) -> Result<List<Workarounds>, String> {
-    words::values("workarounds", text).iter().map(|text| text.parse()).collect::<Result<_, _>>().map(List)
 }
 
 /// The command line. A run shows no options of forwarders, and `forward` those alone that a forwarder has.

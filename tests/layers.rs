@@ -190,10 +190,10 @@ mod on_linux {
 
     #[test]
     fn only_the_line_of_the_figure_has_the_word_gbps() {
-        let output = run("--layer loopback -m reader --time 1 --warmup 1MB --interval 0.05");
+        let output = run("-v --layer loopback -m reader --time 1 --warmup 1MB --interval 0.05");
         let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert_eq!(stdout.matches("Gbps").count(), 1, "{stdout}");
         assert!(stderr.matches("Gbps").count() >= 2, "{stderr}");
-        assert!(stderr.contains("tcp:       round trip "), "{stderr}");
+        assert!(stderr.contains("tcp:        round trip "), "{stderr}");
     }
 }

@@ -299,14 +299,6 @@ fn a_table_for_a_terminal() {
 }
 
 #[test]
-fn a_page_keeps_its_time_axis_if_one_run_has_no_start_time() {
-    let mut file = read("laptop.jsonl");
-    file.samples[3].measured.started_unix_ms = None;
-    let html = written(&Series::of(&[file]), Format::Html);
-    assert!(html.contains("Gbps by minutes from the first run") && !html.contains("Gbps by round"));
-}
-
-#[test]
 fn runs_of_another_program_are_a_series_of_their_own() {
     let mut file = read("server.jsonl");
     let mut others = file.samples.clone();

@@ -50,6 +50,10 @@ pub enum Warning {
     SmallerWindow(usize, usize),
     #[error("offload is on, but packets of {0:.0} bytes are no super-packets; offload has no effect here")]
     NoSuperPackets(f64),
+    #[error(
+        "a lost packet is a super-packet here, of {0:.0} bytes on average; --offload off loses single segments, as a network does"
+    )]
+    LostSuperPackets(f64),
     #[error("the program took {:.0} % of a processor at rest", .0 * 100.0)]
     BusyAtRest(f64),
     #[error("after all connections were closed the program had {} more open than before", plural(.0, "file"))]
@@ -167,6 +171,7 @@ impl Warning {
             | Self::FilesLeft(count)
             | Self::LeftBehind(count) => Some(*count as f64),
             Self::NoSuperPackets(amount)
+            | Self::LostSuperPackets(amount)
             | Self::BusyAtRest(amount)
             | Self::SlowerByTheEnd(amount)
             | Self::NotGrown(amount)
@@ -221,6 +226,10 @@ impl Sample {
         warnings.extend(processors.map(|count| Warning::MoreShards(self.cell.shards.get(), count)));
         warnings.extend(smaller_window(self));
         warnings.extend(no_super_packets(self).map(Warning::NoSuperPackets));
+        let loses = self.cell.impairments.loss_ppm > 0 && self.cell.offloads();
+        let mtu = measured.device.as_ref().map_or(usize::from(self.cell.mtu()), |device| device.mtu);
+        let lost = self.bytes_per_packet().filter(|bytes| loses && *bytes > mtu as f64);
+        warnings.extend(lost.map(Warning::LostSuperPackets));
         let not_recovered = has_outage && self.is_ok() && measured.recovery_seconds.is_none();
         warnings.extend(not_recovered.then_some(Warning::NotRecovered));
         if let Some((idle, last)) =
