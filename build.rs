@@ -1,5 +1,7 @@
-//! Passes the commit and the version of tokio to the program. If one of them is unknown, the program says so.
+//! Passes the commit and the version of tokio to the program. If one of them is unknown, the program says so. Tests of a build
+//! with all stacks have a `cfg` of their own.
 
+use std::env;
 use std::hash::Hasher;
 use std::path::Path;
 use std::process::Command;
@@ -14,6 +16,11 @@ const SOURCES: [&str; 9] =
 fn main() {
     for source in SOURCES {
         println!("cargo::rerun-if-changed={source}");
+    }
+    println!("cargo::rustc-check-cfg=cfg(all_stacks)");
+    let stacks = ["LWIP", "IPSTACK", "SMOLTCP", "TCP_IP", "NETSTACK_SMOLTCP"];
+    if stacks.iter().all(|stack| env::var_os(format!("CARGO_FEATURE_{stack}")).is_some()) {
+        println!("cargo::rustc-cfg=all_stacks");
     }
     if let Some(commit) = commit() {
         println!("cargo::rustc-env=RUST_TUN_PERF_COMMIT={commit}");

@@ -96,8 +96,6 @@ pub(crate) fn parse<T: DeserializeOwned>(line: &str, program: &str) -> Result<T,
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
 
     fn carry() -> Task {

@@ -222,8 +222,6 @@ fn blame(cell: &Cell, damage: Option<&str>, measured: &mut Measurements) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use clap::Parser;
 
     use super::*;

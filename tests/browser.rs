@@ -122,9 +122,9 @@ fn on_no_page_is_anything_too_wide_or_on_another_thing() {
     let mut browser = Browser::start(&program.unwrap());
     for name in ["stacks", "requests", "networks", "connections", "programs", "forward", "linux"] {
         let (path, _) = page(&format!("data-{name}"), &[&format!("docs/data/{name}.jsonl")]);
-        for (device, width, theme) in READERS {
+        // The theme moves nothing.
+        for (device, width, theme) in [READERS[0], READERS[3]] {
             open(&mut browser, &path, width, theme);
-            browser.picture(&path.with_file_name(format!("data-{name}-{device}-{theme}.png")));
             let wrong = browser.evaluate(LAYOUT);
             assert_eq!(wrong, "", "{name}, {device}, {theme}");
         }

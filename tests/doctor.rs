@@ -119,38 +119,45 @@ fn a_machine_that_has_everything() {
     }
 }
 
+/// No device node, no user namespaces, and a container: in a chroot nobody may create a user namespace, and without the right of
+/// an administrator no other one. Each is reported once, with its remedy.
 #[test]
-fn a_missing_device_node_is_reported_once_and_not_created() {
+fn what_this_machine_lacks_has_a_remedy() {
     skip_if!(no_root());
-    let script =
-        "mount -t tmpfs none /dev/net; \"$PROGRAM\" doctor || { code=$?; test ! -e /dev/net/tun; exit $code; }";
-    let (code, text) = said(&shell(&["-m"], script));
-    assert_eq!(code, 3, "{text}");
-    assert!(line(&text, "device node").starts_with("missing "), "{text}");
-    assert_eq!(text.matches("modprobe tun").count(), 1, "{text}");
-    assert!(text.ends_with("error: this machine cannot make a run; the lines above say what is missing\n"), "{text}");
-}
-
-#[test]
-fn forbidden_user_namespaces_are_reported_once_with_the_remedy() {
-    skip_if!(no_root());
-    let script = "echo 0 > /proc/sys/user/max_user_namespaces
-                  exec setpriv --bounding-set=-all --inh-caps=-all \"$PROGRAM\" doctor";
-    let (code, text) = said(&shell(&["-Ur"], script));
-    assert_eq!(code, 3, "{text}");
-    assert!(line(&text, "lwip").contains("create a user namespace: "), "{text}");
-    assert_eq!(text.matches("user.max_user_namespaces").count(), 1, "{text}");
-}
-
-/// In a chroot nobody may create a user namespace, and without the right of an administrator no other one: as in a container.
-#[test]
-fn a_container_without_namespaces_is_told_of_the_hosts_network() {
-    skip_if!(no_root());
-    let script = "mount --rbind / /mnt
-                  exec chroot /mnt setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin \"$PROGRAM\" doctor";
-    let (code, text) = said(&shell(&["-m"], script));
-    assert_eq!(code, 3, "{text}");
-    assert!(line(&text, "lwip").contains("or use --netns host") && !text.contains("run as root"), "{text}");
+    for (flags, script, check, words, remedy) in [
+        (
+            "-m",
+            "mount -t tmpfs none /dev/net; \"$PROGRAM\" doctor || { code=$?; test ! -e /dev/net/tun; exit $code; }",
+            "device node",
+            "open /dev/net/tun: ",
+            "modprobe tun",
+        ),
+        (
+            "-Ur",
+            "echo 0 > /proc/sys/user/max_user_namespaces
+             exec setpriv --bounding-set=-all --inh-caps=-all \"$PROGRAM\" doctor",
+            "lwip",
+            "create a user namespace: ",
+            "user.max_user_namespaces",
+        ),
+        (
+            "-m",
+            "mount --rbind / /mnt
+             exec chroot /mnt setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin \"$PROGRAM\" doctor",
+            "lwip",
+            "create a network namespace: ",
+            "or use --netns host",
+        ),
+    ] {
+        let (code, text) = said(&shell(&[flags], script));
+        assert_eq!(code, 3, "{text}");
+        assert!(line(&text, check).starts_with("missing ") && line(&text, check).contains(words), "{text}");
+        assert_eq!(text.matches(remedy).count(), 1, "{text}");
+        assert!(
+            text.ends_with("error: this machine cannot make a run; the lines above say what is missing\n"),
+            "{text}"
+        );
+    }
 }
 
 #[test]

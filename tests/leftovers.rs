@@ -114,6 +114,8 @@ impl Run {
     }
 }
 
+const MATRIX: &str = "matrix --layer loopback -m reader --runtime current-thread --runs 9 --time 10";
+
 fn shell(script: &str) -> String {
     format!("sh -c '{}'", script.replace("PROXY", &proxy("left")))
 }
@@ -150,6 +152,9 @@ fn interrupts() {
             .gets("-TERM", late),
         Run::ends(130, "forward --time 30").gets("-INT", late),
         Run::ends(KILLED, "forward --time 30").gets("-KILL", late),
+        // Each of these runs has a process of its own, which gets no signal.
+        Run::ends(130, MATRIX).gets("-INT", late),
+        Run::ends(KILLED, MATRIX).gets("-KILL", late),
     ]);
 }
 
@@ -175,6 +180,21 @@ fn tunnels() {
             .through(profile("waits", &format!("command = {near}\nsetup = [[\"sleep\", \"60\"]]")))
             .gets("-INT", late),
         Run::ends(3, "-m rr").through(profile("lacks", &format!("command = {near}\nsetup = [[\"/no/such\"]]"))),
+    ]);
+    let proxies = |name: &str, lines: String| {
+        let path = folder.join(format!("{name}.toml"));
+        let near = words(&proxy("left"));
+        fs::write(&path, format!("name = {name:?}\nrole = \"proxy\"\ncommand = {near}\n{lines}\n")).unwrap();
+        path.display().to_string()
+    };
+    let [deaf, dies] = ["trap : TERM; sleep 60 & while :; do sleep 0.05; done", "sleep 1; exit 9"]
+        .map(|script| format!("far_command = [\"sh\", \"-c\", {script:?}]"));
+    let prepare = |script: &str| format!("{deaf}\nprepare = [[\"sh\", \"-c\", {script:?}]]");
+    leave_nothing([
+        Run::ends(0, "-m rr --time 0.2").through(proxies("deaf-server", prepare("echo key >{shared}/key"))),
+        Run::ends(1, "-m rr --time 3").through(proxies("dying-server", dies)),
+        Run::ends(1, "-m rr").through(proxies("no-key", prepare("sleep 60 & exit 4"))),
+        Run::ends(130, "-m rr").through(proxies("slow-key", prepare("sleep 60"))).gets("-INT", late),
     ]);
     if missing_program(&["slirp4netns", "nsenter"]).is_none() {
         let attached = "nsenter --net={netns} sleep 60 & exec slirp4netns -c --netns-type=path {netns} {tun}";

@@ -6,14 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
 // If a system or a feature leaves tests out, some of their helpers are unused.
 #![cfg_attr(
-    not(all(
-        target_os = "linux",
-        feature = "lwip",
-        feature = "ipstack",
-        feature = "smoltcp",
-        feature = "tcp_ip",
-        feature = "netstack-smoltcp"
-    )),
+    not(all(target_os = "linux", all_stacks)),
     allow(dead_code, unused_macros, reason = "the tests that use it are left out")
 )]
 
@@ -84,23 +77,9 @@ mod safety;
 mod settings;
 #[cfg(all(target_os = "linux", feature = "smoltcp"))]
 mod stopped;
-#[cfg(all(
-    target_os = "linux",
-    feature = "lwip",
-    feature = "ipstack",
-    feature = "smoltcp",
-    feature = "tcp_ip",
-    feature = "netstack-smoltcp"
-))]
+#[cfg(all(target_os = "linux", all_stacks))]
 mod tun;
 #[cfg(all(target_os = "linux", feature = "smoltcp"))]
 mod tunnel;
-#[cfg(all(
-    target_os = "linux",
-    feature = "lwip",
-    feature = "ipstack",
-    feature = "smoltcp",
-    feature = "tcp_ip",
-    feature = "netstack-smoltcp"
-))]
+#[cfg(all(target_os = "linux", all_stacks))]
 mod workloads;

@@ -17,7 +17,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 
-use crate::processes::printed;
+use crate::processes::{at_once, printed};
 use crate::program::{has_warning, no_device, through};
 
 /// The environment variables of the program: the flaw, the device and the interface to the servers.
@@ -208,7 +208,7 @@ fn flawed_datagram(payload: &mut [u8], flaw: Flaw, bit: u8) -> impl Iterator<Ite
 #[test]
 fn a_program_that_spoils_what_it_carries_has_failed() {
     skip_if!(no_device());
-    for (flaw, options, status, detail) in [
+    let rows = [
         (Flaw::Flips, "-m rr", "corrupt", "server: byte 0 of the stream differs from the one that was sent"),
         (Flaw::Flips, "-m writer", "corrupt", "of the stream differs from the one that was sent"),
         (Flaw::Flips, "-m writer --protocol udp --bitrate 10M", "corrupt", "differs from the one that was sent"),
@@ -217,9 +217,11 @@ fn a_program_that_spoils_what_it_carries_has_failed() {
         (Flaw::Swallows, "-m rr", "stalled", "after 0 responses"),
         (Flaw::Swallows, "-m writer", "stalled", "after 0 bytes"),
         (Flaw::Swallows, "-m writer --protocol udp --bitrate 10M", "stalled", "datagrams arrived"),
-    ] {
+    ];
+    at_once(rows.into_iter().enumerate(), |(number, (flaw, options, status, detail))| {
         let options = format!("{options} --time 0.3 --timeout 3 --verify full --json");
-        let output = through("flaw", &flaw.command("flaw"), &options);
+        let marker = format!("flaw-{number}");
+        let output = through(&marker, &flaw.command(&marker), &options);
         let sample = printed(&output);
         assert_eq!(
             (output.status.code(), &sample["status"]),
@@ -228,7 +230,7 @@ fn a_program_that_spoils_what_it_carries_has_failed() {
         );
         let said = sample["detail"].as_str().unwrap();
         assert!(said.contains(detail), "{flaw:?} {options}: {said}");
-    }
+    });
 }
 
 /// Both ends are the run's, so it needs nothing of the program to end.
@@ -258,8 +260,8 @@ fn a_program_that_leaks_files_is_measured_with_a_warning() {
 #[test]
 fn a_program_that_sends_datagrams_twice_is_measured_with_a_warning() {
     skip_if!(no_device());
-    for options in ["-m writer --bitrate 5M", "-m rr"] {
-        let options = format!("{options} --protocol udp --time 0.3 --verify full --json");
+    for options in ["-m writer --bitrate 5M", "-m rr --parallel 20"] {
+        let options = format!("{options} --protocol udp --time 1 --verify full --json");
         let sample = printed(&through("twice", &Flaw::Repeats.command("twice"), &options));
         assert_eq!(sample["status"], "ok", "{sample}");
         assert!(has_warning(&sample, " arrived again, and the link repeats none"), "{sample}");

@@ -260,8 +260,8 @@ fn reports_of_few_and_of_many_samples() {
     assert!(baselines.contains("loopback"));
     let many = one(|file| {
         let samples = file.samples.clone();
-        for mtu in [1280, 9000, 65_535] {
-            for (parallel, ipv6) in [(1, true), (4, false), (4, true)] {
+        for mtu in [9000, 65_535] {
+            for (parallel, ipv6) in [(1, true), (4, true)] {
                 let parallel = NonZeroU16::new(parallel).unwrap();
                 file.samples.extend(samples.iter().cloned().map(|mut sample| {
                     let cell = sample.cell;
@@ -316,18 +316,6 @@ fn runs_of_another_program_are_a_series_of_their_own() {
     let mut out = Vec::new();
     report::outcome(&file.samples, None, &mut out).unwrap();
     assert_eq!(String::from_utf8(out).unwrap().matches("\nold build:\n").count(), 1);
-}
-
-#[test]
-fn a_page_has_the_command_lines_that_repeat_the_runs() {
-    let html = written(&two()[..1], Format::Html);
-    assert!(html.contains("<pre tabindex=\"0\">rust-tun-perf matrix --netstack all --time 1 --runs=7\n"), "{html}");
-    assert!(
-        html.contains(
-            "\nrust-tun-perf --layer=path --netstack=smoltcp --mode=writer --runtime=current-thread --offload=on"
-        ),
-        "{html}"
-    );
 }
 
 #[test]

@@ -1,10 +1,9 @@
 //! Runs in child processes that succeed, fail, crash, print too much or never end. Most of them are fake programs.
 
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rust_tun_perf::plan::scenario::Scenario;
 use rust_tun_perf::run::{Executor, ProcessExecutor, RunError};
@@ -113,27 +112,6 @@ fn output_that_is_no_sample_is_reported() {
 }
 
 #[test]
-fn output_without_end_is_cut_off() {
-    let begin = Instant::now();
-    let (status, detail) = failure("huge", "yes >&2 & yes=$!; head -c 100000000 /dev/zero; kill $yes; exit 1");
-    assert_eq!(status, Status::Panicked, "{detail}");
-    assert!(detail.len() < 500, "{detail}");
-    assert!(begin.elapsed() < Duration::from_secs(10), "it took {:?}", begin.elapsed());
-}
-
-/// A sample behind 16 MiB of output, or an error before 64 KiB of others, is not kept.
-#[test]
-fn output_beyond_its_limit_is_dropped() {
-    let blank = |bytes: u32| format!("head -c {bytes} /dev/zero | tr '\\0' '\\n'");
-    let behind = |bytes| executed("limit", &format!("{}; {}", blank(bytes), print(Status::Ok))).unwrap();
-    assert!(behind(15 << 20).is_ok());
-    assert_eq!(behind(16 << 20).measured.status, Status::Panicked);
-    let before = |bytes| executed("limit", &format!("(echo 'error: early'; {}) >&2; exit 1", blank(bytes)));
-    assert_eq!(before(63 << 10).unwrap_err().to_string(), "early");
-    assert_eq!(before(64 << 10).unwrap().measured.status, Status::Panicked);
-}
-
-#[test]
 fn an_error_of_the_process_keeps_its_text_and_its_exit_code() {
     for (code, said) in [
         (3, "open /dev/net/tun: no such file; load the module"),
@@ -167,76 +145,6 @@ fn a_program_that_does_not_say_what_it_is_is_named() {
         error.contains(program.to_str().unwrap()) && error.ends_with("did not say what it is within 0.3 s"),
         "{error}"
     );
-}
-
-/// A run that hangs, in a process that the test below interrupts.
-#[test]
-#[ignore = "hangs until it is interrupted"]
-fn hang() {
-    let ends = "trap 'echo bye >\"$0.bye\"; exit 130' TERM; echo $$ >\"$0.pid\"; while :; do sleep 0.05; done";
-    let program = program("interrupted-hanging", ends);
-    let result = ProcessExecutor::new(program).execute(&scenario("--timeout 100"));
-    assert!(matches!(result, Err(RunError::Interrupted)), "{result:?}");
-}
-
-#[test]
-fn an_interrupt_of_the_parent_alone_ends_the_process_too() {
-    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("process-interrupted-hanging.pid");
-    let bye = file.with_extension("bye");
-    let _old = [&file, &bye].map(fs::remove_file);
-    let mut parent = Command::new(std::env::current_exe().unwrap());
-    let parent = parent.args(["--exact", "process::hang", "--ignored"]).stdout(Stdio::piped()).spawn().unwrap();
-    let begin = Instant::now();
-    let pid = loop {
-        let text = fs::read_to_string(&file).unwrap_or_default();
-        if text.ends_with('\n') {
-            break text.trim().to_owned();
-        }
-        assert!(begin.elapsed() < Duration::from_mins(1), "it never began");
-        std::thread::sleep(Duration::from_millis(10));
-    };
-    assert!(Command::new("kill").arg(parent.id().to_string()).status().unwrap().success());
-    let output = parent.wait_with_output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-    assert!(!Path::new("/proc").join(&pid).exists(), "process {pid} is still there");
-    assert!(bye.exists(), "it had no time to end what it had started");
-}
-
-/// A long run of the real program, in a process that the test below kills.
-#[test]
-#[ignore = "lasts until it is killed"]
-#[cfg(target_os = "linux")]
-fn last() {
-    let script = format!("echo $$ >\"$0.pid\"; exec {PROGRAM} \"$@\"");
-    let program = program("killed-lasting", &script);
-    let _sample = ProcessExecutor::new(program).execute(&scenario("--layer stack --time 100 --timeout 200"));
-}
-
-#[test]
-#[cfg(target_os = "linux")]
-fn a_run_ends_with_its_parent_process() {
-    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("process-killed-lasting.pid");
-    let _old = fs::remove_file(&file);
-    let mut parent = Command::new(std::env::current_exe().unwrap());
-    let mut parent = parent.args(["--exact", "process::last", "--ignored"]).stdout(Stdio::null()).spawn().unwrap();
-    let begin = Instant::now();
-    let wait = || {
-        assert!(begin.elapsed() < Duration::from_mins(1), "it takes too long");
-        std::thread::sleep(Duration::from_millis(10));
-    };
-    let pid = loop {
-        let text = fs::read_to_string(&file).unwrap_or_default();
-        if text.ends_with('\n') {
-            break text.trim().parse().unwrap();
-        }
-        wait();
-    };
-    // The run may have begun or not.
-    parent.kill().unwrap();
-    parent.wait().unwrap();
-    while crate::processes::living(pid).is_some() {
-        wait();
-    }
 }
 
 #[test]

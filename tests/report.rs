@@ -172,22 +172,6 @@ fn a_sample_in_json() {
     insta::assert_snapshot!(serde_json::to_string_pretty(&object).unwrap());
 }
 
-#[test]
-fn a_failed_run_is_an_object_too() {
-    let text = printed("-m reader --json", |sample| {
-        sample.measured.status = Status::DeviceLost;
-        sample.measured.detail = Some("the stack or its device: gone".to_owned());
-        sample.measured.elapsed = Duration::ZERO;
-        sample.measured.bytes = 0;
-    });
-    assert!(text.starts_with("exit 1\n"), "{text}");
-    let object = text.lines().find(|line| line.starts_with('{')).unwrap();
-    let object: serde_json::Value = serde_json::from_str(object).unwrap();
-    assert_eq!(object["status"], "device-lost");
-    assert_eq!(object["gbps"], 0.0);
-    assert_eq!(object["detail"], "the stack or its device: gone");
-}
-
 /// Returns the rate of a cell. Each cell has its own rate, with a little noise. Forwarders get faster from row to row.
 fn rate(of: &Cell, call: u64) -> f64 {
     if let Some(row) = of.forwarder().and_then(Forwarder::row) {
@@ -301,10 +285,4 @@ fn impossible_combinations_are_left_out_by_name() {
 #[test]
 fn rows_of_forwarders_are_a_table_in_which_one_may_be_missing() {
     insta::assert_snapshot!(table("forward --row 18,15,12,10 --runs 2", |_, _| Ok(None)));
-}
-
-#[test]
-fn one_forwarder_is_a_line() {
-    let fixed = Fixed(|sample| sample.measured.bytes_back = Some(400_000_000));
-    insta::assert_snapshot!(main("forward --workers 2 --bidir", &fixed, |_, _| Ok(None)));
 }

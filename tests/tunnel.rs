@@ -14,8 +14,8 @@ use platform::{Link, Network, Offload, PacketBuffer, PacketMeta, TunConfig, TunD
 use tokio::net::UdpSocket;
 
 use crate::machine::missing_program;
-use crate::processes::{PROGRAM, folder, printed, stderr, success};
-use crate::program::{no_device, not_installed, through};
+use crate::processes::{PROGRAM, assert_said, folder, printed, stderr, success};
+use crate::program::{has_warning, marked, no_device, not_installed, proxy, through};
 
 /// The environment variables of an end of the tunnel.
 const DEVICE: &str = "TUNNEL_DEVICE";
@@ -144,9 +144,9 @@ fn every_load_goes_through_a_tunnel_and_both_ends_are_paid_for() {
 fn a_far_end_that_dies_under_load_is_named() {
     skip_if!(no_device());
     let folder = folder("tunnel-dies");
-    let [near, far] = [60.0, 1.5].map(|life| words(&tunnel("tunnel-dies", life)));
+    let [near, far] = [60.0, 4.0].map(|life| words(&tunnel("tunnel-dies", life)));
     let profile = profile(&folder, &format!("command = {near}\nfar_command = {far}"));
-    let output = through("tunnel-dies", &profile, "-m rr --time 5 --json");
+    let output = through("tunnel-dies", &profile, "-m rr --time 10 --json");
     let sample = printed(&output);
     assert_eq!((output.status.code(), &sample["status"]), (Some(1), &"panicked".into()), "{sample}");
     let detail = sample["detail"].as_str().unwrap();
@@ -200,21 +200,47 @@ fn a_tunnel_that_cannot_be_set_up_is_unavailable() {
     assert!(code == Some(3) && said.contains("mine cannot be set up: the command ip ended with exit code "), "{said}");
 }
 
-/// A real program carries requests, datagrams and bytes both ways.
-fn is_measured(name: &str, loads: &[&str]) {
-    for load in loads {
-        let sample = success(&format!("-m {load} --program {name} --verify full"));
-        assert_eq!(sample["program"], name, "{load}: {sample}");
-        assert!(sample["cpu"]["subject_seconds"].as_f64() > Some(0.0), "{sample}");
+/// The server has an address that the program reaches, what was prepared, and a configuration of its own. It is paid for apart.
+#[test]
+fn a_proxy_may_have_a_server_in_the_far_network() {
+    skip_if!(no_device());
+    let folder = folder("tunnel-server");
+    let listens = "test $(cat {shared}/word) = fish && ip -o address | grep -qw {far_host} && cp {config} {shared}/far && \
+                   exec env MARKER=server sleep 60";
+    let connects =
+        format!("until test -e {{shared}}/far; do sleep 0.01; done; cp {{shared}}/far far; exec {}", proxy("far"));
+    let path = folder.join("mine.toml");
+    let profile = |prepare: &str, version: &str| {
+        let lines = format!(
+            "name = \"mine\"\nrole = \"proxy\"\ncommand = [\"sh\", \"-c\", {connects:?}]\nset.mtu = [\"--mtu\", \"{{mtu}}\"]\n\
+             far_command = [\"sh\", \"-c\", {listens:?}]\nfar_config = \"at {{far}}, {{far_port}}\"\n\
+             prepare = [[\"sh\", \"-c\", {prepare:?}]]\ntested = \"3.1\"\nversion = [{version}]\n"
+        );
+        fs::write(&path, lines).unwrap();
+        path.display().to_string()
+    };
+    for family in ["", "--ipv6"] {
+        let mine = profile("echo fish >word", "\"echo\", \"mine 3.1.4\"");
+        let output = through("far", &mine, &format!("-m rr --time 0.3 --json {family}"));
+        let sample = printed(&output);
+        let facts = &sample["program_facts"];
+        assert_eq!((&sample["status"], &facts["upstream"]), (&"ok".into(), &"far".into()), "{output:?}");
+        assert_eq!((&facts["at_rest"]["processes"], &facts["far"]["processes"]), (&1.into(), &1.into()), "{facts}");
+        assert!(facts["tested"].is_null(), "{facts}");
+        assert_eq!(marked("server"), Vec::<u32>::new());
     }
+    let sample =
+        printed(&through("far", &profile("echo fish >word", "\"echo\", \"mine 3.2\""), "-m rr --time 0.3 --json"));
+    let warning = "the profile was tried with version 3.1 of the program, and this is mine 3.2";
+    assert!(has_warning(&sample, warning), "{sample}");
+    let output = through("far", &profile("echo no fish; exit 4", "\"echo\""), "-m rr");
+    let reason = "error: mine cannot be prepared: the command sh ended with exit code 4; its last words: no fish";
+    assert_said(&output, 1, &[reason]);
+    let output = through("far", &profile("true", "\"no-such-program\""), "-m rr");
+    assert_said(&output, 3, &["start the program no-such-program: ", "install it"]);
+    let output = through("far", &profile("true", "\"echo\""), "-m rr");
+    assert_said(&output, 1, &["the server of program mine ended with exit code "]);
 }
-
-const LOADS: [&str; 4] = [
-    "rr --time 0.3",
-    "rr --time 0.3 --protocol udp",
-    "writer --time 0.3 --warmup 100KB",
-    "reader --time 0.3 --warmup 100KB --mtu 9000",
-];
 
 #[test]
 fn the_example_of_a_tunnel_is_measured() {
@@ -223,24 +249,6 @@ fn the_example_of_a_tunnel_is_measured() {
     let command = format!("python3 {} {{tun}} {{port}} {{peer_endpoint}}", example.display());
     let sample = printed(&through("example", &command, "-m rr --time 0.3 --json"));
     assert_eq!(sample["status"], "ok", "{sample}");
-}
-
-#[test]
-fn wireguard_is_measured_as_it_is() {
-    skip_if!(not_installed("wireguard-go"));
-    is_measured("wireguard-go", &LOADS);
-}
-
-#[test]
-fn slirp4netns_is_measured_as_it_is() {
-    skip_if!(not_installed("slirp4netns"));
-    is_measured("slirp4netns", &LOADS);
-}
-
-#[test]
-fn pasta_is_measured_as_it_is() {
-    skip_if!(not_installed("pasta"));
-    is_measured("pasta", &LOADS[..2]);
 }
 
 /// The kernel's work is done by processes that `setup` starts: they are found, paid for and ended.
@@ -275,7 +283,8 @@ fn a_process_in_the_clients_network_is_the_programs_too() {
 fn conditions_of_the_link_are_those_of_every_program_with_one() {
     skip_if!(no_device());
     for (program, options) in [
-        ("socks5", "-m rr --time 0.3 --ipv6"),
+        ("socks5", "-m rr --time 0.3 --ipv6 --request 100 --response 10KB"),
+        ("socks5", "-m writer --bytes 4MB --warmup 1MB --parallel 2"),
         ("kernel", "-m writer --warmup 0 --outage 100ms,100ms --time 1 --loss 0.1"),
     ] {
         let sample = success(&format!("{options} --program {program} --delay 2ms --verify full"));

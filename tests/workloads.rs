@@ -3,11 +3,12 @@
 
 use std::fs;
 
+use rust_tun_perf::sample::Latency;
 use serde_json::Value;
 
 use crate::machine::no_device;
 use crate::pairs::pairwise;
-use crate::processes::{STACKS, count, run, sample, stderr, success};
+use crate::processes::{STACKS, count, sample, success};
 
 #[test]
 fn requests_are_answered_on_every_stack_and_layer() {
@@ -33,10 +34,12 @@ fn requests_are_answered_on_every_stack_and_layer() {
         let offload = if subject == "--layer loopback" { String::new() } else { format!("--offload {offload}") };
         let window = if subject.contains("STACK") { "--window 256KiB" } else { "" };
         let subject = subject.replace("STACK", stack);
-        let arguments = format!("-m {mode} {subject} {offload} {window} {version} {options} --time 0.3 --verify full");
-        let sample = success(&arguments);
+        let arguments = format!("-m {mode} {subject} {offload} {window} {version} {options} --verify full");
+        let run = |time| success(&format!("{arguments} --time {time}"));
+        // A busy machine may answer none in a short window.
+        let is_answered = |sample: &Value| sample["requests"]["latency"]["p50_us"].is_number();
+        let sample = Some(run(0.3)).filter(is_answered).unwrap_or_else(|| run(10.0));
         let requests = &sample["requests"];
-        // A busy machine may answer them only after the timed window.
         assert!(count(&requests["latency"]["max_us"]) > 0.0, "{arguments}\n{sample}");
         assert!(requests.get("errors").is_none(), "{arguments}\n{sample}");
         assert!(
@@ -47,14 +50,13 @@ fn requests_are_answered_on_every_stack_and_layer() {
     }
 }
 
-/// More clients connect at once than a stack keeps half-open connections against a flood: each has its place, because the
-/// accept queue has one for it.
+/// More clients connect at once than an accept queue usually holds: a run's has a place for each.
 #[test]
 fn thousands_of_clients_connect_at_once() {
     skip_if!(no_device());
     // A debug build takes up to a millisecond for a connection, and a run waits 5 s for answers and ends.
-    for (stack, clients) in [("lwip", 3000), ("ipstack", 2000), ("smoltcp", 3000)] {
-        let sample = success(&format!("-m crr --parallel {clients} -n {stack} --time 0.3 --window 16KiB"));
+    for stack in ["lwip", "ipstack", "smoltcp"] {
+        let sample = success(&format!("-m crr --parallel 1500 -n {stack} --time 0.3 --window 16KiB"));
         assert!(sample["requests"].get("errors").is_none(), "{stack}\n{sample}");
     }
 }
@@ -126,10 +128,6 @@ fn idle_flows_have_their_memory() {
         ("-n ipstack --ipv6", true),
         ("--program lwip", true),
     ] {
-        let output = run(&format!("-m idle --protocol udp {subject} --parallel 600 --time 0.3 --release 0.2"));
-        let line = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(line.starts_with("client io mode: idle, flows: 600, memory: "), "{subject}: {line}{}", stderr(&output));
-        assert!(line.ends_with(" after 0.2 s\n"), "{line}");
         let sample = success(&format!("-m idle --protocol udp {subject} --parallel 600 --time 0.3 --release 0.2"));
         let (idle, datagrams) = (&sample["idle"], &sample["datagrams"]);
         assert_eq!((&idle["connections"], &idle["release_ns"]), (&600.into(), &200_000_000.into()), "{sample}");
@@ -387,7 +385,9 @@ fn threads_share_the_requests_and_their_rate() {
     for subject in ["--layer loopback", "-n smoltcp", "--layer stack -n lwip"] {
         let sample = success(&format!("-m rr {subject} --parallel 5 --client-threads 3 --rate 600 --time 0.5"));
         assert_eq!(sample["client_threads"], 3, "{sample}");
-        assert!((count(&sample["requests"]["answered"]) - 300.0).abs() < 15.0, "{subject}\n{sample}");
+        // Each that was due has a latency, however late a busy machine answers it.
+        let latency: Latency = serde_json::from_value(sample["requests"]["latency"].clone()).unwrap();
+        assert!(latency.count().abs_diff(300) <= 3, "{}: {subject}\n{sample}", latency.count());
     }
 }
 

@@ -49,5 +49,5 @@ pub(crate) const SUBJECTS: &[(&str, &[Case])] = &[
     ("hostile", hostile::received::CASES),
     ("hostile", hostile::acknowledged::CASES),
     ("hostile", hostile::crowds::CASES),
-    ("hostile", hostile::malformed::CASES),
+    ("hostile", hostile::nonsense::CASES),
 ];

@@ -9,8 +9,6 @@ mod peer;
 mod play;
 mod script;
 mod stage;
-#[cfg(test)]
-mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -296,3 +294,6 @@ fn perform(play: &Play, run: Run) -> Played {
     };
     lab::perform("play", runtime, ipv6, run, configure, script).0?
 }
+
+#[cfg(test)]
+mod tests;

@@ -37,8 +37,6 @@ impl fmt::Display for Harm {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
     use crate::Outcome;
 

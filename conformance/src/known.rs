@@ -222,8 +222,6 @@ pub fn of(stack: StackKind) -> &'static Known {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
 
     #[test]

@@ -57,8 +57,6 @@ impl fmt::Display for Strength {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::panic, reason = "a test may panic")]
-
     use std::collections::BTreeMap;
 
     use super::*;

@@ -75,8 +75,6 @@ fn packets(pcap: &[u8]) -> impl Iterator<Item = (Duration, &[u8])> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use std::io::IoSlice;
 
     use platform::packet::flags::{ACK, PSH, SYN};

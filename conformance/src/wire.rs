@@ -408,8 +408,6 @@ fn pseudo_header(packet: &[u8], at: usize, protocol: u8) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
     use crate::packets::datagram;
 

@@ -138,8 +138,6 @@ names!(Handoff: Direct = "direct", Channel = "channel", Pool = "pool");
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
 
     /// The refused configurations with these workers and threads, each with the option in its error.

@@ -1,5 +1,5 @@
 //! Fuzz target: packets through everything in `platform` that reads or carries them beside `vnet`: the readers of headers,
-//! the packets of utun, a link with faults, the trace; and the files of `/proc`.
+//! a link with faults, the trace; and the files of `/proc`.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a fuzz target fails by panic")]
 
@@ -33,8 +33,6 @@ pub(crate) fn run(bytes: &[u8]) {
         let _described = text.line(packet);
     }
     faulty(&packets, impairments, seed);
-    #[cfg(unix)]
-    utun::run(&packets, seed);
 }
 
 /// The parts of a packet lie in it, one behind the other.
@@ -129,94 +127,4 @@ fn proc(text: &str) {
     }
     #[cfg(not(target_os = "linux"))]
     let _ = text;
-}
-
-#[cfg(unix)]
-mod utun {
-    use std::cell::RefCell;
-    use std::collections::VecDeque;
-    use std::io::{self, IoSlice};
-
-    use platform::PacketBuffer;
-    use platform::fuzzing::{Calls, Packets, Slot};
-
-    use super::MTU;
-
-    /// A socket as XNU's sources say that it behaves; see `platform/src/utun.rs`.
-    struct Socket {
-        incoming: RefCell<VecDeque<Vec<u8>>>,
-        outgoing: RefCell<Vec<Vec<u8>>>,
-        has_many: bool,
-    }
-
-    impl Calls for Socket {
-        fn receive(&self, slot: &mut Slot<'_>) -> io::Result<usize> {
-            let frame = self.incoming.borrow_mut().pop_front().ok_or(io::ErrorKind::WouldBlock)?;
-            let (family, packet) = frame.split_at(frame.len().min(slot.family.len()));
-            slot.family[..family.len()].copy_from_slice(family);
-            let len = packet.len().min(slot.storage.len());
-            slot.storage[..len].copy_from_slice(&packet[..len]);
-            slot.len = family.len() + len;
-            Ok(slot.len)
-        }
-
-        fn receive_many(&self, slots: &mut [Slot<'_>]) -> io::Result<usize> {
-            if !self.has_many {
-                // EINVAL, as of a kernel that lacks the call for this kind of socket.
-                return Err(io::Error::from_raw_os_error(22));
-            }
-            for (index, slot) in slots.iter_mut().enumerate() {
-                match self.receive(slot) {
-                    Ok(_) => {}
-                    Err(error) if index == 0 => return Err(error),
-                    Err(_) => return Ok(index),
-                }
-            }
-            Ok(slots.len())
-        }
-
-        fn send(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-            let frame: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
-            let len = frame.len();
-            self.outgoing.borrow_mut().push(frame);
-            Ok(len)
-        }
-
-        fn send_many(&self, packets: &[IoSlice<'_>]) -> io::Result<usize> {
-            if !self.has_many {
-                return Err(io::Error::from_raw_os_error(22));
-            }
-            self.outgoing.borrow_mut().extend(packets.iter().map(|packet| packet.to_vec()));
-            Ok(packets.len())
-        }
-    }
-
-    /// Packets come out as they went in, cut to the room that there is, however they are received. Only IP packets are
-    /// sent, with their family.
-    pub(super) fn run(packets: &[Vec<u8>], choice: u64) {
-        let socket = Socket {
-            incoming: RefCell::new(packets.iter().map(|packet| [&[0, 0, 0, 2], &packet[..]].concat()).collect()),
-            outgoing: RefCell::default(),
-            has_many: choice & 1 != 0,
-        };
-        let mut ours = Packets::default();
-        let mut buffers: Vec<_> = (0..=choice % 40).map(|_| PacketBuffer::new(MTU)).collect();
-        let mut arrived = Vec::new();
-        while let Ok(count) = ours.try_recv(&socket, &mut buffers) {
-            assert!(count > 0 && count <= buffers.len());
-            arrived.extend(buffers[..count].iter().map(|buffer| buffer.packet().to_vec()));
-        }
-        let expected: Vec<_> = packets.iter().map(|packet| packet[..packet.len().min(MTU)].to_vec()).collect();
-        assert_eq!(arrived, expected);
-        for packet in packets {
-            let (front, back) = packet.split_at(packet.len() / 2);
-            let sent = ours.try_send(&socket, &[IoSlice::new(front), IoSlice::new(back)]);
-            let version = packet.first().map(|byte| byte >> 4);
-            assert_eq!(sent.is_ok(), version == Some(4) || version == Some(6));
-            if sent.is_ok() {
-                ours.flush(&socket).unwrap();
-                assert_eq!(socket.outgoing.borrow().last().unwrap()[4..], packet[..]);
-            }
-        }
-    }
 }

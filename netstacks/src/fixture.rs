@@ -1,7 +1,5 @@
 //! Packets and addresses that the tests of several modules use.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
-
 use std::net::SocketAddr;
 
 use platform::Checksum;

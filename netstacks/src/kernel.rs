@@ -156,8 +156,6 @@ impl Datagrams for KernelDatagrams {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
 
     #[tokio::test]

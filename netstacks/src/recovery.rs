@@ -218,8 +218,6 @@ pub(crate) fn is_before(first: u32, second: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
     use crate::fixture::packet;
 

@@ -220,8 +220,6 @@ impl<D: Datagrams> Datagrams for ShardedDatagrams<D> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use std::time::Duration;
 
     use super::*;

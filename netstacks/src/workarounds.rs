@@ -178,8 +178,6 @@ impl From<Workarounds> for String {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
 
     /// One bit each.

@@ -103,8 +103,6 @@ fn check_host(host: IpAddr, hosts: u128) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
 
     fn network(address: &str, peer: &str, mask: &str) -> Result<Network, String> {

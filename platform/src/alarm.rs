@@ -83,8 +83,6 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use std::sync::mpsc;
     use std::task::Wake;
     use std::time::Duration;

@@ -104,8 +104,6 @@ fn add(counter: &AtomicU64, amount: u64) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
     use crate::{Link, MemoryLink, PacketMeta};
 

@@ -1,8 +1,5 @@
 //! Private readers of bytes, for the fuzz targets alone. This is no part of the interface.
 
-#[cfg(unix)]
-pub use crate::utun::{Calls, Packets, Slot};
-
 /// Reads a text as each reader of a file of `/proc` does. Returns how many of them found something.
 #[cfg(target_os = "linux")]
 pub fn read_proc(text: &str, interface: &str, hertz: u64) -> usize {

@@ -26,7 +26,7 @@ mod tap;
 mod trace;
 pub mod units;
 mod usage;
-#[cfg(unix)]
+#[cfg(any(target_os = "macos", all(test, unix)))]
 mod utun;
 pub mod vnet;
 

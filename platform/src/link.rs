@@ -206,8 +206,6 @@ pub(crate) fn with_header<R>(header: &[u8], slices: &[IoSlice<'_>], send: impl F
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::task::Waker;

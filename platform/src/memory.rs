@@ -221,8 +221,6 @@ fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use std::future::poll_fn;
     use std::num::NonZeroU16;
     use std::sync::atomic::{AtomicUsize, Ordering};

@@ -140,8 +140,6 @@ pub fn add_host_route(interface: &str, host: IpAddr) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
-
     use std::io::Write as _;
     use std::net::{SocketAddr, TcpListener, TcpStream};
     use std::sync::Arc;

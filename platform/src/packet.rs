@@ -15,8 +15,6 @@ mod icmp;
 #[cfg(test)]
 pub(crate) mod reference;
 mod tcp;
-#[cfg(test)]
-mod tests;
 mod text;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -304,3 +302,6 @@ pub fn is_checksum_right(packet: &[u8]) -> bool {
 fn be16(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }
+
+#[cfg(test)]
+mod tests;

@@ -23,8 +23,6 @@ pub fn flame_graph(folded: impl BufRead, title: &str, out: impl Write) -> Result
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
 
     fn graph(folded: &str) -> Result<String, Error> {

@@ -125,8 +125,6 @@ pub fn is_too_long(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use std::net::UdpSocket;
 
     use socket2::SockRef;

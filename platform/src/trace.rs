@@ -97,8 +97,6 @@ impl<W: Write> Trace<W> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
     use crate::{Link, MemoryLink, PacketMeta};
 

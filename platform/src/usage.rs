@@ -78,8 +78,6 @@ impl Throttled {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use std::time::Duration;
 
     use crate::{ProcessMeter, cpu_of_process, cpu_of_thread, peak_rss_bytes};

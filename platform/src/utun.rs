@@ -26,7 +26,6 @@ const BATCH_BYTES: usize = 256 << 10;
 const UNITS: u32 = 64;
 
 /// The device of the first free unit, from that of `name` on. It is a later one only if `or_next`.
-#[cfg_attr(not(target_os = "macos"), allow(dead_code, reason = "only macOS has units"))]
 pub(crate) fn create_free<T>(
     name: &str,
     or_next: bool,
@@ -44,7 +43,7 @@ pub(crate) fn create_free<T>(
 }
 
 /// The system calls of a utun socket that never block.
-pub trait Calls {
+pub(crate) trait Calls {
     /// Receives a packet (`readv(2)`). Returns its length, family included.
     fn receive(&self, slot: &mut Slot<'_>) -> io::Result<usize>;
 
@@ -61,13 +60,13 @@ pub trait Calls {
 
 /// Room for a packet.
 #[derive(Debug)]
-pub struct Slot<'a> {
+pub(crate) struct Slot<'a> {
     /// Room for its family.
-    pub family: [u8; FAMILY_LEN],
+    pub(crate) family: [u8; FAMILY_LEN],
     /// Room for the packet itself.
-    pub storage: &'a mut [u8],
+    pub(crate) storage: &'a mut [u8],
     /// The length of the received packet, family included.
-    pub len: usize,
+    pub(crate) len: usize,
 }
 
 impl<'a> Slot<'a> {
@@ -78,7 +77,7 @@ impl<'a> Slot<'a> {
 
 /// Receives and sends the packets of one socket.
 #[derive(Debug, Default)]
-pub struct Packets {
+pub(crate) struct Packets {
     /// The kernel cannot receive many packets with one call.
     pub(crate) one_by_one: bool,
     /// The number of packets that the kernel had no memory for.
@@ -92,7 +91,7 @@ pub struct Packets {
 
 impl Packets {
     /// As `Link::try_recv`.
-    pub fn try_recv(&mut self, calls: &impl Calls, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
+    pub(crate) fn try_recv(&mut self, calls: &impl Calls, buffers: &mut [PacketBuffer]) -> io::Result<usize> {
         let mut count = 0;
         while count < buffers.len() {
             match self.receive_some(calls, &mut buffers[count..]) {
@@ -119,7 +118,7 @@ impl Packets {
     }
 
     /// As `Link::try_send`. The packet may wait for [`Self::flush`].
-    pub fn try_send(&mut self, calls: &impl Calls, slices: &[IoSlice<'_>]) -> io::Result<()> {
+    pub(crate) fn try_send(&mut self, calls: &impl Calls, slices: &[IoSlice<'_>]) -> io::Result<()> {
         let family = family(slices)?;
         let len = FAMILY_LEN + packet_len(slices);
         if self.sends_many == Some(false) {
@@ -137,7 +136,7 @@ impl Packets {
     }
 
     /// As `Link::flush`. Each packet is sent once or lost: after an error nobody knows how many the kernel has sent.
-    pub fn flush(&mut self, calls: &impl Calls) -> io::Result<()> {
+    pub(crate) fn flush(&mut self, calls: &impl Calls) -> io::Result<()> {
         if self.ends.is_empty() {
             return Ok(());
         }
@@ -235,8 +234,6 @@ fn family(slices: &[IoSlice<'_>]) -> io::Result<[u8; FAMILY_LEN]> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use std::cell::RefCell;
     use std::collections::VecDeque;
 

@@ -5,7 +5,7 @@
 //! 3. [`measure`] computes figures from samples.
 //! 4. [`mod@report`] writes figures as text, tables, charts and pages.
 
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::panic, clippy::float_cmp, reason = "a test may panic"))]
+#![cfg_attr(test, allow(clippy::float_cmp, reason = "a test expects exact figures"))]
 
 /// Reads and writes a type in JSON as the text that people type.
 macro_rules! json_as_text {

@@ -35,7 +35,7 @@ const fn placeholder(name: &'static str, role: Option<Role>, meaning: &'static s
     Placeholder { name, role, meaning }
 }
 
-pub(crate) const PLACEHOLDERS: [Placeholder; 21] = [
+pub(crate) const PLACEHOLDERS: [Placeholder; 28] = [
     placeholder("tun", None, "name of the device that the program must make"),
     placeholder("mtu", None, "MTU of the device, in bytes; 1500 less the headers of a tunnel if the run has none"),
     placeholder("max_flows", None, "most connections and flows, in the words of set.max_flows"),
@@ -51,9 +51,15 @@ pub(crate) const PLACEHOLDERS: [Placeholder; 21] = [
     placeholder("socks5", Some(Role::Proxy), "address and port of the SOCKS5 server"),
     placeholder("socks5_host", Some(Role::Proxy), "its address"),
     placeholder("socks5_port", Some(Role::Proxy), "its port"),
+    placeholder("far", Some(Role::Proxy), "address and port for the far_command to listen on"),
+    placeholder("far_host", Some(Role::Proxy), "its address"),
+    placeholder("far_port", Some(Role::Proxy), "its port"),
     placeholder("server", None, "address of the servers"),
     placeholder("port", Some(Role::Tunnel), "port of this end for the packets of the tunnel"),
     placeholder("peer_endpoint", Some(Role::Tunnel), "address and port of the other end"),
+    placeholder("peer_host", Some(Role::Tunnel), "the address alone"),
+    placeholder("end", Some(Role::Tunnel), "near or far: this end, for names of what prepare makes"),
+    placeholder("other_end", Some(Role::Tunnel), "the same for the other end"),
     placeholder("key", Some(Role::Tunnel), "private key of this end: X25519, in base64, made for the run"),
     placeholder("key_file", Some(Role::Tunnel), "path of a file with this key"),
     placeholder("peer_key", Some(Role::Tunnel), "public key of the other end"),
@@ -61,6 +67,7 @@ pub(crate) const PLACEHOLDERS: [Placeholder; 21] = [
     placeholder("pid", Some(Role::Attach), "number of a thread in it"),
     placeholder("config", None, "path of the configuration"),
     placeholder("dir", None, "a folder for the program's files, its working directory; it is deleted after the run"),
+    placeholder("shared", None, "a folder that both ends have; the commands of prepare run in it"),
 ];
 
 /// The bytes of the headers that a tunnel adds by default: 40 of IPv6, 8 of UDP and 32 of `WireGuard`.
@@ -88,15 +95,24 @@ pub struct Profile {
     /// The program and its arguments, with placeholders.
     #[serde(default)]
     pub command: Vec<String>,
-    /// The same for the far end of a tunnel, if it differs.
+    /// The same for the far end of a tunnel, if it differs; the server that a proxy sends its connections to, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub far_command: Option<Vec<String>>,
+    /// Commands that make what the ends need, such as certificates. They run once, before the program.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub prepare: Vec<Vec<String>>,
     /// Commands that set the program up when it runs, at each end of a tunnel. Each is tried again until it succeeds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub setup: Vec<Vec<String>>,
     /// The command that prints its version: the first line with a digit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub version: Vec<String>,
+    /// The version that the profile was tried with, or the beginning of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tested: Option<String>,
+    /// Whether nobody has tried the profile.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub untested: bool,
     /// The command that installs it, for messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub install: Option<String>,
@@ -109,7 +125,7 @@ pub struct Profile {
     /// The text of `{config}`, with placeholders.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<String>,
-    /// The same for the far end of a tunnel, if it differs.
+    /// The same for the far end, if it differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub far_config: Option<String>,
     /// The bytes of the headers that a tunnel adds to a packet: the MTU of its devices is so much less than that of the link.
@@ -163,6 +179,8 @@ pub enum Upstream {
     Socks5,
     /// To the servers, through {interface}
     Direct,
+    /// To a process of its own in the far network
+    Far,
 }
 
 impl Profile {
@@ -259,20 +277,36 @@ impl Profile {
         )
     }
 
-    /// Whether this machine has the program and those that set it up, in a folder of `PATH` or at their paths.
+    /// Whether this machine has the program and those that set it up.
     pub fn is_installed(&self) -> bool {
-        let mut programs = self.commands().filter_map(|words| words.first()).filter(|program| *program != THIS);
-        programs.all(|program| found(program).is_some())
+        self.missing().is_none()
     }
 
-    /// The file of its program, unless that is this program or the kernel.
+    /// The first of them that is neither in a folder of `PATH` nor at its path.
+    pub fn missing(&self) -> Option<&String> {
+        let programs = self.commands().chain([&self.version]).filter_map(|words| words.first());
+        programs.filter(|program| *program != THIS).find(|program| found(program).is_none())
+    }
+
+    /// Whether a version that its program prints is one that the profile was not tried with.
+    pub fn is_for_another(&self, version: &str) -> bool {
+        let is_tested = |tested: &str| {
+            let of_word = |word: &str| word.strip_prefix('v').unwrap_or(word).strip_prefix(tested).map(str::to_owned);
+            version.split_whitespace().filter_map(of_word).any(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        self.tested.as_deref().is_some_and(|tested| !is_tested(tested))
+    }
+
+    /// The file of its program, unless that is this program or the kernel. The command may begin with another, such as a shell.
     pub fn file(&self) -> Option<PathBuf> {
-        self.command.first().filter(|program| *program != THIS).and_then(|program| found(program))
+        let program = self.version.first().or(self.command.first()).filter(|_| !self.command.is_empty());
+        program.filter(|program| *program != THIS).and_then(|program| found(program))
     }
 
     /// Where it, or the client itself, sends connections; none for a tunnel, which has packets alone.
     pub fn upstream(&self) -> Option<Upstream> {
         match self.role {
+            Role::Proxy if self.far_command.is_some() => Some(Upstream::Far),
             Role::Proxy | Role::Route => Some(self.upstream.unwrap_or(Upstream::Socks5)),
             Role::Attach => Some(Upstream::Direct),
             Role::Tunnel => None,
@@ -309,12 +343,12 @@ impl Profile {
     }
 
     fn commands(&self) -> impl Iterator<Item = &Vec<String>> {
-        iter::once(&self.command).chain(&self.far_command).chain(&self.setup)
+        iter::once(&self.command).chain(&self.far_command).chain(&self.prepare).chain(&self.setup)
     }
 
     fn templates(&self, is_far: bool) -> impl Iterator<Item = &String> {
         let command = self.far_command.as_ref().filter(|_| is_far).unwrap_or(&self.command);
-        let others = self.setup.iter().flatten().chain(self.set.values().flatten());
+        let others = self.prepare.iter().chain(&self.setup).flatten().chain(self.set.values().flatten());
         command.iter().chain(others).chain(self.environment.values())
     }
 
@@ -327,16 +361,19 @@ impl Profile {
         let is_empty = |command: &Vec<String>| command.first().is_none_or(String::is_empty);
         let may_be_empty = self.role == Role::Route
             || (self.role == Role::Tunnel && self.far_command.is_none() && !self.setup.is_empty());
-        let commands_are_empty =
-            (!may_be_empty && is_empty(&self.command)) || self.far_command.iter().chain(&self.setup).any(is_empty);
+        let commands_are_empty = (!may_be_empty && is_empty(&self.command)) || self.commands().skip(1).any(is_empty);
         refuse(commands_are_empty, "the command is empty")?;
         let has_zero = self.commands().flatten().chain(&self.version).any(|word| word.contains('\0'));
         refuse(has_zero, "a word of a command has a zero byte")?;
-        let is_of_tunnel = self.far_command.is_some() || self.far_config.is_some() || self.overhead.is_some();
-        let reason = "far_command, far_config and overhead are for role = \"tunnel\"";
-        refuse(is_of_tunnel && self.role != Role::Tunnel, reason)?;
-        let has_no_upstream = matches!(self.role, Role::Tunnel | Role::Attach);
-        refuse(self.upstream.is_some() && has_no_upstream, "upstream is for role = \"proxy\"")?;
+        let is_tunnel = self.role == Role::Tunnel;
+        refuse(self.overhead.is_some() && !is_tunnel, "overhead is for role = \"tunnel\"")?;
+        let has_far_end = is_tunnel || (self.role == Role::Proxy && self.far_command.is_some());
+        let reason = "far_command and far_config are for role = \"tunnel\", and for a proxy with both or the first";
+        refuse((self.far_command.is_some() || self.far_config.is_some()) && !has_far_end, reason)?;
+        let has_no_upstream = matches!(self.role, Role::Tunnel | Role::Attach) || has_far_end;
+        let reason =
+            "upstream is for role = \"proxy\", and not for one with a far_command, which it sends its connections to";
+        refuse(self.upstream.is_some() && has_no_upstream, reason)?;
         let used_at = |is_far| {
             let templates = self.templates(is_far).chain(self.config_at(is_far));
             templates.flat_map(|template| placeholders(template)).collect::<Vec<_>>()
@@ -352,7 +389,7 @@ impl Profile {
         }
         let lacks_config =
             |is_far: bool| self.config_at(is_far).is_none() && ends[usize::from(is_far)].contains(&"config");
-        let lacks_any = lacks_config(false) || lacks_config(self.role == Role::Tunnel);
+        let lacks_any = lacks_config(false) || lacks_config(has_far_end);
         refuse(lacks_any, "{config} is used, and the profile has no config")?;
         let other = |used: &&&str| role_of(used).is_some_and(|role| role != self.role);
         if let Some(other) = used.iter().find(other) {
@@ -360,12 +397,14 @@ impl Profile {
         }
         let mut templates = self.templates(false).chain(self.templates(true)).flat_map(|word| placeholders(word));
         refuse(templates.any(|used| used == SET), "{set} is for the config; a command gets its words at its end")?;
-        let is_direct = self.upstream == Some(Upstream::Direct);
-        let reason = "it uses the SOCKS5 server; leave out upstream = \"direct\"";
-        refuse(is_direct && used.iter().any(|used| used.starts_with("socks5")), reason)?;
+        let has = |start: &str| used.iter().any(|used| used.starts_with(start));
+        let reason = "it uses the SOCKS5 server; leave out upstream = \"direct\", or the far_command";
+        refuse(self.upstream() != Some(Upstream::Socks5) && has("socks5"), reason)?;
+        refuse(!has_far_end && has("far"), "{far}, {far_host} and {far_port} are those of a far_command")?;
         let reason = "the command and the config do not use {tun}, the name of the device; a program that opens no TUN \
                       device, such as a SOCKS5 server alone, cannot be measured";
-        refuse(self.role != Role::Route && ends.iter().any(|used| !used.contains(&"tun")), reason)
+        let makes_device = if is_tunnel { &ends[..] } else { &ends[..1] };
+        refuse(self.role != Role::Route && makes_device.iter().any(|used| !used.contains(&"tun")), reason)
     }
 }
 

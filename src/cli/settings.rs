@@ -14,7 +14,7 @@ use crate::units;
 #[derive(Clone, Debug, PartialEq, Args)]
 #[allow(clippy::doc_markdown, reason = "the words are help, with IPv6 addresses")]
 pub struct Settings {
-    /// Only programs that send their connections to the SOCKS5 server, or open them themselves
+    /// Only programs that send their connections to the SOCKS5 server, open them themselves, or have a server of their own
     #[arg(long, value_name = "UPSTREAM", hide_short_help = true)]
     pub upstream: Option<Upstream>,
 

@@ -374,5 +374,6 @@ impl Flows {
 }
 
 /// Linux alone runs a stack in a process of its own.
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests;

@@ -376,8 +376,6 @@ impl Stream {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use clap::Parser;
 
     use super::*;

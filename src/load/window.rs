@@ -119,8 +119,6 @@ impl Window {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use std::thread;
     use std::time::Duration;
 

@@ -132,8 +132,6 @@ impl ConformPlan {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use clap::Parser;
 
     use super::*;

@@ -232,6 +232,7 @@ fn check_amounts(cell: &Cell, settings: &Settings) -> Result<(), PlanError> {
         None => "has no upstream",
         Some(Upstream::Socks5) => "sends its connections to the SOCKS5 server",
         Some(Upstream::Direct) => "opens its connections itself",
+        Some(Upstream::Far) => "sends its connections to a server of its own",
     };
     Err(PlanError::new("--upstream", format!("{} {does}; choose another profile", profile.name)))
 }

@@ -140,8 +140,6 @@ impl Drop for Charge {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
 
     fn limits(max_flows: usize, max_memory: Option<usize>) -> Arc<Limits> {

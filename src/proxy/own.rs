@@ -83,8 +83,6 @@ impl Own {
 #[cfg(test)]
 #[cfg(unix)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use std::net::{TcpListener, TcpStream, UdpSocket};
 
     use super::*;

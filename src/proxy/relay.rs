@@ -369,8 +369,6 @@ impl OneWay {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use tokio::net::TcpListener;
 
     use super::*;

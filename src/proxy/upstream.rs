@@ -154,8 +154,6 @@ pub(super) fn reason(error: &io::Error) -> Option<Unreachable> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
 
     #[test]

@@ -61,8 +61,6 @@ pub(super) fn time_in(gaps: &[Gap], begin: Instant, end: Instant) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
 
     fn ms(time: u64) -> Duration {

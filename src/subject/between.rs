@@ -118,8 +118,6 @@ impl Direction {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use platform::{MemoryLink, PacketMeta};
 
     use super::*;

@@ -11,7 +11,7 @@ use super::impairments::Cut;
 use crate::plan::scenario::Scenario;
 
 /// The port of the SOCKS5 server (RFC 1928, 3).
-const SOCKS5_PORT: u16 = 1080;
+pub(crate) const SOCKS5_PORT: u16 = 1080;
 
 /// The interface that joins the near network with the far one. A proxy's sockets are bound to it.
 pub(crate) const NEAR: &str = "to-far";
@@ -128,8 +128,6 @@ pub(crate) fn ends(device: &Network) -> ([IpAddr; 3], u8) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use std::net::{Ipv4Addr, Ipv6Addr};
 
     use super::*;

@@ -18,6 +18,7 @@ mod file;
 mod keys;
 mod link;
 mod place;
+mod prepare;
 mod residents;
 pub(crate) mod running;
 mod socks5;
@@ -28,6 +29,7 @@ use std::net::IpAddr;
 use futures_util::FutureExt;
 use futures_util::future;
 use platform::{Cause, Class, Interrupts};
+use tempfile::TempDir;
 
 use self::keys::Keys;
 use self::place::{Run, invalid};
@@ -58,11 +60,14 @@ pub(crate) async fn prepare(
         let source = io::ErrorKind::AlreadyExists.into();
         return Err(platform::Error::new(Cause::NameTaken, "let a program make the device", &tun.name, source).into());
     }
-    let upstream = if profile.upstream() == Some(Upstream::Socks5) {
-        Some(Socks5::start(tun, link.server, networks)?)
-    } else {
-        None
+    let beside = match profile.upstream() {
+        Some(Upstream::Socks5 | Upstream::Far) => Some(link::beside(link.server, tun, networks)?),
+        _ => None,
     };
+    let is_socks5 = profile.upstream() == Some(Upstream::Socks5);
+    let upstream = beside.filter(|_| is_socks5).map(|address| Socks5::start(address, networks)).transpose()?;
+    let failed = |source| platform::Error::new(Class::Failed, "make", "a folder for the program", source);
+    let shared = TempDir::new().map_err(failed)?;
     let run = Run {
         scenario,
         profile,
@@ -71,9 +76,11 @@ pub(crate) async fn prepare(
         network: tun.network,
         link: link.ends,
         server: link.server,
-        socks5: upstream.as_ref().map(|upstream| upstream.address),
+        beside,
+        shared: shared.path(),
         keys: if profile.role == Role::Tunnel { Some(Keys::new()?) } else { None },
     };
+    prepare::make(&run, interrupts).await?;
     let mut running = Running::start(&run, upstream).await?;
     let mut carrying = link.driver;
     let ready = tokio::select! {
@@ -86,6 +93,7 @@ pub(crate) async fn prepare(
     let meter = running.meter(&run, link.faults);
     let driver = future::select(running.driver(), carrying).map(|ended| ended.factor_first().0).boxed();
     let device = running.device(&run);
+    running.keep(shared);
     let parts = Parts { device, program: Some(running), cut: link.cut, ..Parts::default() };
     Ok((Prepared::new(meter, driver, parts), link.server))
 }

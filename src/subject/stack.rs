@@ -77,8 +77,6 @@ impl<L: Link, V: Serve> Visitor<L> for Start<L, V> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use clap::Parser;
 
     use super::*;

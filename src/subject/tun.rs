@@ -86,8 +86,6 @@ pub(crate) fn tx_queue_len(scenario: &Scenario) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use clap::Parser;
 
     use super::*;

@@ -4,7 +4,6 @@ use std::num::NonZeroU16;
 use std::path::PathBuf;
 
 use rust_tun_perf::cell::{Cell, Forwarder, Generator, Mode, ROWS};
-use rust_tun_perf::measure::{Comparison, Verdict, differences};
 use rust_tun_perf::report::{self, Format, Series};
 use rust_tun_perf::sample::{Sample, SampleFile};
 
@@ -171,23 +170,4 @@ fn a_property_that_go_lacks_is_shared_by_the_others() {
         assert!(line.ends_with(" In every run that has it: sync, 1 worker."), "{line}");
     }
     assert!(text.contains("|  # | forwarder |  Gbps |"), "{text}");
-}
-
-#[test]
-fn two_files_of_forwarders_are_compared() {
-    let old = read("forward.jsonl").samples;
-    let mut new = old.clone();
-    for sample in &mut new {
-        let row = sample.cell.forwarder().and_then(Forwarder::row);
-        if row == Some(18) {
-            sample.measured.bytes = sample.measured.bytes / 10 * 8;
-        }
-    }
-    let comparison = Comparison::of(&old, &new, 0.02).unwrap();
-    assert_eq!(comparison.cells.len(), ROWS.len());
-    assert_eq!(comparison.count(Verdict::NotRun), 1);
-    assert_eq!(comparison.count(Verdict::Failing), 1);
-    let mut out = Vec::new();
-    report::comparison(&comparison, &differences(&old, &new), &mut out).unwrap();
-    insta::assert_snapshot!("comparison", String::from_utf8(out).unwrap());
 }

@@ -75,39 +75,6 @@ pub(crate) fn a_flood_of_syns_locks_nobody_out(between: Between) {
     assert!(lab.descriptors() <= lab.idle + 64, "{} sockets", lab.descriptors() - lab.idle);
 }
 
-/// More clients than flows, one after another, each with one question. A flow with an answer stays meanwhile: its server
-/// sees one port.
-pub(crate) fn three_thousand_flows_one_after_another(between: Between) {
-    let lab = Lab::new(between, &["--max-flows", "500"]);
-    let (seen, ports) = mpsc::channel();
-    note_datagrams(&lab, PORT, seen);
-    lab.client.run(|| {
-        let socket = || {
-            let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
-            socket.connect((SERVER, PORT)).unwrap();
-            socket.set_read_timeout(Some(PATIENCE)).unwrap();
-            socket
-        };
-        let ask = |socket: &UdpSocket, text: &[u8]| {
-            socket.send(text).unwrap();
-            let mut answer = [0; 9];
-            assert_eq!(socket.recv(&mut answer).unwrap(), text.len());
-        };
-        let live = socket();
-        ask(&live, b"live");
-        ask(&live, b"live");
-        for number in 0..3000_u32 {
-            ask(&socket(), &number.to_be_bytes()[..3]);
-            if number % 1000 == 999 {
-                ask(&live, b"live");
-            }
-        }
-    });
-    let live: HashSet<_> = ports.try_iter().filter(|(len, _)| *len == 4).map(|(_, port)| port).collect();
-    assert_eq!(live.len(), 1, "the ports of the live flow");
-    assert!(lab.descriptors() <= lab.idle + 520, "{} sockets", lab.descriptors() - lab.idle);
-}
-
 /// A scan of datagrams without answers does not displace a flow that got one.
 pub(crate) fn a_scan_of_datagrams_displaces_no_flow_with_an_answer(between: Between) {
     let lab = Lab::new(between, &["--max-flows", "100", "--nat", "symmetric"]);

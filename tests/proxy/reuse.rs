@@ -3,12 +3,12 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use platform::packet::flags::{ACK, FIN, RST};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::lab::{Between, Lab, SERVER, SERVER_V6, SILENT};
+use super::lab::{Between, Lab, SERVER, SERVER_V6};
 use super::process::PATIENCE;
 use super::servers::{echo_streams, reset};
 use super::wire::{End, Wire};
@@ -76,20 +76,6 @@ pub(crate) fn a_port_is_used_again_after_a_reset(between: Between) {
     });
 }
 
-/// The server closes first, so the client's kernel frees the port at once.
-pub(crate) fn a_port_is_used_again_after_the_servers_fin(between: Between) {
-    with_servers(between, |lab| {
-        repeat(lab, "after a FIN of the server", || {
-            let mut stream = connect_from(SAME, SERVER)?;
-            exchange(&stream)?;
-            // The server closes.
-            stream.write_all(b"goodby")?;
-            stream.read_to_end(&mut Vec::new())?;
-            Ok(())
-        });
-    });
-}
-
 /// The RST and the next SYN are in one batch.
 pub(crate) fn a_reset_and_a_syn_back_to_back(between: Between) {
     with_servers(between, |lab| {
@@ -127,30 +113,4 @@ pub(crate) fn a_port_is_used_again_after_the_clients_fin(between: Between) {
         }
         assert_eq!(failed, 0, "connections of {TIMES}");
     });
-}
-
-/// The client has vanished without a word, and comes back with another number (RFC 5961, 4).
-pub(crate) fn a_port_of_a_client_that_vanished(between: Between) {
-    let lab = Lab::new(between, &[]);
-    echo_streams(&lab, PORT);
-    let mut wire = Wire::new(&lab, (SERVER, PORT));
-    let mut end = wire.connect(SAME, 1000).unwrap();
-    wire.exchange(&mut end);
-    let mut again = wire.connect(SAME, 900_000).unwrap();
-    wire.exchange(&mut again);
-    wire.send(again, RST | ACK, &[]);
-}
-
-/// A client that begins anew while the proxy still waits for the server.
-pub(crate) fn a_syn_with_another_number_while_the_server_is_silent(between: Between) {
-    let lab = Lab::new(between, &["--connect-timeout", "3"]);
-    let mut wire = Wire::new(&lab, (SILENT[0], PORT));
-    for sequence in 0..50 {
-        wire.syn(SAME, sequence * 100_000);
-    }
-    assert_eq!(wire.arrived(Duration::from_secs(1)), None);
-    if let Between::Proxy(_) = between {
-        assert!(lab.descriptors() <= lab.idle + 1, "{} sockets", lab.descriptors() - lab.idle);
-    }
-    lab.assert_freed();
 }

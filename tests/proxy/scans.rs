@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::io::Write;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::TcpStream;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -63,20 +63,6 @@ pub(crate) fn a_client_gives_up_while_the_server_is_silent(between: Between) {
     for (port, next) in ports.zip([1000, 1001].into_iter().cycle()) {
         wire.send(End { port, next, expected: 0 }, RST, &[]);
     }
-    assert_freed(&lab);
-}
-
-/// A kernel that gives up in SYN-SENT says nothing. It just sends no further SYN.
-pub(crate) fn a_kernel_client_gives_up_while_the_server_is_silent(between: Between) {
-    let lab = Lab::new(between, &[]);
-    lab.client.run(|| {
-        let address = SocketAddr::new(SILENT[0].parse::<IpAddr>().unwrap(), PORT);
-        let connect = move || TcpStream::connect_timeout(&address, Duration::from_millis(500)).unwrap_err();
-        let clients: Vec<_> = (0..60).map(|_| thread::spawn(connect)).collect();
-        for client in clients {
-            client.join().unwrap();
-        }
-    });
     assert_freed(&lab);
 }
 

@@ -18,9 +18,9 @@ use super::lab::{Lab, SERVER, SERVER_V6};
 use super::process::{PATIENCE, Program};
 
 /// Size of the large file.
-pub(crate) const LARGE_BYTES: u64 = 200_000_000;
+pub(crate) const LARGE_BYTES: u64 = 50_000_000;
 /// Size of the small file.
-pub(crate) const SMALL_BYTES: usize = 100_000;
+const SMALL_BYTES: usize = 100_000;
 
 /// nginx. It serves `/small`, the same file at `/slow/small` in a second or more, and `/large`.
 pub(crate) struct Nginx {

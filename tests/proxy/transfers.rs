@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::datagrams::dig;
 use super::lab::{Between, Lab, SERVER, SERVER_V6};
 use super::process::wait_until;
-use super::servers::{Nginx, SMALL_BYTES, dnsmasq, iperf3};
+use super::servers::{Nginx, dnsmasq, iperf3};
 
 /// Runs curl in the client's network with a timeout, and returns its output.
 fn curl(lab: &Lab, words: &[&str]) -> String {
@@ -28,13 +28,13 @@ fn iperf3_with(between: Between, options: &[&str]) {
     for way in [&[][..], &["--reverse"], &["--parallel", "8", "--window", "256K"]] {
         // Each client gets a new server: after a client, the server closes its port for a moment.
         let _server = iperf3(&lab);
-        let words = ["iperf3", "--client", SERVER, "--bytes", "50M", "--json"];
+        let words = ["iperf3", "--client", SERVER, "--bytes", "20M", "--json"];
         let said = lab.client.call(&[&words, way].concat());
         let result: Value = serde_json::from_str(&said).unwrap();
         assert!(result["error"].is_null(), "{way:?}: {result}");
         // The client does not wait for the bytes in flight when it has sent the last one.
         let received = result["end"]["sum_received"]["bytes"].as_u64().unwrap();
-        assert!(received > 25_000_000, "{way:?}: {received} bytes");
+        assert!(received > 10_000_000, "{way:?}: {received} bytes");
     }
 }
 
@@ -44,18 +44,6 @@ pub(crate) fn a_large_download_arrives_as_it_was(between: Between) {
     let expected = nginx.serve_large();
     let fetch = format!("curl --silent --show-error --fail --max-time 280 http://{SERVER}/large | openssl sha256 -r");
     assert_eq!(lab.client.shell(&fetch), expected);
-}
-
-pub(crate) fn several_urls_are_fetched_over_one_connection(between: Between) {
-    let lab = Lab::new(between, &[]);
-    let nginx = Nginx::start(&lab);
-    let target = nginx.fetched().join("#1");
-    let url = format!("http://{SERVER}/small?[1-5]");
-    let format = "%{http_version} %{num_connects} %{size_download}\n";
-    let said = curl(&lab, &["--http1.1", "--output", target.to_str().unwrap(), "--write-out", format, &url]);
-    let lines: Vec<_> = said.lines().collect();
-    assert_eq!(lines[0], format!("1.1 1 {SMALL_BYTES}"), "{said}");
-    assert_eq!(lines[1..], vec![format!("1.1 0 {SMALL_BYTES}"); 4], "{said}");
 }
 
 /// The server is slow, so that all of them run at once.
@@ -88,28 +76,29 @@ pub(crate) fn everything_over_ipv6(between: Between) {
     }
 }
 
-/// The proxy keeps nothing of past connections. The first 3,000 make it allocate all that it needs for the next 3,000.
+/// The proxy keeps nothing of past connections. The first ones make it allocate all that it needs for as many more.
 pub(crate) fn short_connections_leave_nothing(between: Between) {
-    /// How much the peak memory may grow with the second 3,000 connections. If each connection leaked its flow, it
-    /// would grow more. Connections in TIME-WAIT hold memory, and the allocator keeps memory that the first ones have
+    const COUNT: u32 = 1500;
+    /// How much the peak memory may grow with the second connections. If each connection leaked its flow, it would grow
+    /// more. Connections in TIME-WAIT hold memory, and the allocator keeps memory that the first ones have
     /// freed.
-    const MOST_BYTES: u64 = 3000 * (4 << 10);
+    const MOST_BYTES: u64 = COUNT as u64 * (4 << 10);
 
     let lab = Lab::new(between, &[]);
     let _nginx = Nginx::start(&lab);
-    let fetch = |count: u32| {
-        let url = format!("http://{SERVER}/small?[1-{count}]");
+    let fetch = || {
+        let url = format!("http://{SERVER}/small?[1-{COUNT}]");
         let format = "%{num_connects}\n";
         let each = ["--header", "Connection: close", "--range", "0-99", "--output", "/dev/null"];
         let said = curl(&lab, &[&each[..], &["--write-out", format, &url]].concat());
         assert!(said.lines().all(|connects| connects == "1"), "a connection was used twice: {said}");
-        assert_eq!(said.lines().count(), usize::try_from(count).unwrap());
+        assert_eq!(said.lines().count(), COUNT as usize);
     };
     let settle = || wait_until("the descriptors of past connections are closed", || lab.descriptors() <= lab.idle);
-    fetch(3000);
+    fetch();
     settle();
     let early = lab.peak_bytes();
-    fetch(3000);
+    fetch();
     settle();
     let late = lab.peak_bytes();
     assert!(late < early + MOST_BYTES, "{late} bytes after {early}");

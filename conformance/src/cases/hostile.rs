@@ -3,7 +3,7 @@
 pub(super) mod acknowledged;
 pub(super) mod crowds;
 pub(super) mod guesses;
-pub(super) mod malformed;
+pub(super) mod nonsense;
 pub(super) mod received;
 pub(super) mod reuse;
 pub(super) mod syns;

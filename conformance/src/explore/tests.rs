@@ -1,7 +1,5 @@
 //! Each invariant is broken by a link that does something wrong, and shrinking finds the smallest play.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
-
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
 

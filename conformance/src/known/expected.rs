@@ -94,8 +94,6 @@ impl<'a> Expected<'a> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
     use crate::Harm;
 

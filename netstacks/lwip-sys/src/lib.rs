@@ -315,8 +315,6 @@ pub unsafe fn has_failed() -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
 
     /// The sum of RFC 1071, section 1, word by word.

@@ -66,10 +66,8 @@ impl Arrival {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
-    use crate::fixture::{ends, with_extension_headers};
+    use crate::fixture::ends;
 
     /// A datagram to the port 53, with a checksum that is not looked at.
     fn packet(ipv6: bool, payload: usize) -> Vec<u8> {
@@ -111,15 +109,6 @@ mod tests {
             let mut tcp = packet(ipv6, 20);
             tcp[if ipv6 { 6 } else { 9 }] = 6;
             assert_eq!(Arrival::parse(&tcp), None);
-        }
-    }
-
-    #[test]
-    fn a_datagram_is_found_behind_extension_headers() {
-        let (local, peer) = ends(true);
-        for both in [false, true] {
-            let packet = with_extension_headers(&packet(true, 20), both);
-            assert_eq!(Arrival::parse(&packet), Some(Arrival::Whole { local, peer }));
         }
     }
 

@@ -89,8 +89,6 @@ impl Drop for Receiving {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use std::iter::repeat_with;
     use std::time::Duration;
 

@@ -25,8 +25,6 @@ impl InitialNumbers {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use std::time::Duration;
 
     use super::*;

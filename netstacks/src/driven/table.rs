@@ -320,8 +320,6 @@ impl<C> IndexMut<FlowId> for Table<C> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use std::time::Duration;
 
     use super::*;

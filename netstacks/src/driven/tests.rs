@@ -1,7 +1,5 @@
 //! How the driver and the tasks wake each other and take turns, with smoltcp as the engine.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "tests may panic")]
-
 use std::future::poll_fn;
 use std::io::{IoSlice, Read, Write};
 use std::sync::Arc;

@@ -1,7 +1,5 @@
 //! What a run needs, and what a hostile peer must not do, segment by segment.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
-
 use std::io::{ErrorKind, IoSlice};
 use std::net::SocketAddr;
 use std::num::NonZeroU16;

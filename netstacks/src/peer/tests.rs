@@ -1,7 +1,5 @@
 //! Tests the peer packet by packet against the other end of its link. The contract of the stacks uses it with every stack.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
-
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::num::NonZeroU16;

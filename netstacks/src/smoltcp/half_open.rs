@@ -119,8 +119,6 @@ impl HalfOpen {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
     use crate::fixture::packet;
 

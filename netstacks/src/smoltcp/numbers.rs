@@ -70,8 +70,6 @@ impl Numbers {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use platform::packet::{TcpFields, is_checksum_right};
 
     use super::*;

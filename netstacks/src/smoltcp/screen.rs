@@ -69,8 +69,6 @@ pub(super) fn trim(edges: &Edges, segment: &Segment, packet: &mut [u8]) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
     use crate::FlowKey;
     use crate::fixture::packet;

@@ -1,7 +1,5 @@
 //! The test plays the peer, segment by segment.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 use std::io::IoSlice;
 use std::net::SocketAddr;
 

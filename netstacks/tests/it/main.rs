@@ -10,11 +10,11 @@
 ))]
 
 mod contract;
+#[cfg(any(feature = "lwip", feature = "smoltcp"))]
+mod fragments;
 mod fuzz;
 #[cfg(any(feature = "ipstack", feature = "smoltcp", feature = "tcp_ip", feature = "netstack-smoltcp"))]
 mod shards;
-#[cfg(any(feature = "lwip", feature = "smoltcp"))]
-mod udp_segmentation;
 
 use std::any::TypeId;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,3 @@
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 use std::num::{NonZeroU16, NonZeroU64};
 use std::task::Waker;
 use std::time::Duration;
@@ -111,26 +109,6 @@ fn chance_is_the_seeds_and_about_as_often_as_it_says() {
         let sum: usize = (0..100).map(|seed| lost(seed, loss).len()).sum();
         assert!(range.contains(&sum), "{sum} of 10,000 arrived with {loss}");
     }
-}
-
-#[test]
-fn room_that_is_denied_is_there_at_once() {
-    let (mut link, mut other) = faulty(Faults { block_every: Some(2), ..Faults::default() }, 2);
-    send(&mut link, 0).unwrap();
-    blocked(send(&mut link, 1));
-    assert!(writable(&mut link));
-    send(&mut link, 1).unwrap();
-    assert!(!writable(&mut link), "the link itself is full");
-    assert_eq!(received(&mut other), [0, 1]);
-}
-
-#[test]
-fn a_failure_is_the_systems_error_and_nothing_is_sent() {
-    let (mut link, mut other) = faulty(Faults { fail: Some((1, 105)), ..Faults::default() }, 8);
-    send(&mut link, 0).unwrap();
-    assert_eq!(send(&mut link, 1).unwrap_err().raw_os_error(), Some(105));
-    send(&mut link, 2).unwrap();
-    assert_eq!(received(&mut other), [0, 2]);
 }
 
 /// The fate of a packet is decided once, however often it is offered.

@@ -147,8 +147,6 @@ pub(crate) fn write_ipv4_checksum(headers: &mut [u8], header_len: usize) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
     use crate::packet::reference;
     use crate::vnet::complete_checksum;

@@ -45,8 +45,6 @@ pub fn icmp_error(kind: u8, code: u8, rest: u32, about: &[u8], quoted: usize) ->
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use etherparse::icmpv4::DestUnreachableHeader;
     use etherparse::{Icmpv4Type, Icmpv6Type, PacketBuilder, PacketHeaders, TransportHeader};
 

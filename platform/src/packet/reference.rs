@@ -1,7 +1,5 @@
 //! Simple, slow functions. The tests compare the fast ones with them.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 use std::num::NonZeroU16;
 
 use crate::{Checksum, PacketMeta};

@@ -1,5 +1,3 @@
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
-
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 
 use super::reference::{self, Shape};

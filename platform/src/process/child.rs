@@ -320,8 +320,6 @@ pub fn read_line(reader: &mut impl BufRead) -> io::Result<Option<String>> {
 #[cfg(unix)]
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use std::time::Instant;
 
     use super::*;

@@ -94,8 +94,6 @@ fn failed(operation: &'static str, source: io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
 
     fn control(orders: &str) -> Control<&[u8], Vec<u8>, fn() -> u64> {

@@ -166,8 +166,6 @@ impl Worker {
 #[cfg(unix)]
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use std::future::{pending, ready};
 
     use super::*;

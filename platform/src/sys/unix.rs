@@ -289,8 +289,6 @@ fn is_ignored(number: c_int) -> bool {
 #[cfg(target_os = "linux")]
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use std::io::Write;
 
     use super::*;

@@ -115,8 +115,6 @@ fn same_transport(first: &[u8], next: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
     use crate::packet::reference::{Shape, segment};
 

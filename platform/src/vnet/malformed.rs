@@ -1,7 +1,5 @@
 //! What a device must not be able to do with a packet that cannot be.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 use super::*;
 use crate::packet::reference::{self, PLAIN, SHAPES, Shape, meta};
 use crate::packet::{TCP, UDP};

@@ -234,7 +234,7 @@ pub(crate) static METRICS: [Metric; 66] = [
     .about("threads of the program at the end of the timed window")
     .text("program", "{} threads"),
     median("far_cpu_seconds", "far CPU", "s", is_program, |_, run| program(run)?.far_seconds)
-        .about("CPU time of the far end of a tunnel in the timed window")
+        .about("CPU time of the far end of a tunnel, or of a proxy's own server, in the timed window")
         .written(Digits(3))
         .text("program", "{} of CPU time at the far end"),
     median("rest_cpu_percent", "CPU at rest", "%", rests, |_, run| run.unloaded()?.before?.cpu_percent())

@@ -5,21 +5,37 @@ use netstacks::StackKind;
 use super::{Profile, ProgramName, Role, Upstream};
 
 /// The profiles of this program, but for our proxy: the name, the text, and the word that stands for STACK in the text.
-static BUILT_IN: [(&str, &str, &str); 14] = [
+static BUILT_IN: [(&str, &str, &str); 30] = [
     ("kernel", include_str!("profiles/kernel.toml"), ""),
     ("socks5", include_str!("profiles/socks5.toml"), ""),
     ("tun2proxy", include_str!("profiles/tun2proxy.toml"), ""),
+    ("hev-socks5-tunnel", include_str!("profiles/hev-socks5-tunnel.toml"), ""),
+    ("xray", include_str!("profiles/xray.toml"), ""),
+    ("xray-vless", include_str!("profiles/xray-vless.toml"), ""),
+    ("shadowsocks-rust", include_str!("profiles/shadowsocks-rust.toml"), ""),
     ("sing-box-gvisor", SING_BOX, "gvisor"),
     ("sing-box-system", SING_BOX, "system"),
     ("sing-box-mixed", SING_BOX, "mixed"),
+    ("sing-box", include_str!("profiles/sing-box-1.15.toml"), ""),
     ("sing-box-gvisor-direct", SING_BOX_DIRECT, "gvisor"),
     ("sing-box-system-direct", SING_BOX_DIRECT, "system"),
+    ("mihomo", include_str!("profiles/mihomo.toml"), ""),
+    ("tun2socks", include_str!("profiles/tun2socks.toml"), ""),
+    ("zeptun", include_str!("profiles/zeptun.toml"), ""),
+    ("leaf", include_str!("profiles/leaf.toml"), ""),
     ("wireguard-go", include_str!("profiles/wireguard-go.toml"), ""),
     ("boringtun", include_str!("profiles/boringtun.toml"), ""),
     ("gotatun", include_str!("profiles/gotatun.toml"), ""),
     ("wireguard-kernel", include_str!("profiles/wireguard-kernel.toml"), ""),
+    ("openvpn", include_str!("profiles/openvpn.toml"), ""),
+    ("nebula", include_str!("profiles/nebula.toml"), ""),
+    ("tinc", include_str!("profiles/tinc.toml"), ""),
+    ("fastd", include_str!("profiles/fastd.toml"), ""),
+    ("vpncloud", include_str!("profiles/vpncloud.toml"), ""),
+    ("quincy", include_str!("profiles/quincy.toml"), ""),
     ("slirp4netns", include_str!("profiles/slirp4netns.toml"), ""),
     ("pasta", include_str!("profiles/pasta.toml"), ""),
+    ("gvisor-tap-vsock", include_str!("profiles/gvisor-tap-vsock.toml"), ""),
 ];
 
 const SING_BOX: &str = include_str!("profiles/sing-box.toml");

@@ -50,9 +50,41 @@ fn a_profile_that_no_run_could_use_is_refused() {
     assert!(refused("command = [\"x\"]").contains("do not use {tun}"));
     assert!(refused("command = [\"x\", \"{tun}\", \"{key_file}\"]").contains("{key_file} is not for this role"));
     assert!(refused("command = [\"x\", \"{tun}\"]\nsetup = [[]]").contains("the command is empty"));
-    assert!(refused("command = [\"x\", \"{tun}\"]\noverhead = 40").contains("are for role = \"tunnel\""));
+    assert!(refused("command = [\"x\", \"{tun}\"]\noverhead = 40").contains("overhead is for role = \"tunnel\""));
+    let far = |lines: &str| refused(&format!("command = [\"x\", \"{{tun}}\", \"{{far}}\"]\n{lines}"));
+    assert!(far("").contains("{far_host} and {far_port} are those of a far_command"));
+    assert!(far("far_config = \"\"").contains("with both or the first"));
+    assert!(far("far_command = []").contains("the command is empty"));
+    assert!(far("far_command = [\"x\", \"{socks5}\"]").contains("leave out upstream = \"direct\", or the far_command"));
+    assert!(far("far_command = [\"x\"]\nupstream = \"socks5\"").contains("not for one with a far_command"));
+    assert!(far("far_command = [\"x\"]\nprepare = [[]]").contains("the command is empty"));
     let both = refused("command = [\"x\", \"{tun}\", \"{socks5}\"]\nupstream = \"direct\"");
     assert!(both.contains("leave out upstream"), "{both}");
+}
+
+#[test]
+fn a_proxy_with_a_far_command_sends_its_connections_there() {
+    let far = "far_command = [\"xd\", \"{far_host}\", \"{config}\"]\nfar_config = \"port {far_port}\"";
+    let command = "name = \"x\"\nrole = \"proxy\"\ncommand = [\"x\", \"{tun}\", \"{far}\"]";
+    let profile = Profile::parse(&format!("{command}\n{far}")).unwrap();
+    assert_eq!((profile.upstream(), profile.overhead()), (Some(Upstream::Far), 0));
+    assert_eq!((profile.config_at(false), profile.missing().unwrap().as_str()), (None, "x"));
+}
+
+/// A newer patch of the same version is no other one.
+#[test]
+fn a_profile_knows_the_version_that_it_was_tried_with() {
+    let tested = |tested: &str, version: &str| {
+        let text = "name = \"x\"\nrole = \"proxy\"\ncommand = [\"x\", \"{tun}\"]\n";
+        !Profile::parse(&format!("{text}{tested}")).unwrap().is_for_another(version)
+    };
+    for version in ["v1.14", "1.14.9", "x version 1.14.0 (2026)", "x v1.14.1, go1.26"] {
+        assert!(tested("tested = \"1.14\"", version), "{version}");
+    }
+    for version in ["v1.15.0", "1.140", "x version 2.1.14", "x"] {
+        assert!(!tested("tested = \"1.14\"", version), "{version}");
+        assert!(tested("", version), "{version}");
+    }
 }
 
 #[test]

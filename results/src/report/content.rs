@@ -36,11 +36,10 @@ pub(super) fn document(all: &[Series]) -> Document {
     let days = series::days(all.iter().flat_map(|one| &one.samples));
     about.extend(days.map(|days| format!("Measured {days}.")));
     let mut sections = Vec::new();
-    let stacks = stacks::summary(all).map(|summary| ("stacks", "Stacks", (summary.blocks(), summary.picture())));
-    let programs = || Some(("programs", "Programs", programs::main(all)?));
-    let picture = match stacks.or_else(programs) {
-        Some((kind, title, (blocks, chart))) => {
-            sections.extend(section(kind, title, None, blocks));
+    let stacks = stacks::main(all).map(|main| ("Stacks", main));
+    let picture = match stacks.or_else(|| Some(("Programs", programs::main(all)?))) {
+        Some((title, (blocks, chart))) => {
+            sections.extend(section("main", title, None, blocks));
             sections.extend(section("bars", "The runs of each cell", None, vec![Block::Chart(cells)]));
             chart
         }
@@ -77,8 +76,7 @@ pub(super) fn document(all: &[Series]) -> Document {
 
 /// The table of stacks and the one of programs, if there are any.
 pub(super) fn main(all: &[Series]) -> Vec<Block> {
-    let stacks = stacks::summary(all).map(|summary| summary.blocks());
-    stacks.into_iter().chain(programs::main(all).map(|(blocks, _)| blocks)).flatten().collect()
+    stacks::main(all).into_iter().chain(programs::main(all)).flat_map(|(blocks, _)| blocks).collect()
 }
 
 pub(super) fn published(one: &Series) -> Vec<Block> {

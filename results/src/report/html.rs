@@ -52,7 +52,7 @@ fn parts(sections: &[Section]) -> Vec<Part<'_>> {
             None => of.to_owned(),
         };
     let mut used = BTreeSet::new();
-    let is_main = |section: &Section| matches!(section.title, "Stacks" | "Programs");
+    let is_main = |section: &Section| section.kind == "main";
     let has_main = sections.iter().any(is_main);
     let parts = sections.iter().map(|section| {
         let of = section.of.as_deref().map(words);

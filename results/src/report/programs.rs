@@ -13,7 +13,8 @@ pub fn programs(profiles: &[Profile], out: &mut impl Write) -> io::Result<()> {
             (Some(install), false) => install,
             (None, false) => "not installed",
         };
-        writeln!(out, "{:<24} {:<36} {found}", profile.name.as_str(), carries(profile))?;
+        let untested = if profile.untested { "untested; " } else { "" };
+        writeln!(out, "{:<24} {:<36} {untested}{found}", profile.name.as_str(), carries(profile))?;
     }
     Ok(())
 }
@@ -31,6 +32,9 @@ pub fn program(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
         Role::Route => "none",
     };
     writeln!(out, "role: {role}")?;
+    if profile.untested {
+        writeln!(out, "untested: nobody has tried this profile")?;
+    }
     if !profile.command.is_empty() {
         let words = shlex::try_join(profile.command.iter().map(String::as_str)).unwrap_or_default();
         writeln!(out, "command: {words}")?;
@@ -51,6 +55,7 @@ fn carries(profile: &Profile) -> String {
         (Role::Route, Some(Upstream::Direct)) => "the kernel alone, without a program".to_owned(),
         (Role::Route, _) => format!("{protocols}, the client through SOCKS5"),
         (Role::Proxy, Some(Upstream::Socks5)) => format!("{protocols}, through SOCKS5"),
+        (Role::Proxy, Some(Upstream::Far)) => format!("{protocols}, through its own server"),
         (Role::Proxy, _) => format!("{protocols}, by itself"),
         (Role::Tunnel, _) => "a tunnel between two networks".to_owned(),
         (Role::Attach, _) => format!("{protocols}, for another namespace"),

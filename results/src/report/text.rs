@@ -200,7 +200,6 @@ fn settings(sample: &Sample) -> Option<String> {
         words.extend(chosen.then(|| format!("workarounds that stay: {}", workarounds.join(", "))));
     }
     words.extend(measured.congestion.as_ref().map(|name| format!("client's congestion control {name}")));
-    words.extend((sample.cell.layer == Layer::Stack).then(|| "scripted client".to_owned()));
     (!words.is_empty()).then(|| words.join(", "))
 }
 
@@ -411,6 +410,8 @@ mod tests {
             assert!(printed.starts_with(&line), "{printed}");
             assert_eq!(printed.contains("warning: the memory did not grow"), grown == 0, "{printed}");
         }
+        let udp = printed("-n smoltcp -m idle --protocol udp --parallel 11", idle(1 << 20));
+        assert!(udp.starts_with("client io mode: idle, flows: 11, memory: 102.4 KiB each "), "{udp}");
     }
 
     #[test]

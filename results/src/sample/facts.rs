@@ -44,6 +44,9 @@ pub struct ProgramFacts {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream: Option<Upstream>,
     pub version: Option<String>,
+    /// The version that its profile was tried with, if this is another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tested: Option<String>,
     /// The SHA-256 of its file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
@@ -61,9 +64,9 @@ pub struct ProgramFacts {
     /// What they did without a load.
     #[serde(default, skip_serializing_if = "is_default")]
     pub unloaded: UnloadedFacts,
-    /// CPU time of the far end of a tunnel in the timed window, in seconds.
+    /// CPU time of the far end of a tunnel, or of a proxy's own server, in the timed window, in seconds.
     pub far_seconds: Option<f64>,
-    /// The processes at the far end of a tunnel at the end of the timed window.
+    /// The processes of that end at the end of the timed window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub far: Option<ProcessFacts>,
     /// The same processes without a load, when the program was ready.

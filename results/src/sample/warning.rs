@@ -54,6 +54,10 @@ pub enum Warning {
         "a lost packet is a super-packet here, of {0:.0} bytes on average; --offload off loses single segments, as a network does"
     )]
     LostSuperPackets(f64),
+    #[error(
+        "the profile was tried with version {1} of the program, and this is {0}; what it sets may mean something else"
+    )]
+    OtherVersion(String, String),
     #[error("the program took {:.0} % of a processor at rest", .0 * 100.0)]
     BusyAtRest(f64),
     #[error("after all connections were closed the program had {} more open than before", plural(.0, "file"))]
@@ -278,7 +282,9 @@ fn of_program(facts: &ProgramFacts) -> impl Iterator<Item = Warning> {
     let files = facts.afterwards.open_files.zip(facts.at_rest.open_files);
     let at_rest = [facts.rest_cpu_share, facts.far_rest_cpu_share].into_iter().flatten().reduce(f64::max);
     let left = files.map(|(after, before)| after.saturating_sub(before)).filter(|left| *left > MOST_FILES_LEFT);
+    let versions = facts.version.clone().zip(facts.tested.clone());
     [
+        versions.map(|(version, tested)| Warning::OtherVersion(version, tested)),
         at_rest.filter(|share| *share > MOST_AT_REST).map(Warning::BusyAtRest),
         left.map(Warning::FilesLeft),
         facts.was_killed.then_some(Warning::Killed),

@@ -352,5 +352,6 @@ fn passing<T>(result: io::Result<T>, nothing: T) -> io::Result<T> {
 }
 
 /// Linux alone runs a stack in a process of its own.
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests;

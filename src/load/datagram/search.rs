@@ -59,7 +59,11 @@ pub(super) fn search(
 ) -> Result<Option<f64>, LoadError> {
     // The first of all is slower than the others.
     let _cold = trial(None, TRIAL)?;
-    let free = trial(None, TRIAL)?;
+    let mut free = trial(None, TRIAL)?;
+    if free.arrived.count == 0 {
+        // A busy machine may give the receiver no time in a moment.
+        free = trial(None, TRIAL)?;
+    }
     if free.passes() && trial(None, CONFIRMATION)?.passes() {
         return Ok(None);
     }
@@ -97,8 +101,6 @@ pub(super) fn search(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
 
     /// A path that takes so many datagrams a second, from a sender that makes at most so many.

@@ -1,7 +1,5 @@
 //! Reports of iperf3 as version 3.12 prints them, and the figures in them.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 use super::*;
 
 fn sum(end: f64, bytes: u64, retransmits: Option<u64>) -> String {

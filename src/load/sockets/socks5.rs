@@ -82,8 +82,6 @@ impl Handshake {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
 
     /// A server that has answered so much, and no more yet.

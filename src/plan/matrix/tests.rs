@@ -1,4 +1,3 @@
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
 // The counts in the tests need these stacks.
 #![cfg(all(feature = "lwip", feature = "ipstack", feature = "smoltcp"))]
 
@@ -459,31 +458,6 @@ fn the_preset_of_stacks_has_each_stack_with_workarounds_and_without() {
     assert_eq!(chosen, ["loopback all none", "smoltcp -spare-sockets none", "kernel all none"]);
     let plan = plan("--preset stacks -n smoltcp");
     assert!(plan.gives_up && plan.scenarios.iter().all(|run| run.timeout == Duration::from_secs(15)));
-}
-
-#[test]
-#[cfg(target_os = "linux")]
-fn a_stack_over_a_bad_network_has_congestion_control() {
-    let cells = settings("networks -n smoltcp,lwip", Mode::Writer);
-    let of_smoltcp: Vec<_> = cells.iter().filter(|cell| cell.starts_with("smoltcp")).collect();
-    assert_eq!(
-        of_smoltcp,
-        ["smoltcp all none", "smoltcp all cubic 10ms 0", "smoltcp all cubic 10ms 1000", "smoltcp all cubic 10ms 10000"]
-    );
-    assert_eq!(cells.len(), 3 * 4);
-}
-
-/// A stack in a process of its own has bulk datagrams, too.
-#[test]
-#[cfg(target_os = "linux")]
-fn the_preset_of_datagrams_has_the_same_modes_for_gvisor() {
-    let plan = plan("--preset datagrams -n smoltcp,gvisor");
-    let cells = cells(&plan);
-    let modes =
-        |stack| cells.iter().filter(|cell| cell.stack() == Some(stack)).map(|cell| cell.mode).collect::<Vec<_>>();
-    assert_eq!(modes(StackKind::Gvisor).len(), 3);
-    assert_eq!(modes(StackKind::Gvisor), modes(StackKind::Smoltcp));
-    assert!(plan.skipped.is_empty(), "{:?}", plan.skipped);
 }
 
 #[test]

@@ -1,4 +1,3 @@
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![cfg(all(feature = "smoltcp", feature = "lwip"))]
 
 use super::*;

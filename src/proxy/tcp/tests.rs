@@ -1,5 +1,3 @@
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 use std::future::poll_fn;
 
 use netstacks::peer::Peers;

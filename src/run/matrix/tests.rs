@@ -1,5 +1,3 @@
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 use std::cell::RefCell;
 use std::io;
 use std::time::Duration;

@@ -2,6 +2,7 @@
 
 use std::future;
 use std::io;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -64,6 +65,7 @@ impl End {
         let end = match (run.profile.role, side) {
             (Role::Tunnel, Side::Near) => "near end of ",
             (Role::Tunnel, Side::Far) => "far end of ",
+            (Role::Proxy, Side::Far) => "server of ",
             _ => "",
         };
         let name = format!("{end}program {}", run.profile.name);
@@ -73,23 +75,12 @@ impl End {
 
     pub(super) async fn set_up(&self, run: &Run<'_>, words: &[String]) -> Result<Result<(), String>, RunError> {
         let place = Place { run, side: self.side, folder: self.folder.path() };
-        let command = place.command_of(words)?;
-        let cannot = |source| cannot_start(run.profile, words, source);
-        let (process, printed) = Child::watch(command, run.namespace(self.side)).map_err(cannot)?;
-        let ended = timeout(READY_TIMEOUT, process.ended()).await;
-        let name = format!("the command {}", words.first().map_or("", String::as_str));
-        let reason = match ended.ok().flatten() {
-            Some(end) if end.by == ProcessEnd::Exited(0) => {
-                // It may have started what does the work.
-                self.residents.find();
-                return Ok(Ok(()));
-            }
-            Some(end) => ending(&name, &end.by),
-            None => format!("{name} did not end in time"),
-        };
-        // The thread that reads the output may be a moment behind.
-        sleep(LOOK).await;
-        Ok(Err(last_words(&reason, &printed.text())))
+        let ended = to_its_end(run, self.side, words, place.command_of(words)?).await?;
+        if ended.is_ok() {
+            // It may have started what does the work.
+            self.residents.find();
+        }
+        Ok(ended)
     }
 
     /// Whether it has a process; otherwise the kernel does the work.
@@ -172,7 +163,28 @@ impl End {
     }
 }
 
-fn cannot_start(profile: &Profile, words: &[String], source: io::Error) -> RunError {
+/// Runs a command of the profile on a side, and waits for its end. Returns the reason if it fails.
+pub(super) async fn to_its_end(
+    run: &Run<'_>,
+    side: Side,
+    words: &[String],
+    command: Command,
+) -> Result<Result<(), String>, RunError> {
+    let cannot = |source| cannot_start(run.profile, words, source);
+    let (process, printed) = Child::watch(command, run.namespace(side)).map_err(cannot)?;
+    let ended = timeout(READY_TIMEOUT, process.ended()).await;
+    let name = format!("the command {}", words.first().map_or("", String::as_str));
+    let reason = match ended.ok().flatten() {
+        Some(end) if end.by == ProcessEnd::Exited(0) => return Ok(Ok(())),
+        Some(end) => ending(&name, &end.by),
+        None => format!("{name} did not end in time"),
+    };
+    // The thread that reads the output may be a moment behind.
+    sleep(LOOK).await;
+    Ok(Err(last_words(&reason, &printed.text())))
+}
+
+pub(super) fn cannot_start(profile: &Profile, words: &[String], source: io::Error) -> RunError {
     let program = words.first().cloned().unwrap_or_default();
     let place = located(&program);
     let error = |class, source| platform::Error::new(class, "start the program", program.clone(), source);

@@ -54,6 +54,18 @@ pub(super) fn join(scenario: &Scenario, role: Role, tun: &Tun, networks: &Networ
     Ok(Joined { ends: [near, far], server, cut, faults, driver })
 }
 
+/// Gives the far network an address for a server of connections, and returns it. No route leads it into the device.
+pub(super) fn beside(server: IpAddr, tun: &Tun, networks: &Networks) -> Result<IpAddr, RunError> {
+    let (_, prefix_len) = networks::ends(&tun.network);
+    let address = next(server);
+    networks.far().run(move || {
+        // The packets to the servers, which are in the same network, pass the loopback.
+        platform::set_loopback_up()?;
+        platform::add_address(FAR, address, prefix_len)
+    })??;
+    Ok(address)
+}
+
 /// Two TUN devices in place of a veth pair, and what passes their packets.
 fn join_impaired(
     scenario: &Scenario,

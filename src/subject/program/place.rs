@@ -8,7 +8,7 @@ use std::process::Command;
 
 use platform::{Class, Namespace, Network, PARENT};
 
-use super::super::networks::{FAR, NEAR, Networks, Side};
+use super::super::networks::{FAR, NEAR, Networks, SOCKS5_PORT, Side};
 use super::keys::Keys;
 use crate::error::RunError;
 use crate::plan::scenario::Scenario;
@@ -16,6 +16,9 @@ use crate::program::{Profile, Role, THIS, Unknown, fill};
 
 /// The port of each end of a tunnel: the usual one of `WireGuard`.
 const PORT: u16 = 51820;
+
+/// The port for the server that a proxy has in the far network: shadowsocks' usual one.
+const FAR_PORT: u16 = 8388;
 
 /// The folder of sockets that control a program, by both its names.
 const RUN_FOLDERS: [&str; 2] = ["/run", "/var/run"];
@@ -32,7 +35,10 @@ pub(super) struct Run<'a> {
     /// The addresses of the link's ends.
     pub(super) link: [IpAddr; 2],
     pub(super) server: IpAddr,
-    pub(super) socks5: Option<SocketAddr>,
+    /// The address of the SOCKS5 server, or for the server that the proxy has itself.
+    pub(super) beside: Option<IpAddr>,
+    /// The folder that the ends share.
+    pub(super) shared: &'a Path,
     /// Of a tunnel.
     pub(super) keys: Option<Keys>,
 }
@@ -53,6 +59,11 @@ impl Run<'_> {
             Side::Near => self.network,
             Side::Far => Network { address: self.network.peer, peer: self.network.address, ..self.network },
         }
+    }
+
+    /// Whether a side has the server that a proxy sends its connections to.
+    pub(super) fn is_server(&self, side: Side) -> bool {
+        self.profile.role == Role::Proxy && side == Side::Far
     }
 
     pub(super) fn namespace(&self, side: Side) -> Option<&Namespace> {
@@ -108,8 +119,10 @@ impl Place<'_> {
         let (run, folder) = (self.run, self.folder);
         let network = if run.profile.role == Role::Tunnel { run.network_at(self.side) } else { run.network };
         let [near, far] = run.link;
-        let (interface, other) = if self.side == Side::Near { (NEAR, far) } else { (FAR, near) };
+        let (interface, other, opposite) =
+            if self.side == Side::Near { (NEAR, far, Side::Far) } else { (FAR, near, Side::Near) };
         let path = |name: &str| folder.join(name).display().to_string();
+        let beside = |port| Some(SocketAddr::new(run.beside?, port));
         Some(match placeholder {
             "tun" => run.device.to_owned(),
             "mtu" => run.mtu().to_string(),
@@ -122,18 +135,24 @@ impl Place<'_> {
             "peer" => network.peer.to_string(),
             "prefix" => network.prefix_len.to_string(),
             "interface" => interface.to_owned(),
-            "socks5" => run.socks5?.to_string(),
-            "socks5_host" => run.socks5?.ip().to_string(),
-            "socks5_port" => run.socks5?.port().to_string(),
+            "socks5" => beside(SOCKS5_PORT)?.to_string(),
+            "socks5_port" => SOCKS5_PORT.to_string(),
+            "far" => beside(FAR_PORT)?.to_string(),
+            "far_port" => FAR_PORT.to_string(),
+            "socks5_host" | "far_host" => run.beside?.to_string(),
             "server" => run.server.to_string(),
             "port" => PORT.to_string(),
             "peer_endpoint" => SocketAddr::new(other, PORT).to_string(),
+            "peer_host" => other.to_string(),
+            "end" => name_of(self.side).to_owned(),
+            "other_end" => name_of(opposite).to_owned(),
             "key" => run.keys.as_ref()?.own(self.side),
             "key_file" => path("key"),
             "peer_key" => run.keys.as_ref()?.of_peer(self.side),
             "netns" => path("netns"),
             "pid" => platform::folder_of_thread().file_name()?.to_str()?.to_owned(),
             "config" => path("config"),
+            "shared" => run.shared.display().to_string(),
             "dir" => folder.display().to_string(),
             _ => return None,
         })
@@ -148,7 +167,7 @@ impl Place<'_> {
     pub(super) fn words(&self) -> Vec<String> {
         let Run { profile, scenario, .. } = self.run;
         let words = profile.far_command.as_ref().filter(|_| self.side == Side::Far).unwrap_or(&profile.command);
-        let has_set = !words.is_empty() && !profile.sets_in_config();
+        let has_set = !words.is_empty() && !profile.sets_in_config() && !self.run.is_server(self.side);
         let set = profile.words_of(&scenario.cell).filter(|_| has_set);
         let is_ours = scenario.cell.adapter().is_some();
         words.iter().chain(set).cloned().chain(if is_ours { scenario.cell.proxy_words() } else { Vec::new() }).collect()
@@ -162,17 +181,22 @@ impl Place<'_> {
 
     /// A command of the profile, in the view of the file system that the process has.
     pub(super) fn command_of(&self, words: &[String]) -> Result<Command, RunError> {
+        let mut command = self.command_without_mounts(words)?;
+        let mounts = self.mounts();
+        if !mounts.is_empty() {
+            let failed = |source| platform::Error::new(Class::Failed, "mount for", "the program", source);
+            platform::with_mounts(&mut command, &mounts).map_err(failed)?;
+        }
+        Ok(command)
+    }
+
+    pub(super) fn command_without_mounts(&self, words: &[String]) -> Result<Command, RunError> {
         let words = words.iter().map(|word| self.fill(word)).collect::<Result<Vec<_>, _>>()?;
         let mut command = command(&words);
         for (name, value) in &self.run.profile.environment {
             command.env(name, self.fill(value)?);
         }
         command.current_dir(self.folder);
-        let mounts = self.mounts();
-        if !mounts.is_empty() {
-            let failed = |source| platform::Error::new(Class::Failed, "mount for", "the program", source);
-            platform::with_mounts(&mut command, &mounts).map_err(failed)?;
-        }
         platform::end_with_this_thread(&mut command);
         Ok(command)
     }
@@ -192,6 +216,10 @@ impl Place<'_> {
             Role::Proxy | Role::Route => Vec::new(),
         }
     }
+}
+
+fn name_of(side: Side) -> &'static str {
+    if side == Side::Near { "near" } else { "far" }
 }
 
 /// A command of words. The first is a program's name, or its path from the user's folder.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use futures_util::future::{self, BoxFuture, join_all, select_all};
 use platform::{Adopted, Class, FaultCounter, Interface, Interrupts, last_lines};
+use tempfile::TempDir;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
@@ -50,23 +51,33 @@ pub(crate) struct Running {
     tx_queue_len: Option<u32>,
     facts: ProgramFacts,
     begun: Instant,
+    /// The folder that the ends share. Deleted last.
+    shared: Option<TempDir>,
 }
 
 impl Running {
     pub(super) async fn start(run: &Run<'_>, upstream: Option<Socks5>) -> Result<Self, RunError> {
         let (role, (sha256, version)) = (Some(run.profile.role), origin(run.profile).await);
-        let facts = ProgramFacts { role, upstream: run.profile.upstream(), version, sha256, ..ProgramFacts::default() };
+        let is_another = version.as_deref().is_some_and(|version| run.profile.is_for_another(version));
+        let tested = run.profile.tested.clone().filter(|_| is_another);
+        let upstream_kind = run.profile.upstream();
+        let facts = ProgramFacts { role, upstream: upstream_kind, version, tested, sha256, ..ProgramFacts::default() };
         let begun = Instant::now();
         let sides: &[Side] = match run.profile.role {
             Role::Route => &[],
-            Role::Proxy => &[Side::Near],
-            Role::Tunnel => &[Side::Near, Side::Far],
+            Role::Proxy if run.profile.far_command.is_none() => &[Side::Near],
+            Role::Proxy | Role::Tunnel => &[Side::Near, Side::Far],
             Role::Attach => &[Side::Far],
         };
         // The far end first: it may be a server, which the near one calls once.
         let mut ends = sides.iter().rev().map(|side| End::start(run, *side)).collect::<Result<Vec<_>, _>>()?;
         ends.reverse();
-        Ok(Self { ends, upstream, tx_queue_len: None, facts, begun })
+        Ok(Self { ends, upstream, tx_queue_len: None, facts, begun, shared: None })
+    }
+
+    /// Keeps a folder as long as the program runs.
+    pub(super) fn keep(&mut self, shared: TempDir) {
+        self.shared = Some(shared);
     }
 
     /// Waits for the devices, sets them up, and waits for the first answers.
@@ -145,7 +156,8 @@ impl Running {
 
     /// Runs the commands that set the program up, each until it succeeds: first at the far end, which the near one calls.
     async fn set_up(&mut self, run: &Run<'_>, interrupts: &mut Interrupts) -> Result<(), Reason> {
-        let ends = (0..self.ends.len()).rev();
+        let sides: Vec<_> = self.ends.iter().map(|end| end.side).collect();
+        let ends = (0..sides.len()).rev().filter(|index| !run.is_server(sides[*index]));
         for (index, words) in ends.flat_map(|index| run.profile.setup.iter().map(move |words| (index, words))) {
             loop {
                 let set_up = tokio::select! {

@@ -18,9 +18,8 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::time::sleep;
 
-use super::super::networks::{self, FAR, Networks, socks5_address};
+use super::super::networks::{Networks, SOCKS5_PORT};
 use crate::error::RunError;
-use crate::plan::scenario::Tun;
 
 const BACKLOG: u32 = 4096;
 
@@ -37,24 +36,19 @@ type Takers = Arc<OnceLock<(Vec<SocketAddr>, UnboundedSender<Given>)>>;
 
 /// A running server. Dropping it ends it, and the connections that it still has.
 pub(super) struct Socks5 {
-    pub(super) address: SocketAddr,
     takers: Takers,
     /// Its threads are in the far network.
     runtime: Option<Runtime>,
 }
 
 impl Socks5 {
-    /// Starts it in the far network, at an address that no route leads into the device.
-    pub(super) fn start(tun: &Tun, server: IpAddr, networks: &Networks) -> Result<Self, RunError> {
-        let (_, prefix_len) = networks::ends(&tun.network);
-        let (address, takers) = (socks5_address(server), Takers::default());
+    /// Starts it at an address of the far network.
+    pub(super) fn start(address: IpAddr, networks: &Networks) -> Result<Self, RunError> {
+        let (address, takers) = (SocketAddr::new(address, SOCKS5_PORT), Takers::default());
         let failed = move |source| Error::new(Class::Failed, "listen on", address.to_string(), source);
         let of_server = Arc::clone(&takers);
         // A thread is in the network of the one that starts it.
         let runtime = networks.far().run(move || -> Result<_, Error> {
-            // The packets to the servers, which are in the same network, pass the loopback.
-            platform::set_loopback_up()?;
-            platform::add_address(FAR, address.ip(), prefix_len)?;
             let runtime = Builder::new_multi_thread().enable_all().build().map_err(failed)?;
             let entered = runtime.enter();
             let listener = listen(address).map_err(failed)?;
@@ -62,7 +56,7 @@ impl Socks5 {
             runtime.spawn(accept(listener, address, of_server));
             Ok(runtime)
         })??;
-        Ok(Self { address, takers, runtime: Some(runtime) })
+        Ok(Self { takers, runtime: Some(runtime) })
     }
 
     /// Returns the connections to these targets from now on. Those to others it goes on to serve itself.
@@ -144,8 +138,6 @@ async fn connect(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use std::net::{Ipv4Addr, Ipv6Addr};
 
     use fast_socks5::client::{Config, Socks5Datagram, Socks5Stream};
@@ -205,7 +197,7 @@ mod tests {
         let listener = listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let (proxy, takers) = (listener.local_addr().unwrap(), Takers::default());
         let serving = tokio::spawn(accept(listener, proxy, Arc::clone(&takers)));
-        let socks5 = Socks5 { address: proxy, takers, runtime: None };
+        let socks5 = Socks5 { takers, runtime: None };
         let [of_load, other] = [(); 2].map(|()| net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
         let [target, elsewhere] = [&of_load, &other].map(|listener| listener.local_addr().unwrap());
         let connect = async |to: SocketAddr| {

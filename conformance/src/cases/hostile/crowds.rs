@@ -65,8 +65,13 @@ fn is_served(lab: &Lab) -> Step {
     // A datagram is lost if too many wait.
     lab.drain(ms(20))?;
     lab.send_packet(&packets::datagram(from, lab.server(), b"one more"))?;
-    let Some((bytes, addresses)) = lab.received(SOON)? else {
-        return fail!(Data, "the last datagram was not received");
+    let (bytes, addresses) = loop {
+        match lab.received(SOON)? {
+            // A slow stack may still have some of the others.
+            Some((bytes, _)) if bytes == b"one" => {}
+            Some(last) => break last,
+            None => return fail!(Data, "the last datagram was not received"),
+        }
     };
     same(&bytes, b"one more")?;
     check!(addresses == [lab.server(), from], Data, "it has the addresses {addresses:?}")?;

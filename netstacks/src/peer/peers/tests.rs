@@ -1,7 +1,5 @@
 //! Many connections, packet by packet.
 
-#![allow(clippy::unwrap_used, reason = "tests may panic")]
-
 use std::mem::size_of;
 
 use platform::MemoryLink;

@@ -42,8 +42,6 @@ pub(crate) fn parse_throttled(stat: &str) -> Option<Throttled> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
 
     #[test]

@@ -104,8 +104,6 @@ fn small_buffers(limits: [&str; 2], window_bytes: u64) -> Option<Check> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
 
     #[test]

@@ -281,8 +281,6 @@ pub(crate) fn parse_stolen(stat: &str, hertz: u64) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use std::io::{Read as _, Write as _};
     use std::process::{self, Stdio};
     use std::thread;

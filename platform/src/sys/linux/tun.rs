@@ -452,8 +452,6 @@ fn sent_whole(sent: io::Result<usize>, len: usize, malformed: &AtomicU64) -> io:
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
 
     #[test]

@@ -106,8 +106,6 @@ fn unavailable(source: io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixDatagram;
 

@@ -429,8 +429,6 @@ fn sysctl(name: &CStr, value: &mut [u8]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
-
     use std::net::TcpListener;
 
     use super::*;

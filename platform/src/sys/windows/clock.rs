@@ -129,8 +129,6 @@ fn new_timer(flags: u32) -> Option<OwnedHandle> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use mio::Token;
 
     use super::*;

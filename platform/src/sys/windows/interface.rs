@@ -190,8 +190,6 @@ fn socket_address(address: IpAddr) -> SOCKADDR_INET {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
 
     #[test]

@@ -146,8 +146,6 @@ pub(super) fn with_log(error: io::Error) -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use super::*;
 
     #[test]

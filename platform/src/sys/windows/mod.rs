@@ -291,8 +291,6 @@ impl Interrupts {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may panic")]
-
     use super::*;
     use crate::Class;
 

@@ -159,8 +159,6 @@ pub(super) fn set(event: &OwnedHandle) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use std::future::poll_fn;
     use std::time::Duration;
 

@@ -48,8 +48,6 @@ impl Spin {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use std::task::Waker;
 
     use super::*;

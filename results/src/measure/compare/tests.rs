@@ -212,13 +212,6 @@ fn every_cell_of_which_all_runs_fail_is_broken_however_many_there_are() {
 }
 
 #[test]
-fn the_p_value_of_a_broken_cell_is_that_of_its_failures() {
-    let [old, new] = breaking(2, 5, 2);
-    let comparison = on_a_steady_machine(&old, &new);
-    assert!((comparison.cells[0].p_value.unwrap() - 1.0 / 252.0).abs() < 1e-12, "{comparison:?}");
-}
-
-#[test]
 fn a_slower_cell_is_slower_even_if_fewer_runs_fail() {
     let rates = |usual: f64| (0..10).map(move |run| Some(usual + f64::from(run) / 10.0));
     let flaky: Vec<_> = [None; 8].into_iter().chain(rates(10.0)).collect();
@@ -301,22 +294,6 @@ fn runs_are_paired_by_cell_and_round() {
 }
 
 #[test]
-fn a_comparison_with_too_few_runs_is_no_success() {
-    let cells = [SMOLTCP, "-n smoltcp -m writer"].map(cell);
-    let samples = |runs: [usize; 2]| -> Vec<Sample> {
-        let runs = cells.iter().zip(runs);
-        runs.flat_map(|(cell, runs)| (0..runs).map(|run| sample(cell, 10.0 + run as f64 / 10.0))).collect()
-    };
-    let answers = |runs| on_a_steady_machine(&samples(runs), &samples(runs)).answers();
-    assert_eq!(answers([2, 2]), Err(CompareError::TooFewRuns { runs: 2, cells: 2, needed: FEWEST_RUNS }));
-    let text = answers([1, 2]).unwrap_err().to_string();
-    assert!(text.starts_with("too few runs for a verdict: 2 a side") && text.ends_with("with --runs 6"), "{text}");
-    assert_eq!(answers([5, 5]), Ok(()));
-    // One cell with enough runs is an answer.
-    assert_eq!(answers([2, 5]), Ok(()));
-}
-
-#[test]
 fn a_verdict_needs_enough_runs_for_the_number_of_cells() {
     assert_eq!(verdict(&[Some(1.0); 3], &[Some(9.0); 3]), Verdict::TooFewRuns);
     let [low, high] = [1.0, 9.0].map(|rate| [0.0, 0.1, 0.2, 0.3, 0.4].map(|more| Some(rate + more)));
@@ -330,17 +307,6 @@ fn a_verdict_needs_enough_runs_for_the_number_of_cells() {
     let comparison = on_a_steady_machine(&samples(low), &samples(high));
     assert_eq!(comparison.count(Verdict::TooFewRuns), 2);
     assert_eq!(comparison.runs_needed(), FEWEST_RUNS);
-}
-
-#[test]
-fn cells_of_one_file_are_shown_and_not_judged() {
-    let [one, two, three] =
-        ["-n lwip -m reader", "-n ipstack -m reader", SMOLTCP].map(|words| [1.0, 1.1].map(|rate| run(words, rate)));
-    let comparison = Comparison::of(&[&one[..], &two].concat(), &[&two[..], &three].concat(), 0.02).unwrap();
-    let verdicts: Vec<_> = comparison.cells.iter().map(|cell| cell.verdict).collect();
-    assert_eq!(verdicts, [Verdict::OnlyOld, Verdict::TooFewRuns, Verdict::OnlyNew]);
-    assert_eq!(comparison.tested(), 1);
-    assert_eq!(comparison.worse(), 0);
 }
 
 #[test]

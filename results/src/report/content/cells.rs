@@ -205,8 +205,6 @@ pub(super) fn benchmarks(all: &[Series]) -> Vec<Benchmark> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use std::time::Duration;
 
     use platform::Switches;

@@ -41,11 +41,13 @@ pub(super) fn mark_of((stack, workarounds): Stack) -> Mark {
     Mark { sign, is_open: workarounds != Workarounds::ALL }
 }
 
-/// The marks of the programs with a profile of ours that are not a stack. A relative has the same shape, open.
-const PROGRAMS: [(&str, Mark); 13] = [
+/// The marks of the main programs with a profile of ours that are not a stack. A relative has the same shape, open.
+const PROGRAMS: [(&str, Mark); 17] = [
     (KERNEL, Mark::filled(Sign::Diamond)),
     ("socks5", Mark::filled(Sign::Pillar)),
     ("tun2proxy", Mark::filled(Sign::Star)),
+    ("hev-socks5-tunnel", Mark::open(Sign::Star)),
+    ("xray", Mark::open(Sign::Pillar)),
     ("sing-box-gvisor", Mark::filled(Sign::Saltire)),
     ("sing-box-gvisor-direct", Mark::open(Sign::Saltire)),
     ("sing-box-system", Mark::filled(Sign::Hexagon)),
@@ -54,11 +56,13 @@ const PROGRAMS: [(&str, Mark); 13] = [
     ("wireguard-kernel", Mark::open(Sign::Pentagon)),
     ("boringtun", Mark::filled(Sign::Hourglass)),
     ("gotatun", Mark::open(Sign::Hourglass)),
+    ("nebula", Mark::open(Sign::Chevron)),
     ("slirp4netns", Mark::filled(Sign::Bow)),
+    ("gvisor-tap-vsock", Mark::open(Sign::Bow)),
     ("pasta", Mark::filled(Sign::Chevron)),
 ];
 
-/// The mark of a program. One that has no profile of ours has an open shape that none of those has, by its name.
+/// The mark of a program. One that is not among those has an open shape that none of those has, by its name.
 fn mark_of_program(name: &str) -> Mark {
     let of_ours = PROGRAMS.iter().find(|(program, _)| *program == name).map(|(_, mark)| *mark);
     let of_stack = || StackKind::ALL.into_iter().find(|stack| stack.name() == name);
@@ -70,7 +74,7 @@ fn mark_of_program(name: &str) -> Mark {
     of_ours.or_else(by_name).unwrap_or(Mark::open(Sign::Bar))
 }
 
-/// The mark of a row, and what it means. Two programs without a profile of ours may have one mark.
+/// The mark of a row, and what it means. Two programs without a mark of their own may have one.
 pub(super) fn named_mark(row: &CellSummary) -> (Mark, String) {
     let cell = &row.cell;
     let kind = match (cell.forwarder(), cell.stack(), cell.program()) {
@@ -93,7 +97,11 @@ mod tests {
 
     #[test]
     fn each_subject_has_a_mark_of_its_own() {
-        let programs: Vec<_> = program::names().map(|name| (name, mark_of_program(name))).collect();
+        let has_own = |name: &&str| {
+            PROGRAMS.iter().any(|(known, _)| known == name) || StackKind::ALL.iter().any(|stack| stack.name() == *name)
+        };
+        let (programs, others): (Vec<_>, Vec<_>) = program::names().partition(has_own);
+        let programs: Vec<_> = programs.into_iter().map(|name| (name, mark_of_program(name))).collect();
         let as_it_is = StackKind::ALL.map(|stack| (stack.name(), mark_of((stack, Workarounds::NONE))));
         for (index, (name, mark)) in programs.iter().enumerate() {
             for (other, its) in &programs[..index] {
@@ -101,7 +109,9 @@ mod tests {
             }
             assert!(as_it_is.iter().all(|(_, its)| its != mark), "{name}");
         }
-        let own = mark_of_program("/home/me/mine.toml");
-        assert!(own.is_open && programs.iter().all(|(_, mark)| *mark != own));
+        for other in others.into_iter().chain(["/home/me/mine.toml"]) {
+            let own = mark_of_program(other);
+            assert!(own.is_open && programs.iter().all(|(_, mark)| *mark != own), "{other}");
+        }
     }
 }

@@ -100,9 +100,8 @@ pub(super) fn main(all: &[Series]) -> Option<(Vec<Block>, Chart)> {
         questions::widths(&cells),
         if cells.iter().any(|(_, row)| row.is_at_upstream_limit()) { ABOUT_LIMIT } else { "" },
     );
-    let failures = questions::failures(&cells);
-    let failures = (!failures.is_empty()).then_some(Block::List(questions::FAILED, failures));
-    Some(([Block::Table(table), Block::Text(note)].into_iter().chain(failures).collect(), chart))
+    let blocks = [Block::Table(table), Block::Text(note)].into_iter().chain(questions::failures(&cells));
+    Some((blocks.collect(), chart))
 }
 
 fn row(program: &Program) -> Row<'static> {

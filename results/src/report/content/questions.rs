@@ -5,7 +5,7 @@ use crate::cell::Cell;
 use crate::grouped_digits;
 use crate::measure::{CellSummary, best};
 use crate::report::format::{self, UNKNOWN};
-use crate::report::model::{ARROW, Chart, Column, ColumnOfBars, Columns, Mark, Plot, Sign, Table};
+use crate::report::model::{ARROW, Block, Chart, Column, ColumnOfBars, Columns, Mark, Plot, Sign, Table};
 use crate::sample::{AT_LIMIT, WIDEST_REACH};
 
 pub(super) struct Question {
@@ -185,12 +185,11 @@ pub(super) fn about_bold(subject: &str) -> String {
     format!("Bold: the best {subject} of a column, and those that a rank test does not tell apart from it.")
 }
 
-pub(super) const FAILED: &str = "Failed runs, which are in no figure:";
-
-/// The failures of some cells, each in a line: `ipstack, as published: download Gbps: 1 of 10 timeout`.
-pub(super) fn failures(shown: &[(String, &CellSummary)]) -> Vec<String> {
+/// The failures of some cells, if there are any, each in a line: `ipstack, as published: download Gbps: 1 of 10 timeout`.
+pub(super) fn failures(shown: &[(String, &CellSummary)]) -> Option<Block> {
     let failed = shown.iter().filter(|(_, row)| !row.failures.is_empty());
-    failed.map(|(name, row)| format!("{name}: {}", format::failures(row))).collect()
+    let lines: Vec<_> = failed.map(|(name, row)| format!("{name}: {}", format::failures(row))).collect();
+    (!lines.is_empty()).then_some(Block::List("Failed runs, which are in no figure:", lines))
 }
 
 /// How many of the figures have an interval that is wider than 10 %, and the widest.

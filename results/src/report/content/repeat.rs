@@ -31,6 +31,7 @@ fn profiles(all: &[Profile]) -> Vec<Block> {
     let mut lines = Vec::new();
     for profile in format::unique(all.iter().filter(|profile| profile.is_of_file())) {
         lines.push(format::one_line(&format!("# {}: {}", profile.typed, profile.name)));
+        lines.extend(profile.prepare.iter().map(|words| format!("{} # before", line(words))));
         lines.extend((!profile.command.is_empty()).then(|| line(&profile.command)));
         lines.extend(profile.far_command.iter().map(|words| format!("{} # at the far end", line(words))));
         lines.extend(profile.setup.iter().map(|words| format!("{} # once it runs", line(words))));

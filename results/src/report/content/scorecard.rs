@@ -1,8 +1,6 @@
 //! Results of conformance: stacks and cases.
 
 mod causes;
-#[cfg(test)]
-mod tests;
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -416,3 +414,6 @@ pub(in crate::report) fn list(cases: &[Case]) -> Table {
     push("expected", |case| case.expects);
     table
 }
+
+#[cfg(test)]
+mod tests;

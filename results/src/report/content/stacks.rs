@@ -13,15 +13,9 @@ use crate::report::series::{self, Series};
 /// The columns of the table.
 pub(super) const QUESTIONS: [Question; 4] = [READ, WRITE, THOUSAND, MEMORY];
 
-/// The cells of one machine and program, and a row for each stack and for the kernel behind the same device; `None` unless they
-/// have a download, an upload and requests.
-pub(super) struct Summary<'a> {
-    rows: Vec<Row<'a>>,
-    cells: Vec<&'a CellSummary>,
-    machine: String,
-}
-
-pub(super) fn summary(all: &[Series]) -> Option<Summary<'_>> {
+/// The table of the cells of one machine and program, and its chart: a row for each stack, and for the kernel behind the same device;
+/// `None` unless they have a download, an upload and requests.
+pub(super) fn main(all: &[Series]) -> Option<(Vec<Block>, Chart)> {
     let alike = series::together(all);
     let mut cells: Vec<&CellSummary> = alike.iter().flat_map(|one| &one.summary.cells).collect();
     // The first cell that answers a question counts, so cells without offload come last.
@@ -45,31 +39,20 @@ pub(super) fn summary(all: &[Series]) -> Option<Summary<'_>> {
         published: None,
         is_rival: false,
     };
-    let rows = stacks.into_iter().map(of_stack).chain([kernel]).collect();
-    Some(Summary { rows, cells, machine: series::machine_and_days(&alike) })
-}
-
-impl Summary<'_> {
-    pub(super) fn blocks(&self) -> Vec<Block> {
-        let table = questions::table("Stacks", "stack", &self.rows, &QUESTIONS, &self.cells);
-        let shown: Vec<_> = self.rows.iter().flat_map(|row| row.shown(&QUESTIONS, &self.cells)).collect();
-        let note = format!(
-            "Medians on {}. As published {ARROW} with our adapter; one figure where both are the same, and with our adapter. \
-             One stream, or the number of connections in the head; at rest: after 5 s. The kernel is its TCP behind the same device. {} {}",
-            self.machine,
-            questions::about_bold("stack"),
-            questions::widths(&shown),
-        );
-        let failures = questions::failures(&shown);
-        let failures = (!failures.is_empty()).then_some(Block::List(questions::FAILED, failures));
-        [Block::Table(table), Block::Text(note)].into_iter().chain(failures).collect()
-    }
-
-    pub(super) fn picture(&self) -> Chart {
-        let label = "Download, upload, requests and memory of each stack";
-        let caption = Some("Dark: as published. Light: with our adapter.");
-        questions::chart(label, caption, &QUESTIONS, &self.rows, &self.cells)
-    }
+    let rows: Vec<_> = stacks.into_iter().map(of_stack).chain([kernel]).collect();
+    let shown: Vec<_> = rows.iter().flat_map(|row| row.shown(&QUESTIONS, &cells)).collect();
+    let note = format!(
+        "Medians on {}. As published {ARROW} with our adapter; one figure where both are the same, and with our adapter. \
+         One stream, or the number of connections in the head; at rest: after 5 s. The kernel is its TCP behind the same device. {} {}",
+        series::machine_and_days(&alike),
+        questions::about_bold("stack"),
+        questions::widths(&shown),
+    );
+    let blocks = [Block::Table(questions::table("Stacks", "stack", &rows, &QUESTIONS, &cells)), Block::Text(note)];
+    let (label, caption) =
+        ("Download, upload, requests and memory of each stack", "Dark: as published. Light: with our adapter.");
+    let chart = questions::chart(label, Some(caption), &QUESTIONS, &rows, &cells);
+    Some((blocks.into_iter().chain(questions::failures(&shown)).collect(), chart))
 }
 
 pub(super) fn path(cell: &Cell) -> Option<StackKind> {
@@ -113,7 +96,7 @@ mod tests {
     }
 
     fn blocks_of(samples: &[Sample]) -> Vec<Block> {
-        summary(&Series::split("stacks", samples, &[])).map(|summary| summary.blocks()).unwrap_or_default()
+        main(&Series::split("stacks", samples, &[])).map(|(blocks, _)| blocks).unwrap_or_default()
     }
 
     /// The table, with stars around what is bold.
@@ -212,7 +195,7 @@ mod tests {
         };
         let table = |seeds: [u64; 2]| {
             let all: Vec<_> = of(seeds[0], "lwip").chain(of(seeds[1], "smoltcp")).collect();
-            let Block::Table(table) = &summary(&all).unwrap().blocks()[0] else { unreachable!() };
+            let Block::Table(table) = &main(&all).unwrap().0[0] else { unreachable!() };
             table.lines(comfy_table::presets::NOTHING, |text, _| text.to_owned()).join("\n")
         };
         assert!(table([1, 1]).contains("smoltcp"));

@@ -129,7 +129,7 @@ fn refusal(value: &Value) -> String {
 
 #[test]
 fn a_sample_survives_writing_and_reading() {
-    let all = [sample(), failed(), bare(), requests()];
+    let all = [sample(), failed(), bare(), requests(), forward::forwarded()];
     for sample in all.into_iter().chain(over_udp()) {
         let line = line_of_its_own(&sample);
         assert!(!line.contains('\n'), "{line}");

@@ -1,7 +1,5 @@
 //! When requests are due, by a clock of the test's own.
 
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
 use std::sync::Mutex;
 
 use clap::Parser;

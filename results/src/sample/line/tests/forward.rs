@@ -4,7 +4,7 @@ use super::*;
 use crate::cell::ROWS;
 
 /// A sample of a forwarder in which every field has a value that a forwarder has.
-fn forwarded() -> Sample {
+pub(super) fn forwarded() -> Sample {
     let words = "--forwarder rust --io async --offload on --hop pool --thread 3 -m both --parallel 2";
     let stack = sample();
     let intervals = stack.measured.intervals.iter().zip([(0.05, 3_000_000), (0.1 + 0.2, 4_000_000)]);
@@ -27,27 +27,6 @@ fn forwarded() -> Sample {
 /// The object of such a sample, to be changed.
 fn object() -> Value {
     serde_json::from_str(&line_of_its_own(&forwarded())).unwrap()
-}
-
-#[test]
-fn every_forwarder_survives_writing_and_reading() {
-    let mut random = ChaCha8Rng::seed_from_u64(1);
-    for (index, words) in ROWS.iter().cycle().take(1000).enumerate() {
-        let mut sample = Sample { cell: fixture::cell(words), ..forwarded() };
-        sample.measured.bytes = random.random_range(0..=1_000_000_000_000_000);
-        sample.measured.bytes_back = random.random::<bool>().then(|| random.random_range(0..=sample.measured.bytes));
-        sample.measured.reordered = random.random::<bool>().then(|| random.random());
-        sample.measured.cpu.subject_seconds = random.random::<bool>().then(|| random.random_range(0.0..100.0));
-        sample.measured.intervals.truncate(1);
-        sample.measured.intervals[0].bytes = sample.measured.bytes;
-        sample.measured.intervals[0].cpu_seconds = random.random::<bool>().then(|| random.random_range(0.0..100.0));
-        if index % 5 == 0 {
-            sample.measured = failed().measured;
-        }
-        let line = line_of_its_own(&sample);
-        assert!(!line.contains('\n'), "{line}");
-        assert_eq!(parse_line(&line).unwrap(), sample);
-    }
 }
 
 #[test]
@@ -79,11 +58,6 @@ fn an_impossible_forwarder_is_refused() {
         (json!({"intervals": [{"end_ns": 1, "bytes": 1, "cpu_seconds": -0.001}]}), "cpu_seconds of an interval is "),
         (json!({"intervals": [{"end_ns": 1, "bytes": 1, "cpu_seconds": 1e308}]}), "cpu_seconds of an interval is "),
         (json!({"bytes_back": 1_000_000_008_u64}), too_many),
-        (
-            json!({"offload": "whole", "forwarder": "go", "io": null, "thread": null, "workers": null}),
-            "--offload: the forwarder in Go splits",
-        ),
-        (json!({"io": "sync", "thread": 2}), "--thread: not with --io sync"),
         (json!({"io": "framed", "hop": "pool"}), "--hop: not pool with --io framed"),
         (json!({"workers": 0}), "invalid value: integer `0`, expected a nonzero u16"),
         (json!({"forwarder": "c"}), "unknown variant `c`, expected `rust` or `go`"),
@@ -93,13 +67,5 @@ fn an_impossible_forwarder_is_refused() {
             object[name] = value.clone();
         }
         assert!(refusal(&object).starts_with(reason), "{changes}: {}", refusal(&object));
-    }
-}
-
-#[test]
-fn the_line_of_a_stack_has_no_field_of_a_forwarder() {
-    let text = line_of_its_own(&sample());
-    for field in ["bytes_back", "reordered", "forwarder", "cpu_seconds", "rss_bytes", "queue_packets"] {
-        assert!(!text.contains(&format!("\"{field}\"")), "{field}: {text}");
     }
 }

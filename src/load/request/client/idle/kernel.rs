@@ -5,14 +5,17 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 
 use mio::event::Source;
 use mio::{Interest, Poll, Token, net};
-use platform::SocketCount;
+use platform::{KernelObjects, SocketCount};
 
 use crate::cell::{Protocol, Subject};
 use crate::plan::scenario::Scenario;
 use crate::program::{Program, Role};
 
-/// How many pairs of sockets show what one takes. Each processor has some free objects, which blur fewer.
-const PAIRS: u64 = 1000;
+/// How many pairs of sockets show what one takes, in each round. Each processor has some free objects, which blur fewer.
+const PAIRS: u64 = 150;
+
+/// Most rounds see none of the sockets that other processes open and close in a few.
+const ROUNDS: u64 = 11;
 
 /// The sockets of the kernel that a subject has for connections or flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,12 +79,14 @@ impl Held {
 /// What the kernel takes for a connected socket that is waited for, in bytes: pairs of them over the loopback show it.
 fn bytes_of_socket(protocol: Protocol, loopback: IpAddr) -> Option<u64> {
     platform::set_loopback_up().ok()?;
-    platform::allow_open_files(3 * PAIRS);
+    platform::allow_open_files(3 * PAIRS * ROUNDS);
     let poll = Poll::new().ok()?;
-    let before = platform::kernel_objects()?;
-    let _open = pairs(protocol, SocketAddr::new(loopback, 0), &poll).ok()?;
-    let added = platform::kernel_objects()?.added_by(2 * PAIRS, &before);
-    Some(added / (2 * PAIRS)).filter(|bytes| *bytes > 0)
+    let (mut readings, mut open) = (vec![platform::kernel_objects()?], Vec::new());
+    for _ in 0..ROUNDS {
+        open.push(pairs(protocol, SocketAddr::new(loopback, 0), &poll).ok()?);
+        readings.push(platform::kernel_objects()?);
+    }
+    Some(KernelObjects::bytes_of_pair(&readings, PAIRS) / 2).filter(|bytes| *bytes > 0)
 }
 
 fn pairs(protocol: Protocol, any_port: SocketAddr, poll: &Poll) -> io::Result<Vec<Box<dyn Source>>> {
@@ -106,8 +111,6 @@ fn pairs(protocol: Protocol, any_port: SocketAddr, poll: &Poll) -> io::Result<Ve
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test may panic")]
-
     use std::net::Ipv4Addr;
 
     use clap::Parser;
