@@ -51,6 +51,8 @@ COMMANDS = {
     "docs/data/napi-forward.jsonl": "matrix --forwarder rust,go --io sync,async,uring --offload off --napi off,on,threaded --time 0.5 --runs 10",
     "docs/data/forward.jsonl": "forward --all --time 3 --runs 7",
     "docs/data/conformance.jsonl": "conform --netstack all,gvisor,kernel --workarounds all,none",
+    "docs/data/manners.jsonl": "conform --program kernel,lwip,smoltcp,ipstack,tcp_ip,netstack-smoltcp,tun2proxy,sing-box-gvisor,sing-box-system,"
+    "sing-box-mixed,sing-box-gvisor-direct,sing-box-system-direct,wireguard-go,boringtun,gotatun,slirp4netns,pasta",
 }
 
 # Files that other commands make; {} stands for the file. A run with a flame graph has no figure.

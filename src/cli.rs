@@ -1,6 +1,7 @@
 //! The command line. Nothing here touches the system.
 
 mod advice;
+mod conform;
 mod proxy;
 mod settings;
 mod words;
@@ -11,14 +12,15 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use netstacks::{StackCongestion, StackKind, Workarounds};
+use netstacks::StackKind;
 
 pub(crate) use self::advice::advice;
 pub use self::advice::parse;
+pub use self::conform::Conform;
 pub use self::proxy::{Nat, Proxy};
 pub use self::settings::{Netns, Settings};
-pub use self::words::{List, Word, Words, compiled_in};
-use self::words::{stacks, workarounds};
+pub(crate) use self::words::values;
+pub use self::words::{Word, Words, compiled_in};
 use crate::cell::properties::PROPERTIES;
 use crate::cell::{Cell, ForwarderName, Mode, ROWS};
 use crate::program::{ProgramName, THIS};
@@ -342,81 +344,6 @@ pub struct Report {
     pub out: Option<PathBuf>,
 }
 
-/// Cases that say whether a stack does what the RFCs ask. A LIST is comma-separated, or "all".
-#[derive(Clone, Debug, Args)]
-pub struct Conform {
-    /// The stacks [default: all that this build has; gvisor, external and kernel only if named]
-    #[arg(short, long, value_name = "LIST", value_parser = stacks)]
-    pub netstack: Option<List<StackKind>>,
-
-    /// The cases, by name; --list has them
-    #[arg(long, value_name = "LIST", default_value = "all", value_delimiter = ',')]
-    pub case: Vec<String>,
-
-    /// In place of the cases, run this many plays of a random client and server, and shrink those that break an invariant
-    #[arg(long, value_name = "PLAYS", value_parser = clap::value_parser!(u32).range(1..),
-        conflicts_with_all = ["case", "issue"])]
-    pub explore: Option<u32>,
-
-    /// Seed of the first play; each further one has the next seed
-    #[arg(long, value_name = "S", default_value_t = 1, requires = "explore")]
-    pub seed: u64,
-
-    /// Where the cases are run [default: stack; path for gvisor, external and kernel]
-    #[arg(long, value_enum)]
-    pub layer: Option<conformance::Layer>,
-
-    /// The program of the stack "external", and its arguments
-    #[arg(long, value_name = "COMMAND", value_parser = units::command)]
-    pub command: Option<String>,
-
-    /// Instances of each stack side by side, to 256; not for lwip, gvisor, external and kernel
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
-    pub shards: u16,
-
-    /// Whether the link takes super-packets and partial checksums [default: off, or what a case needs]
-    #[arg(long, value_enum)]
-    pub offload: Option<Switch>,
-
-    /// MTU of the link, in bytes, 576 to 65535; 1280 at least for cases over IPv6
-    #[arg(long, value_name = "N", default_value_t = conformance::MTU,
-        value_parser = clap::value_parser!(u16).range(576..))]
-    pub mtu: u16,
-
-    /// What our adapters do in the stacks' place: all, none, names of workarounds, or -NAME for all but these; all,none are
-    /// two values, names are one. Repeat the option for more [default: all; none with --issue]
-    #[arg(long, alias = "repairs", value_name = "WORKAROUNDS", value_parser = workarounds, allow_hyphen_values = true)]
-    pub workarounds: Vec<List<Workarounds>>,
-
-    /// The congestion control of the stack smoltcp; several values run its cases with each
-    #[arg(long, value_name = "NAMES", default_value = "none", value_delimiter = ',')]
-    pub stack_congestion: Vec<StackCongestion>,
-
-    /// Print one JSON object for each result, as in a file, instead of the table
-    #[arg(long)]
-    pub json: bool,
-
-    /// Append each result to this file as it comes; continue a file of the same command
-    #[arg(short, long, value_name = "FILE.jsonl")]
-    pub out: Option<PathBuf>,
-
-    /// Write the packets of one case of one stack to this file
-    #[arg(long, value_name = "FILE.pcap", conflicts_with = "out")]
-    pub pcap: Option<PathBuf>,
-
-    /// Write a report of each case that fails, for the maintainers of its stack, to this directory
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "pcap"])]
-    pub issue: Option<PathBuf>,
-
-    /// Also print the cases that pass, and each failure in full
-    #[arg(short, long, conflicts_with = "json")]
-    pub verbose: bool,
-
-    /// Print the cases and what is expected in each, and run none
-    #[arg(long, conflicts_with_all = ["json", "out", "issue", "pcap"])]
-    pub list: bool,
-}
-
 /// A setting that is on or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Switch {
@@ -431,6 +358,10 @@ fn two_programs(text: &str) -> Result<[ProgramName; 2], String> {
     let (old, new) = text.split_once(',').ok_or("must be two names with a comma between them")?;
     Ok([old.parse()?, new.parse()?])
 }
+
+/// Values that were typed with commas between them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct List<T>(pub Vec<T>);
 
 /// The command line. A run shows no options of forwarders, and `forward` those alone that a forwarder has.
 pub fn command() -> clap::Command {

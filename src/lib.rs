@@ -13,6 +13,7 @@ mod protocol;
 pub mod proxy;
 pub mod remedy;
 pub mod run;
+mod socks5;
 mod subject;
 
 pub mod cli;
@@ -35,7 +36,7 @@ use crate::cell::Subject;
 use crate::cli::{Cli, DEFAULT_FLOOR};
 use crate::measure::{CellSummary, CompareError, Comparison, Summary};
 use crate::plan::scenario::{Devices, Scenario};
-use crate::plan::{ConformPlan, MatrixPlan, Plan, PlanError};
+use crate::plan::{ConformPlan, MannersPlan, MatrixPlan, Plan, PlanError};
 use crate::report::{SaveError, Series};
 use crate::run::{Executor, ProcessExecutor, RunError, TunExecutor};
 use crate::sample::{Appender, Environment, FileError, Head, Origin, Sample, SampleFile, Score, Status};
@@ -47,6 +48,9 @@ pub(crate) fn environment() -> Environment {
     ORIGIN.declare();
     Environment::detect()
 }
+
+/// The verdict on results of cases.
+const NOT_KNOWN: &str = "results are not the known ones (NEW, or passed although known to fail), so the exit code is 1";
 
 /// Why the program failed.
 #[derive(Debug, thiserror::Error)]
@@ -166,6 +170,7 @@ pub fn main_with<X: Executor>(
         }
         Plan::Report(asked) => report(&asked, console.out),
         Plan::Conform(plan) => conform(&plan, console),
+        Plan::Manners(plan) => manners(&plan, console),
         Plan::Proxy(plan) => Ok(run::serve(&plan, console.out)?),
         Plan::Programs(profiles) => Ok(report::programs(&profiles, console.out)?),
         Plan::ShowProgram(text) => Ok(write!(console.out, "{text}")?),
@@ -271,17 +276,17 @@ fn report(asked: &cli::Report, out: &mut impl Write) -> Result<(), Error> {
     let format = asked.format;
     let files = asked.files.iter().map(|file| SampleFile::read(file)).collect::<Result<Vec<_>, _>>()?;
     let mut content = Vec::new();
-    let [scores, samples] =
-        [|file: &&SampleFile| !file.scores.is_empty(), |file: &&SampleFile| !file.samples.is_empty()]
-            .map(|has| files.iter().find(has));
-    match (scores, samples) {
-        (Some(scores), Some(samples)) => {
-            let samples = samples.path.display();
-            let reason = format!("has results of conform, and {samples} has samples; make a report of each kind");
+    let kinds: [fn(&&SampleFile) -> bool; 3] =
+        [|file| !file.scores.is_empty(), |file| !file.manners.is_empty(), |file| !file.samples.is_empty()];
+    match kinds.map(|has| files.iter().find(has)) {
+        [Some(scores), _, Some(other)] | [Some(scores), Some(other), _] | [_, Some(scores), Some(other)] => {
+            let (other, what) = (other.path.display(), if other.samples.is_empty() { "programs" } else { "samples" });
+            let reason = format!("has results of conform, and {other} has {what}; make a report of each kind");
             return Err(FileError::Foreign(scores.path.clone(), reason).into());
         }
-        (Some(_), None) => report::scorecard(&files, format, &mut content)?,
-        (None, _) => report::report(&Series::of(&files), format, &mut content)?,
+        [Some(_), ..] => report::scorecard(&files, format, &mut content)?,
+        [_, Some(_), _] => report::manners_of_files(&files, format, &mut content)?,
+        _ => report::report(&Series::of(&files), format, &mut content)?,
     }
     match &asked.out {
         Some(file) => Ok(report::save(file, &content)?),
@@ -339,11 +344,54 @@ fn conform(plan: &ConformPlan, console: Console<'_, impl Write, impl Write>) -> 
         let text = format!("{} is unavailable: {}", score.netstack, score.seen());
         return Err(RunError::Process { class: Class::Unavailable, text }.into());
     }
-    none_bad(
-        scores.iter().filter(|score| !score.is_as_known()).count(),
-        scores.len(),
-        "results are not the known ones (NEW, or passed although known to fail), so the exit code is 1",
-    )
+    none_bad(scores.iter().filter(|score| !score.is_as_known()).count(), scores.len(), NOT_KNOWN)
+}
+
+fn manners(plan: &MannersPlan, console: Console<'_, impl Write, impl Write>) -> Result<(), Error> {
+    let Console { out, err, terminal, columns } = console;
+    if plan.typed.list {
+        return Ok(report::list_of_manners(&plan.cases, columns, out)?);
+    }
+    let count = plan.results();
+    let head = Head::new(environment(), arguments(), 0, Vec::new());
+    let opened = plan.typed.out.as_ref().map(|path| Appender::open(path, slice::from_ref(&head))).transpose()?;
+    let (mut file, earlier) = opened.map(|(file, earlier)| (file, earlier.manners)).unzip();
+    let earlier = earlier.unwrap_or_default();
+    if plan.typed.json {
+        writeln!(out, "{}", head.line())?;
+        earlier.iter().try_for_each(|score| writeln!(out, "{}", sample::manner_line(score)))?;
+    }
+    if let Some(folder) = &plan.typed.issue {
+        report::make_folder(folder)?;
+    }
+    let mut done = earlier.len();
+    let scores = run::manners(plan, earlier, |score| {
+        done += 1;
+        if terminal {
+            write!(err, "\r{done} of {count} ")?;
+        }
+        if plan.typed.json {
+            writeln!(out, "{}", sample::manner_line(score))?;
+        }
+        if let Some(file) = file.as_mut().filter(|_| !score.is_unavailable()) {
+            file.append(&sample::manner_line(score))?;
+        }
+        match plan.typed.issue.as_ref().filter(|_| score.has_failed()) {
+            Some(folder) => Ok::<_, Error>(report::issue_of_manners(folder, score, &head.environment)?),
+            None => Ok(()),
+        }
+    })?;
+    if terminal {
+        writeln!(err)?;
+    }
+    if !plan.typed.json {
+        report::manners(&scores, columns, out)?;
+    }
+    if let Some(score) = scores.iter().find(|score| score.is_unavailable()) {
+        let text = format!("{} is unavailable: {}", score.program, score.seen());
+        return Err(RunError::Process { class: Class::Unavailable, text }.into());
+    }
+    none_bad(scores.iter().filter(|score| !score.is_as_known()).count(), scores.len(), NOT_KNOWN)
 }
 
 fn write_packets(

@@ -2,6 +2,7 @@
 
 mod conform;
 mod devices;
+mod manners;
 mod matrix;
 mod proxy;
 mod run;
@@ -14,6 +15,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap_complete::Shell;
 
 pub use self::conform::ConformPlan;
+pub use self::manners::MannersPlan;
 pub use self::matrix::MatrixPlan;
 pub use self::matrix::about;
 pub(crate) use self::proxy::OWN_DEVICE;
@@ -65,6 +67,8 @@ pub enum Plan {
     Report(cli::Report),
     /// Cases of conformance.
     Conform(ConformPlan),
+    /// Cases of manners.
+    Manners(MannersPlan),
     /// The proxy, until the user ends it.
     Proxy(Box<ProxyPlan>),
     /// A list of the programs that have a profile.
@@ -135,6 +139,9 @@ impl TryFrom<Cli> for Plan {
                 }
             }
             Some(Command::Report(report)) => Self::Report(report),
+            Some(Command::Conform(conform)) if !conform.program.is_empty() => {
+                Self::Manners(MannersPlan::try_from(conform)?)
+            }
             Some(Command::Conform(conform)) => Self::Conform(ConformPlan::try_from(conform)?),
             Some(Command::Proxy(proxy)) => Self::Proxy(Box::new(ProxyPlan::try_from(*proxy)?)),
             Some(Command::Programs(Programs::List)) => {

@@ -11,6 +11,7 @@
 //!
 //! The command `proxy` serves with it. `--program STACK` measures it.
 
+mod intercepted;
 mod limits;
 mod own;
 mod relay;
@@ -61,6 +62,12 @@ impl Proxy {
         let links = devices.into_iter().map(|device| netstacks::gate(device, backlog)).collect();
         let (effective, tasks) = stack.visit(Start { links, spread, upstream: Arc::new(self.0) })??;
         Ok(Running { effective, tasks })
+    }
+
+    /// Listens at this port for the TCP connections that the kernel leads there (TPROXY), and returns what serves them until it
+    /// fails. Must be called within a tokio runtime.
+    pub fn intercept(self, port: u16) -> Result<impl Future<Output = io::Result<()>>, RunError> {
+        Ok(intercepted::serve(intercepted::listen(port)?, Arc::new(self.0)))
     }
 }
 

@@ -14,6 +14,7 @@ pub mod fuzzing;
 mod intervals;
 mod kernel_load;
 mod loaded;
+mod manners;
 mod matrix;
 mod memory_load;
 mod outage;
@@ -38,6 +39,7 @@ pub use self::child::child;
 pub use self::conform::conform;
 pub use self::doctor::{doctor, lacks};
 pub use self::executor::Executor;
+pub use self::manners::manners;
 pub use self::matrix::{Settled, matrix};
 pub use self::process_executor::ProcessExecutor;
 pub use self::progress::Progress;
@@ -93,20 +95,27 @@ fn execute(scenario: &Scenario) -> Result<Sample, RunError> {
         // Those of the run's network, where it has its own.
         sysctls.extend(platform::tcp_settings());
         let load = Load::of(scenario).ok_or_else(|| unfit(scenario))?;
-        let runtime = probe(scenario, &load).and_then(|()| runtime(workers(&scenario.cell), scenario.cell.pin.as_ref())).map_err(|source| {
+        // The servers of a carrier are where the system puts them.
+        let pin = scenario.cell.pin.as_ref().filter(|_| !scenario.cell.subject().is_carrier());
+        let runtime = probe(scenario, &load).and_then(|()| runtime(workers(&scenario.cell), pin)).map_err(|source| {
             platform::Error::new(Class::Failed, "start", "the runtime and the clients", source)
                 .remedy("raise the limits on processes and open files (ulimit -u, ulimit -n), or lower --worker-threads and --parallel")
         })?;
+        let mut pcap = None;
         let result = runtime.block_on(async {
             // First, so that an interrupt leaves no device behind.
             let mut interrupts = Interrupts::catch()
                 .map_err(|source| platform::Error::new(Class::Failed, "catch", "interrupts", source))?;
             let loaded = loaded::prepare(scenario, load, &network, &mut interrupts).await?;
-            loaded.run(scenario, network.both(), interrupts).await
+            let capture = loaded.capture(scenario)?;
+            let output = loaded.run(scenario, network.both(), interrupts).await;
+            pcap = capture.map(loaded::captured).transpose()?;
+            output
         });
         // A task may be stuck.
         runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
         let mut sample = sample(scenario, result?, started);
+        sample.measured.pcap = pcap;
         if sample.measured.congestion.is_some() {
             sample.measured.sysctls = sysctls;
         }

@@ -114,7 +114,7 @@ impl Run {
     }
 }
 
-const MATRIX: &str = "matrix --layer loopback -m reader --runtime current-thread --runs 9 --time 10";
+const MATRIX: &str = "matrix --layer loopback -m reader --runtime current-thread --runs 9 --time 40";
 
 fn shell(script: &str) -> String {
     format!("sh -c '{}'", script.replace("PROXY", &proxy("left")))
@@ -125,6 +125,7 @@ fn shell(script: &str) -> String {
 fn failures() {
     leave_nothing([
         Run::ends(0, "-m rr --time 0.2").through(shell("exec PROXY")),
+        Run::ends(0, "-m crr --time 0.2 --protocol udp --program smoltcp-socks5"),
         Run::ends(0, "-m rr --time 0.2").through(shell("setsid PROXY & sleep 60 & sleep 0.2")),
         Run::ends(0, "-m rr --time 0.2").through(shell("trap : TERM; PROXY & while :; do sleep 0.05; done")),
         Run::ends(1, "-m rr --time 3").through(shell("PROXY & sleep 1.5; kill -KILL $!; exit 9")),

@@ -55,11 +55,15 @@ mod layers;
 #[cfg(all(target_os = "linux", feature = "smoltcp"))]
 mod leftovers;
 #[cfg(all(target_os = "linux", feature = "smoltcp"))]
+mod manners;
+#[cfg(all(target_os = "linux", feature = "smoltcp"))]
 mod matrix;
 #[cfg(all(target_os = "linux", feature = "smoltcp"))]
 mod misbehave;
 mod pages;
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", feature = "smoltcp"))]
+mod pcap;
+#[cfg(all(target_os = "linux", feature = "smoltcp"))]
 mod pin;
 #[cfg(all(unix, feature = "smoltcp"))]
 mod process;
@@ -81,5 +85,7 @@ mod stopped;
 mod tun;
 #[cfg(all(target_os = "linux", feature = "smoltcp"))]
 mod tunnel;
+#[cfg(all(target_os = "linux", feature = "smoltcp"))]
+mod upstreams;
 #[cfg(all(target_os = "linux", all_stacks))]
 mod workloads;

@@ -252,7 +252,7 @@ fn a_program_that_passes_no_end_on_is_measured_with_a_warning() {
 #[test]
 fn a_program_that_leaks_files_is_measured_with_a_warning() {
     skip_if!(no_device());
-    let sample = printed(&through("leak", &Flaw::Leaks.command("leak"), "-m crr --time 0.5 --parallel 5 --json"));
+    let sample = printed(&through("leak", &Flaw::Leaks.command("leak"), "-m crr --time 1 --parallel 30 --json"));
     assert_eq!(sample["status"], "ok", "{sample}");
     assert!(has_warning(&sample, "after all connections were closed the program had "), "{sample}");
 }

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::processes::{PROGRAM, run, stderr};
+use crate::program::{marked, no_device, proxy};
 
 /// Ends a process with the test.
 struct Ended(Child);
@@ -61,6 +62,41 @@ fn clients_and_workers_are_kept_on_their_processors() {
         }
         let has_workers = threads(process).keys().any(|(thread, _)| thread.starts_with("tokio-rt-worker"));
         assert_eq!(has_workers, worker == "tokio-rt-worker", "{:?}", threads(process));
+    }
+}
+
+/// A program has the processors that client threads leave, and what it starts has them, too.
+#[test]
+fn a_program_and_its_children_are_kept_on_the_rest() {
+    let there = platform::processors().unwrap();
+    skip_if!((there.len() < 2).then_some("there is only one processor"));
+    skip_if!(no_device());
+    let (one, other) = (there[0], there[1]);
+    for (processors, of_program) in [(format!("{other},{one}"), one), (other.to_string(), other)] {
+        let marker = format!("pinned-{of_program}");
+        let script = format!("sleep 1000 & {}; wait", proxy(&marker));
+        let arguments = format!("-m rr --parallel 2 --time 100 --timeout 200 --pin {processors}");
+        let mut command = Command::new(PROGRAM);
+        command
+            .args(arguments.split_whitespace())
+            .args(["--program", &format!("env MARKER={marker} sh -c '{script}'")]);
+        let child = Ended(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+        assert!(is_kept(child.0.id(), "client-0", &other.to_string()), "{:?}", threads(child.0.id()));
+        // The shell, its child that waits, and our proxy.
+        let tree = marked(&marker);
+        assert!(tree.len() >= 3, "{tree:?}");
+        for process in tree {
+            let threads = threads(process);
+            let is_kept = threads.keys().all(|(_, allowed)| *allowed == of_program.to_string());
+            assert!(is_kept, "{process}: {threads:?}");
+        }
+        // Killed, it could not end what the program has started.
+        assert!(Command::new("kill").arg(child.0.id().to_string()).status().unwrap().success());
+        let end = Instant::now() + Duration::from_mins(1);
+        while !marked(&marker).is_empty() && Instant::now() < end {
+            thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(marked(&marker), Vec::<u32>::new());
     }
 }
 

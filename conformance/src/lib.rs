@@ -34,6 +34,7 @@ pub mod known;
 mod lab;
 mod level;
 mod link;
+pub mod manners;
 mod packets;
 mod prelude;
 mod process;

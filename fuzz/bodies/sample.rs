@@ -53,7 +53,13 @@ pub(crate) fn read(bytes: &[u8]) {
         return;
     }
     report::outcome(&samples, Some(80), &mut Vec::new()).unwrap();
-    let file = SampleFile { path: "samples.jsonl".into(), samples, heads: Vec::new(), scores: Vec::new() };
+    let file = SampleFile {
+        path: "samples.jsonl".into(),
+        samples,
+        heads: Vec::new(),
+        scores: Vec::new(),
+        manners: Vec::new(),
+    };
     let series = Series::of(&[file]);
     let format = Format::value_variants()[usize::from(input.byte()) % Format::value_variants().len()];
     report::report(&series, format, &mut Vec::new()).unwrap();

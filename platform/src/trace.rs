@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use crate::link::packet_len;
 use crate::{PacketBuffer, Tap, Tapped};
@@ -32,9 +32,7 @@ struct State<W> {
 impl<L, W: Write> Traced<L, W> {
     /// Writes all packets of `link` from now on.
     pub fn new(link: L, writer: W) -> Self {
-        let trace = Trace(Arc::new(Mutex::new(State { writer: Some(writer), error: None })));
-        trace.write(|writer| writer.write_all(FILE_HEADER.map(u32::to_le_bytes).as_flattened()));
-        Self { link, tap: Tracer(trace) }
+        Self { link, tap: Tracer(Trace::begin(writer)) }
     }
 
     /// A handle to the state of the trace.
@@ -46,12 +44,12 @@ impl<L, W: Write> Traced<L, W> {
 impl<W: Write + Send + 'static> Tap for Tracer<W> {
     fn received(&self, packets: &[PacketBuffer]) {
         for buffer in packets {
-            self.0.packet(&[IoSlice::new(buffer.packet())]);
+            self.0.packet_now(&[IoSlice::new(buffer.packet())]);
         }
     }
 
     fn sent(&self, slices: &[IoSlice<'_>]) {
-        self.0.packet(slices);
+        self.0.packet_now(slices);
     }
 }
 
@@ -83,12 +81,30 @@ impl<W: Write> Trace<W> {
         }
     }
 
-    fn packet(&self, slices: &[IoSlice<'_>]) {
+    /// Writes the header of a file.
+    pub(crate) fn begin(writer: W) -> Self {
+        let trace = Self(Arc::new(Mutex::new(State { writer: Some(writer), error: None })));
+        trace.write(|writer| writer.write_all(FILE_HEADER.map(u32::to_le_bytes).as_flattened()));
+        trace
+    }
+
+    /// Writes what is left, and returns the first error.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn finish(self) -> io::Result<()> {
+        self.write(Write::flush);
+        self.take_error().map_or(Ok(()), Err)
+    }
+
+    fn packet_now(&self, slices: &[IoSlice<'_>]) {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let len = packet_len(slices) as u32;
+        self.packet_at(now, slices, packet_len(slices));
+    }
+
+    /// Writes the first bytes of a packet of this length, which has come at this time since 1970.
+    pub(crate) fn packet_at(&self, time: Duration, slices: &[IoSlice<'_>], len: usize) {
         self.write(|writer| {
             // The length of the captured bytes, and of the packet.
-            let header = [now.as_secs() as u32, now.subsec_nanos(), len, len];
+            let header = [time.as_secs() as u32, time.subsec_nanos(), packet_len(slices) as u32, len as u32];
             writer.write_all(header.map(u32::to_le_bytes).as_flattened())?;
             slices.iter().try_for_each(|slice| writer.write_all(slice))
         });

@@ -154,7 +154,8 @@ pub struct Cell {
     pub client_threads: Option<NonZeroU16>,
 
     /// Keep client threads and workers on these processors, such as 0,1 or 0-3: clients take them from the front in turn,
-    /// workers of the runtime from the back. Repeat the option for more values. Only on Linux [default: the system chooses]
+    /// workers of the runtime from the back; a program has the rest, or all. Repeat the option for more values. Only on Linux
+    /// [default: the system chooses]
     #[arg(long, value_name = "CPUS", hide_short_help = true)]
     pub pin: Option<Processors>,
 

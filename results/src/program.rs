@@ -18,7 +18,7 @@ use serde_json::json;
 
 use crate::cell::Cell;
 
-pub(crate) use self::built_in::{SOCKS5, is_baseline, role, upstream};
+pub(crate) use self::built_in::{SOCKS5, has_no_program, is_baseline, role, upstream};
 pub use self::built_in::{names, text};
 pub use self::name::{Program, ProgramName};
 pub use self::template::{Unknown, fill, placeholders};
@@ -122,6 +122,9 @@ pub struct Profile {
     /// Whether it carries UDP.
     #[serde(default = "yes")]
     pub udp: bool,
+    /// Whether it makes a device. To a proxy without one, the commands that set it up lead the connections.
+    #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
+    pub device: bool,
     /// The text of `{config}`, with placeholders.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<String>,
@@ -337,6 +340,11 @@ impl Profile {
             .any(|config| placeholders(config).any(|used| used == SET))
     }
 
+    /// Whether there is a device.
+    pub fn has_device(&self) -> bool {
+        self.device && self.role != Role::Route
+    }
+
     /// Whether the kernel does the work of a tunnel.
     pub fn is_of_kernel(&self) -> bool {
         self.role == Role::Tunnel && self.command.is_empty()
@@ -401,10 +409,11 @@ impl Profile {
         let reason = "it uses the SOCKS5 server; leave out upstream = \"direct\", or the far_command";
         refuse(self.upstream() != Some(Upstream::Socks5) && has("socks5"), reason)?;
         refuse(!has_far_end && has("far"), "{far}, {far_host} and {far_port} are those of a far_command")?;
+        refuse(!self.device && self.role != Role::Proxy, "device = false is for role = \"proxy\"")?;
         let reason = "the command and the config do not use {tun}, the name of the device; a program that opens no TUN \
                       device, such as a SOCKS5 server alone, cannot be measured";
         let makes_device = if is_tunnel { &ends[..] } else { &ends[..1] };
-        refuse(self.role != Role::Route && makes_device.iter().any(|used| !used.contains(&"tun")), reason)
+        refuse(self.has_device() && makes_device.iter().any(|used| !used.contains(&"tun")), reason)
     }
 }
 

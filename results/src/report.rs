@@ -21,16 +21,17 @@ use std::io::{self, Write};
 
 use clap::ValueEnum;
 use conformance::Case;
+use conformance::manners::Manner;
 use platform::doctor::Check;
 
 pub use self::compare::comparison;
-pub use self::issue::issue;
+pub use self::issue::{issue, issue_of_manners};
 use self::model::{Block, Document};
 pub use self::programs::{program, programs};
 pub use self::save::{SaveError, make_folder, save};
 pub use self::series::Series;
 pub use self::text::text;
-use crate::sample::{self, Sample, SampleFile, Score};
+use crate::sample::{self, MannerScore, Sample, SampleFile, Score};
 
 /// The formats of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -55,6 +56,22 @@ pub fn report(series: &[Series], format: Format, out: &mut impl Write) -> io::Re
 /// Writes the results of conformance of one or more files in a format.
 pub fn scorecard(files: &[SampleFile], format: Format, out: &mut impl Write) -> io::Result<()> {
     write(&content::scorecard::document(files), format, out)
+}
+
+/// Writes the results of manners of one or more files in a format.
+pub fn manners_of_files(files: &[SampleFile], format: Format, out: &mut impl Write) -> io::Result<()> {
+    let scores: Vec<_> = files.iter().flat_map(|file| &file.manners).collect();
+    write(&content::manners::document(&scores), format, out)
+}
+
+/// Writes results of manners for a terminal with this many `columns`; `None` is no limit.
+pub fn manners(scores: &[MannerScore], columns: Option<u16>, out: &mut impl Write) -> io::Result<()> {
+    terminal::terminal(content::manners::outcome(scores), columns, out)
+}
+
+/// Writes a list of cases of manners for a terminal with this many `columns`; `None` is no limit.
+pub fn list_of_manners(cases: &[Manner], columns: Option<u16>, out: &mut impl Write) -> io::Result<()> {
+    terminal::terminal(vec![Block::Table(content::manners::list(cases))], columns, out)
 }
 
 fn write(document: &Document, format: Format, out: &mut impl Write) -> io::Result<()> {

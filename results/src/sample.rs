@@ -8,6 +8,7 @@ mod file;
 mod latency;
 mod line;
 mod load;
+mod manners;
 mod score;
 mod warning;
 
@@ -24,12 +25,13 @@ use serde::{Deserialize, Serialize};
 
 pub use self::environment::{Environment, Origin, Program, field_text, fields};
 pub use self::facts::{
-    AdoptedFacts, BlackHoleFacts, DatagramFacts, IdleFacts, ProcessFacts, ProgramFacts, RequestFacts, RestFacts,
-    Unloaded, UnloadedFacts,
+    AdoptedFacts, BlackHoleFacts, CaptureFacts, DatagramFacts, IdleFacts, ProcessFacts, ProgramFacts, RequestFacts,
+    RestFacts, Unloaded, UnloadedFacts,
 };
 pub use self::file::{Appender, FileError, SampleFile};
 pub use self::latency::Latency;
-pub use self::line::{Head, SCHEMA, line, line_of_its_own, parse_line, score_line};
+pub use self::line::{Head, SCHEMA, line, line_of_its_own, manner_line, parse_line, score_line};
+pub use self::manners::MannerScore;
 pub use self::score::Score;
 pub(crate) use self::warning::AT_LIMIT;
 pub use self::warning::{FEWEST_RUNS, SHORTEST_WINDOW, WIDEST_REACH, Warning};
@@ -112,6 +114,9 @@ pub struct Measurements {
     pub link: Option<FaultCounts>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_facts: Option<QueueFacts>,
+    /// The packets that were written to a file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pcap: Option<CaptureFacts>,
     pub packets: Packets,
     /// Of the client's first connection, at the end of the timed window.
     pub tcp: Option<TcpFacts>,

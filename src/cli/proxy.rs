@@ -1,6 +1,6 @@
 //! The command `proxy`.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroU16;
 use std::time::Duration;
 
@@ -33,6 +33,26 @@ fn in_process() -> impl TypedValueParser<Value = StackKind> {
     let names = StackKind::ALL.into_iter().filter(is_here).map(StackKind::name);
     PossibleValuesParser::new(names).try_map(|name| StackKind::from_str(&name, false))
 }
+/// The options of a device, of a stack, and of datagrams.
+const OF_DEVICE: [&str; 17] = [
+    "netstack",
+    "shards",
+    "queues",
+    "offload",
+    "napi",
+    "tun_name",
+    "tun_addr",
+    "tun_dest",
+    "tun_prefix",
+    "tun_fd",
+    "mtu",
+    "window",
+    "max_memory",
+    "nat",
+    "udp_idle",
+    "workarounds",
+    "stack_congestion",
+];
 
 /// How the ports of clients are mapped to ports of the interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -50,6 +70,15 @@ pub struct Proxy {
     #[arg(short, long, value_name = "IFACE",
         value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub interface: String,
+
+    /// A SOCKS5 server, reached through the interface, that gets all connections and datagrams; without authentication
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub socks5: Option<SocketAddr>,
+
+    /// Without a device and a stack: forward the TCP connections that a rule of nftables or iptables (TPROXY) leads to this port.
+    /// Only on Linux
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..), conflicts_with_all = OF_DEVICE)]
+    pub tproxy: Option<u16>,
 
     /// The stack
     #[arg(short, long, value_name = "STACK", value_parser = in_process(), default_value = StackKind::Smoltcp.name())]

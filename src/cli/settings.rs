@@ -83,6 +83,10 @@ pub struct Settings {
     #[arg(long, value_name = "FD", conflicts_with_all = ["tun_name", "mtu", "netns"], hide_short_help = true)]
     pub tun_fd: Option<i32>,
 
+    /// Also write the beginnings of the device's packets, up to 64 MiB of them, which slows the run down. Only on Linux
+    #[arg(long, value_name = "FILE.pcap", hide_short_help = true)]
+    pub pcap: Option<PathBuf>,
+
     /// With --device: an address of this host, on another interface, that the program behind the device can reach
     #[arg(long, value_name = "ADDRESS", hide_short_help = true)]
     pub dest: Option<IpAddr>,

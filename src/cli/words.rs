@@ -5,15 +5,15 @@ use std::fmt;
 
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches, ValueEnum};
-use netstacks::{StackKind, Workarounds};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches};
+use netstacks::StackKind;
 
 use super::Run;
 use crate::cell::properties::PROPERTIES;
 use crate::program::{self, Profile};
 
 /// The options of a run that only one run can have.
-const OF_ONE_RUN: [&str; 5] = ["json", "verbose", "profile", "tun_fd", "check_path"];
+const OF_ONE_RUN: [&str; 6] = ["json", "verbose", "profile", "pcap", "tun_fd", "check_path"];
 
 /// A word of a run: an option with its value, or a flag.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -97,7 +97,7 @@ fn is_property(option: &str) -> bool {
 
 /// The values in a text: those between its commas, unless the values of the option have commas themselves. `all` stands for all
 /// possible values.
-pub(super) fn values(option: &str, text: &str) -> Vec<String> {
+pub(crate) fn values(option: &str, text: &str) -> Vec<String> {
     let items = || text.split(',').map(str::trim);
     let is_whole = match option {
         "pin" | "outage" => true,
@@ -140,27 +140,6 @@ fn installed() -> Vec<String> {
     let is_here =
         |name: &&str| Profile::named(name).is_ok_and(|profile| profile.is_installed() && !profile.is_of_kernel());
     program::names().filter(is_here).map(ToOwned::to_owned).collect()
-}
-
-/// Values that were typed with commas between them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct List<T>(pub Vec<T>);
-
-/// A list of stacks.
-pub(super) fn stacks(text: &str) -> Result<List<StackKind>, String> {
-    values("netstack", text)
-        .iter()
-        .map(|name| {
-            let names = || StackKind::ALL.map(StackKind::name).join(", ");
-            StackKind::from_str(name, false).map_err(|_| format!("{name} is none of {}", names()))
-        })
-        .collect::<Result<_, _>>()
-        .map(List)
-}
-
-/// The values of `--workarounds`: `all` and `none`, separated by commas, or one value of names.
-pub(super) fn workarounds(text: &str) -> Result<List<Workarounds>, String> {
-    values("workarounds", text).iter().map(|text| text.parse()).collect::<Result<_, _>>().map(List)
 }
 
 /// A text for an option. It completes the values of a run.

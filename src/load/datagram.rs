@@ -13,6 +13,7 @@
 mod arrivals;
 pub(crate) mod client;
 mod flow;
+mod jitter;
 mod search;
 pub(crate) mod server;
 mod trial;
@@ -261,10 +262,10 @@ impl Flows {
 
     pub(crate) fn begin(&self, rate: Option<f64>, time: Duration, is_timed: bool) -> Trial {
         let number = self.trial.borrow().number + 1;
-        self.each.iter().for_each(|flow| flow.begin(number));
         let rate = rate.map(|rate| rate / self.each.len() as f64);
         let burst = rate.map_or(1, |rate| (rate * BURST.as_secs_f64()) as u64).clamp(1, self.batch as u64);
         let trial = Trial { number, begin: Instant::now(), time, rate, burst, is_timed };
+        self.each.iter().for_each(|flow| flow.begin(&trial));
         self.trial.send_replace(trial);
         self.wake();
         trial
@@ -349,6 +350,7 @@ impl Flows {
 
     /// Takes datagrams that have arrived together. Those of another program and of an earlier trial do not count.
     fn take<'a>(&self, direction: Direction, datagrams: impl Iterator<Item = &'a [u8]>) -> Result<(), LoadError> {
+        let now = Instant::now();
         // Datagrams that arrive together are mostly of one flow.
         let mut current: Option<(usize, MutexGuard<'_, Arrivals>)> = None;
         for datagram in datagrams.filter(|datagram| datagram.len() == self.len) {
@@ -360,12 +362,18 @@ impl Flows {
             if self.verify.checks(trial == 1) {
                 self.payload.verify(HEADER as u64, payload)?;
             }
-            if current.as_ref().is_none_or(|(current, _)| *current != index) {
+            let is_first = current.as_ref().is_none_or(|(current, _)| *current != index);
+            if is_first {
                 drop(current.take());
                 let flow = self.each.get(index).filter(|flow| flow.direction == direction);
                 current = flow.map(|flow| (index, flow.arrivals()));
             }
-            if let Some((_, arrivals)) = current.as_mut().filter(|(_, arrivals)| trial == arrivals.trial & 0xFFFF) {
+            if let Some((_, arrivals)) =
+                current.as_mut().filter(|(_, arrivals)| trial == arrivals.trial.number & 0xFFFF)
+            {
+                if is_first {
+                    arrivals.note(number, now);
+                }
                 arrivals.take(number);
             }
         }

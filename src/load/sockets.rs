@@ -2,7 +2,6 @@
 
 pub(crate) mod kernel;
 pub(crate) mod memory;
-mod socks5;
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,6 +1,6 @@
 //! The proxy as a program.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use netstacks::{NotCompiledIn, StackConfig, StackCongestion, StackKind, Workarounds};
@@ -23,6 +23,8 @@ pub(crate) const OWN_DEVICE: &str = "it is the proxy's own device; name the inte
 pub struct ProxyConfig {
     /// The interface that the sockets are bound to.
     pub interface: String,
+    /// A SOCKS5 server, without authentication, that gets all connections and datagrams in place of the servers.
+    pub socks5: Option<SocketAddr>,
     /// Receive buffer and send buffer of each connection at the stack, in bytes.
     pub window: usize,
     /// What the adapter does in the stack's place.
@@ -57,6 +59,7 @@ impl ProxyConfig {
     pub fn new(interface: impl Into<String>) -> Self {
         Self {
             interface: interface.into(),
+            socks5: None,
             window: 512 << 10,
             workarounds: Workarounds::ALL,
             stack_congestion: StackCongestion::default(),
@@ -83,6 +86,8 @@ pub struct ProxyPlan {
     pub config: ProxyConfig,
     /// Its device.
     pub device: TunConfig,
+    /// The port for the connections of TPROXY, in place of a device and a stack.
+    pub tproxy: Option<u16>,
     /// Its stack.
     pub stack: StackKind,
     /// How many instances of it there are.
@@ -130,7 +135,9 @@ impl TryFrom<cli::Proxy> for ProxyPlan {
                 fd: devices::descriptor(proxy.tun_fd)?,
                 tuning: Tuning { napi: proxy.napi, qdisc: None },
             },
+            tproxy: proxy.tproxy,
             config: ProxyConfig {
+                socks5: proxy.socks5,
                 window: bytes(proxy.window).clamp(StackConfig::MIN_WINDOW, StackConfig::MAX_WINDOW),
                 workarounds: proxy.workarounds,
                 stack_congestion: proxy.stack_congestion,

@@ -120,6 +120,7 @@ impl TryFrom<Run> for Scenario {
             go_forwarder: settings.go_forwarder,
             command: settings.command,
             profile,
+            pcap: settings.pcap,
             words: Vec::new(),
             cell,
         };
@@ -157,6 +158,11 @@ impl Scenario {
         if self.profile.is_some() && (subject.has_process() || matches!(subject, Subject::Program(_) | Subject::Given))
         {
             return Err(PlanError::new("--profile", "only this program draws flame graphs of itself"));
+        }
+        let without_device =
+            cell.program.as_ref().and_then(|program| program.profile()).is_some_and(|of| !of.has_device());
+        if self.pcap.is_some() && (without_device || matches!(subject, Subject::Loopback | Subject::Stack(_))) {
+            return Err(PlanError::new("--pcap", "there is no device whose packets could be written"));
         }
         Ok(())
     }

@@ -61,6 +61,8 @@ pub struct Scenario {
     pub command: Option<String>,
     /// The file for a flame graph. A run that makes one is not scored.
     pub profile: Option<PathBuf>,
+    /// The file for the packets of its device.
+    pub pcap: Option<PathBuf>,
 }
 
 /// How much is delivered in the timed window.
@@ -206,6 +208,7 @@ impl Scenario {
             timeout: self.timeout.min(CHECK_TIMEOUT),
             release: if workload.is_held() { self.release.min(CHECK_TIME) } else { self.release },
             profile: None,
+            pcap: None,
             ..self.clone()
         }
     }

@@ -28,7 +28,7 @@ const LOAN_CALLS: usize = 8;
 
 /// Carries bytes both ways until both ends have closed. A half-close at one end is passed on to the other. If one end
 /// is reset or fails, or if no byte is carried for `idle`, both ends are reset.
-pub(super) async fn relay<S: Stream>(mut client: S, admission: Admission, mut server: Server, idle: Duration) {
+pub(super) async fn relay<S: Stream>(mut client: S, admission: Option<Admission>, mut server: Server, idle: Duration) {
     let mut both =
         BothWays { admission, up: OneWay::new(), refused: false, down: OneWay::new(), carried: Instant::now() };
     let mut quiet = std::pin::pin!(tokio::time::sleep(idle));
@@ -42,13 +42,16 @@ pub(super) async fn relay<S: Stream>(mut client: S, admission: Admission, mut se
     if ended.is_err() {
         // With a linger time of zero, closing the socket sends a RST.
         let _closed = SockRef::from(&*server).set_linger(Some(Duration::ZERO));
-        both.admission.reset();
+        if let Some(admission) = both.admission {
+            admission.reset();
+        }
         client.reset();
     }
 }
 
 struct BothWays {
-    admission: Admission,
+    /// The kernel reports a RST of its clients itself.
+    admission: Option<Admission>,
     up: OneWay,
     /// The server accepts no more bytes, but may have sent some before.
     refused: bool,
@@ -118,7 +121,8 @@ impl BothWays {
         if self.refused {
             return Poll::Pending;
         }
-        self.up.poll(cx, client, server, || self.admission.is_reset().then_some(io::ErrorKind::ConnectionReset))
+        let is_reset = || self.admission.as_ref().is_some_and(Admission::is_reset);
+        self.up.poll(cx, client, server, || is_reset().then_some(io::ErrorKind::ConnectionReset))
     }
 
     fn write_failed(&mut self, kind: io::ErrorKind) {

@@ -125,7 +125,7 @@ async fn forward<S: Stream>(request: Request, mut place: Place, waiting: Waiting
         admission.reset();
         return client.reset();
     };
-    relay(client, admission, server, upstream.config.tcp_idle).await;
+    relay(client, Some(admission), server, upstream.config.tcp_idle).await;
 }
 
 /// Connects to the server, and ends the client's handshake in the same way. If the client gives up, the attempt ends.

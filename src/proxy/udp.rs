@@ -3,7 +3,10 @@
 //! A flow is one client's port, with one socket for all its servers (endpoint-independent mapping, RFC 4787, REQ-1). Only
 //! hosts that the client has sent to may send to it (address-dependent filtering, REQ-8). With [`Nat::Symmetric`] a
 //! flow is one client's port and one server's. No socket is connected, so none keeps an address that is gone.
+//!
+//! With a SOCKS5 server each flow has an association there, and its datagrams go to the server's relay.
 
+mod association;
 mod contacts;
 mod flows;
 
@@ -14,14 +17,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::FutureExt;
+use futures_util::{FutureExt, future};
 use netstacks::{Answers, Datagrams, FlowKey, Spread};
 use platform::{Received, Undelivered};
-use socket2::{SockRef, Type};
+use socket2::{SockRef, Socket, Type};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::time::Instant;
 
+use self::association::{Association, unwrapped};
 use self::contacts::Contacts;
 pub(super) use self::flows::Flows;
 use self::flows::Running;
@@ -50,6 +54,8 @@ thread_local! {
 /// One client's datagrams, and the answers.
 struct Flow {
     socket: UdpSocket,
+    /// With a SOCKS5 server.
+    association: Option<Association>,
     /// The only server, if there is one.
     server: Option<SocketAddr>,
     state: Mutex<State>,
@@ -125,23 +131,30 @@ impl Flow {
         drop(state);
         // The runtime does not know yet that a new socket is writable, so the kernel is asked.
         let socket = SockRef::from(&self.socket);
+        if let Some(association) = &self.association {
+            return association.send(&socket, to, payloads, segment_len);
+        }
         if self.may_fragment.swap(may_fragment, Ordering::Relaxed) != may_fragment {
             platform::set_dont_fragment(&socket, to.is_ipv6(), !may_fragment)?;
         }
-        let (mut sent, mut failures) = (0, 0);
-        loop {
-            match platform::send_datagrams(&socket, Some(to), &payloads[sent..], segment_len) {
-                Ok(len) => {
-                    sent += len;
-                    failures = 0;
-                    if sent >= payloads.len() {
-                        return Ok(());
-                    }
+        send(&socket, to, payloads, segment_len)
+    }
+}
+
+fn send(socket: &Socket, to: SocketAddr, payloads: &[u8], segment_len: usize) -> io::Result<()> {
+    let (mut sent, mut failures) = (0, 0);
+    loop {
+        match platform::send_datagrams(socket, Some(to), &payloads[sent..], segment_len) {
+            Ok(len) => {
+                sent += len;
+                failures = 0;
+                if sent >= payloads.len() {
+                    return Ok(());
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(_) if failures + 1 < TRIES => failures += 1,
-                Err(error) => return Err(error),
             }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Err(_) if failures + 1 < TRIES => failures += 1,
+            Err(error) => return Err(error),
         }
     }
 }
@@ -220,7 +233,8 @@ impl<D: Datagrams> Exchange<D> {
         let now = Instant::now();
         let state = State { used: now, sent_to: key.local, renewal: now + RENEWAL, contacts: Contacts::default() };
         let (state, is_answered, may_fragment) = (Mutex::new(state), AtomicBool::new(false), AtomicBool::new(false));
-        let flow = Arc::new(Flow { socket, server, state, is_answered, may_fragment });
+        let association = self.upstream.config.socks5.map(|_| Association::default());
+        let flow = Arc::new(Flow { socket, association, server, state, is_answered, may_fragment });
         let task = tokio::spawn(Arc::clone(self).carry(name, Arc::clone(&flow)).boxed()).abort_handle();
         Ok(Some(self.flows.insert(name, Running { flow, task, _memory: memory }, dead)))
     }
@@ -235,8 +249,25 @@ impl<D: Datagrams> Exchange<D> {
         }
     }
 
-    /// Carries answers back until there have been none, and nothing to answer, for too long.
+    /// Carries answers back until there have been none, and nothing to answer, for too long, or the association has ended.
     async fn carry(self: Arc<Self>, name: FlowKey, flow: Arc<Flow>) {
+        let ended = match (self.upstream.config.socks5, &flow.association) {
+            (Some(socks5), Some(association)) => {
+                association.keep(&flow.socket, self.upstream.associate(socks5)).right_future()
+            }
+            _ => future::pending().left_future(),
+        };
+        tokio::select! {
+            () = self.carry_back(name, &flow) => {}
+            error = ended => {
+                let local = flow.lock().sent_to;
+                self.tell(FlowKey { local, ..name }, &error);
+            }
+        }
+        self.flows.remove(name, &flow);
+    }
+
+    async fn carry_back(&self, name: FlowKey, flow: &Flow) {
         loop {
             let until = flow.used() + self.upstream.config.udp_idle;
             // A refusal makes a socket of datagrams fail, but not readable.
@@ -244,9 +275,9 @@ impl<D: Datagrams> Exchange<D> {
             match tokio::time::timeout_at(until, ready).await {
                 Ok(Ok(ready)) => {
                     if ready.is_error() {
-                        self.tell_failures(name.peer, &flow);
+                        self.tell_failures(name.peer, flow);
                     }
-                    self.pass(name, &flow);
+                    self.pass(name, flow);
                     // The others' turn: nothing here waits for anything while there are datagrams.
                     tokio::task::yield_now().await;
                 }
@@ -255,7 +286,6 @@ impl<D: Datagrams> Exchange<D> {
                 Err(_) => {}
             }
         }
-        self.flows.remove(name, &flow);
     }
 
     /// Tells the client what the kernel has heard of its datagrams.
@@ -286,12 +316,16 @@ impl<D: Datagrams> Exchange<D> {
                 match flow.socket.try_io(Interest::READABLE, receive) {
                     Ok(Received { len, segment_len, from }) => {
                         bytes += len;
-                        let server = from.map(|from| SocketAddr::new(from.ip(), from.port()));
-                        if let Some(local) = server.filter(|server| flow.expects(*server)) {
-                            if !flow.is_answered.swap(true, Ordering::Relaxed) {
-                                self.flows.answered(name);
+                        let from = from.map(|from| SocketAddr::new(from.ip(), from.port()));
+                        let arrived = &mut buffer[..len];
+                        match (&flow.association, from) {
+                            (None, Some(from)) => self.pass_on(name, flow, from, arrived, segment_len),
+                            (Some(association), Some(from)) if association.is_with(from) => {
+                                unwrapped(arrived, segment_len, |from, payloads, len| {
+                                    self.pass_on(name, flow, from, payloads, len);
+                                });
                             }
-                            self.answer(FlowKey { local, ..name }, &buffer[..len], segment_len);
+                            _ => {}
                         }
                         if bytes >= BATCH_BYTES {
                             return;
@@ -303,6 +337,17 @@ impl<D: Datagrams> Exchange<D> {
                 }
             }
         });
+    }
+
+    /// Sends datagrams of a server to the client, if it expects them.
+    fn pass_on(&self, name: FlowKey, flow: &Flow, local: SocketAddr, payloads: &[u8], segment_len: usize) {
+        if !flow.expects(local) {
+            return;
+        }
+        if !flow.is_answered.swap(true, Ordering::Relaxed) {
+            self.flows.answered(name);
+        }
+        self.answer(FlowKey { local, ..name }, payloads, segment_len);
     }
 
     /// Sends datagrams to the client. If the device is full, the rest is lost.

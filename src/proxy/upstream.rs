@@ -1,6 +1,6 @@
-//! The servers' side: kernel sockets that are bound to one interface.
+//! The servers' side: kernel sockets that are bound to one interface, to the servers or to a SOCKS5 server.
 
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::ops::Deref;
 use std::pin::Pin;
@@ -15,6 +15,7 @@ use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 
 use super::Config;
 use super::reports::Reports;
+use crate::socks5::{Command, Handshake};
 
 /// How many keepalive probes in a row a server may leave unanswered. They follow each other in a quarter of the idle time.
 const PROBES: u32 = 4;
@@ -49,6 +50,46 @@ impl Upstream {
 
     /// Connects to a server. Returns `TimedOut` if it does not reply.
     pub(super) async fn connect(&self, server: SocketAddr) -> io::Result<Server> {
+        match self.config.socks5 {
+            None => self.in_time(self.stream(server)).await.map(Server),
+            Some(socks5) => self.ask(socks5, Command::Connect, server).await.map(|(stream, _)| Server(stream)),
+        }
+    }
+
+    /// Asks a SOCKS5 server to relay datagrams. Returns the connection for which it does, and the address of the relay.
+    pub(super) async fn associate(&self, socks5: SocketAddr) -> io::Result<(TcpStream, SocketAddr)> {
+        // The port of the client's datagrams is not known behind a NAT.
+        let anything = SocketAddr::new(platform::unspecified(socks5.is_ipv6()), 0);
+        let (stream, relay) = self.ask(socks5, Command::UdpAssociate, anything).await?;
+        let host = if relay.ip().is_unspecified() { socks5.ip() } else { relay.ip() };
+        Ok((stream, SocketAddr::new(host, relay.port())))
+    }
+
+    async fn ask(
+        &self,
+        socks5: SocketAddr,
+        command: Command,
+        target: SocketAddr,
+    ) -> io::Result<(TcpStream, SocketAddr)> {
+        let asked = async {
+            // A failure here is not the target's.
+            let stream = self.stream(socks5).await.map_err(|error| io::Error::other(format!("{socks5}: {error}")))?;
+            let mut handshake = Handshake::of(command, target);
+            loop {
+                if let Some(address) = handshake.go_on(&mut Ready(&stream))? {
+                    return Ok((stream, address));
+                }
+                stream.readable().await?;
+            }
+        };
+        self.in_time(asked).await
+    }
+
+    async fn in_time<T>(&self, connecting: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+        tokio::time::timeout(self.config.connect_timeout, connecting).await?
+    }
+
+    async fn stream(&self, server: SocketAddr) -> io::Result<TcpStream> {
         let socket = self.socket(Domain::for_address(server), Type::STREAM, Protocol::TCP)?;
         // RFC 6093, 6.
         socket.set_out_of_band_inline(true)?;
@@ -56,21 +97,23 @@ impl Upstream {
             let probe = TcpKeepalive::new().with_time(idle).with_interval((idle / PROBES).max(Duration::from_secs(1)));
             socket.set_tcp_keepalive(&probe.with_retries(PROBES))?;
         }
-        let connecting = TcpSocket::from_std_stream(socket.into()).connect(server);
-        let stream = tokio::time::timeout(self.config.connect_timeout, connecting).await??;
+        let stream = TcpSocket::from_std_stream(socket.into()).connect(server).await?;
         // The client's bytes are forwarded as they come.
         stream.set_nodelay(true)?;
-        Ok(Server(stream))
+        Ok(stream)
     }
 
-    /// A socket for a client's datagrams, with "don't fragment".
+    /// A socket for a client's datagrams, with "don't fragment" if they go to the servers themselves.
     pub(super) fn datagrams(&self, key: FlowKey) -> io::Result<UdpSocket> {
         check_scope(key)?;
-        let ipv6 = key.local.is_ipv6();
-        let socket = self.socket(Domain::for_address(key.local), Type::DGRAM, Protocol::UDP)?;
+        let to = self.config.socks5.unwrap_or(key.local);
+        let ipv6 = to.is_ipv6();
+        let socket = self.socket(Domain::for_address(to), Type::DGRAM, Protocol::UDP)?;
         platform::allow_long_datagrams(&socket)?;
         platform::coalesce_datagrams(&socket);
-        for option in [platform::queue_errors(&socket, ipv6), platform::set_dont_fragment(&socket, ipv6, true)] {
+        // A datagram for a SOCKS5 server has a header more than the client's.
+        let dont_fragment = platform::set_dont_fragment(&socket, ipv6, self.config.socks5.is_none());
+        for option in [platform::queue_errors(&socket, ipv6), dont_fragment] {
             // Other systems do without.
             option.or_else(|error| if error.kind() == io::ErrorKind::Unsupported { Ok(()) } else { Err(error) })?;
         }
@@ -81,6 +124,25 @@ impl Upstream {
 
     pub(super) fn report(&self, operation: &str, server: SocketAddr, error: &io::Error) {
         self.reports.add(operation, server, error);
+    }
+}
+
+/// The bytes that a connection has and takes now.
+struct Ready<'a>(&'a TcpStream);
+
+impl Read for Ready<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.0.try_read(bytes)
+    }
+}
+
+impl Write for Ready<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.try_write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

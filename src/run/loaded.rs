@@ -1,5 +1,6 @@
 //! A load on a subject, and the one way to run it.
 
+use std::fs::File;
 use std::future;
 use std::io;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use netstacks::Effective;
-use platform::{Class, Interrupts};
+use platform::{Capture, Captured, Class, Interrupts};
 
 use super::outage::Interruption;
 use super::server_side::{FIRST_PORT, ServerSide, targets};
@@ -23,13 +24,16 @@ use crate::load::window::Window;
 use crate::load::{Figures, Load};
 use crate::plan::scenario::{Devices, Scenario, Tun};
 use crate::protocol::StackReport;
-use crate::sample::{DeviceFacts, MIXED, ProgramFacts, Status};
+use crate::sample::{CaptureFacts, DeviceFacts, MIXED, ProgramFacts, Status};
 use crate::subject::carrier::Carrier;
 use crate::subject::networks::Networks;
 use crate::subject::stack::Server;
 use crate::subject::{
     Network, Parts, Prepared, device, external, forward, given, kernel, loopback, memory, path, program,
 };
+
+/// Most bytes of a file of packets.
+const MOST_PCAP_BYTES: u64 = 64 << 20;
 
 pub(super) struct Loaded {
     load: Arc<dyn Figures>,
@@ -95,7 +99,8 @@ pub(super) async fn prepare(
             kernel_load::prepare_between(scenario, load, networks, tun.network.peer, subject)
         }
         (Subject::Program(_), Devices::Tun(tun), Network::Pair(networks, _)) => {
-            let (subject, server) = program::prepare(scenario, tun, networks, interrupts).await?;
+            let processors = scenario.cell.pin.as_ref().map(|pin| pin.of_program(load.threads()));
+            let (subject, server) = program::prepare((scenario, processors), tun, networks, interrupts).await?;
             kernel_load::prepare_between(scenario, load, networks, server, subject)
         }
         (Subject::Given, Devices::Given(given), _) => {
@@ -165,6 +170,18 @@ impl Loaded {
         Self { clients, congestion, ..self }
     }
 
+    /// Begins to write the packets of the device, if the scenario asks for it.
+    pub(super) fn capture(&self, scenario: &Scenario) -> Result<Option<Capture>, RunError> {
+        let (Some(path), Some(device)) = (&scenario.pcap, &self.subject.device) else { return Ok(None) };
+        let cannot = |source| platform::Error::new(Class::Invalid, "write", path.display().to_string(), source);
+        let file = File::create(path).map_err(cannot)?;
+        let capture = Capture::start(&device.name, file, MOST_PCAP_BYTES).map_err(|source| {
+            let class = if source.kind() == io::ErrorKind::Unsupported { Class::Unavailable } else { Class::Failed };
+            platform::Error::new(class, "read the packets of", &device.name, source)
+        })?;
+        Ok(Some(capture))
+    }
+
     pub(super) async fn run(
         self,
         scenario: &Scenario,
@@ -206,6 +223,13 @@ impl Loaded {
         }
         Ok(RunOutput { outcome, congestion, device, effective, program })
     }
+}
+
+/// Ends it, and says what is in the file.
+pub(super) fn captured(capture: Capture) -> Result<CaptureFacts, RunError> {
+    let failed = |source| platform::Error::new(Class::Failed, "write", "packets", source);
+    let Captured { packets, lost, is_full } = capture.finish().map_err(failed)?;
+    Ok(CaptureFacts { packets, lost, is_full })
 }
 
 /// The congestion control of our sockets, and those that the kernel reports of others in the run's networks if they differ.

@@ -14,8 +14,10 @@ const SPARE_DESCRIPTORS: u64 = 64;
 
 /// Serves until the user interrupts it, or the device or the stack fails. Writes a line to `out` when packets are served.
 pub fn serve(plan: &ProxyPlan, out: &mut impl Write) -> Result<(), RunError> {
-    // One socket for each connection, and one for each UDP flow. If the limit stays lower, flows beyond it fail.
-    platform::allow_open_files(2 * plan.config.max_flows as u64 + SPARE_DESCRIPTORS);
+    // One socket for each connection and each UDP flow, and at a SOCKS5 server two for a flow. If the limit stays lower, flows
+    // beyond it fail.
+    let sockets = if plan.config.socks5.is_some() { 3 } else { 2 };
+    platform::allow_open_files(sockets * plan.config.max_flows as u64 + SPARE_DESCRIPTORS);
     let failed = |operation, object: &str| {
         let object = object.to_owned();
         move |source| RunError::from(Error::new(Class::Failed, operation, object, source))
@@ -23,6 +25,9 @@ pub fn serve(plan: &ProxyPlan, out: &mut impl Write) -> Result<(), RunError> {
     let runtime = runtime(plan.workers, None).map_err(failed("start", "the runtime"))?;
     runtime.block_on(async {
         let proxy = Proxy::new(Config { report, ..plan.config.clone() })?;
+        if let Some(port) = plan.tproxy {
+            return intercept(proxy, port, plan, out).await;
+        }
         let mut devices = TunDevice::open_shards(&plan.device, plan.shards, plan.queues)?;
         let shards = match (devices.len(), devices.iter().filter(|device| device.receives()).count()) {
             (1, _) => String::new(),
@@ -44,6 +49,20 @@ pub fn serve(plan: &ProxyPlan, out: &mut impl Write) -> Result<(), RunError> {
     })
 }
 
+/// Serves without a device.
+async fn intercept(proxy: Proxy, port: u16, plan: &ProxyPlan, out: &mut impl Write) -> Result<(), RunError> {
+    let failed = |operation, object: String| move |source| Error::new(Class::Failed, operation, object, source);
+    let mut interrupts = Interrupts::catch().map_err(failed("watch", "interrupts".to_owned()))?;
+    let serving = proxy.intercept(port)?;
+    writeln!(out, "port {port}: connections of TPROXY, on to {}", plan.config.interface)
+        .and_then(|()| out.flush())
+        .map_err(failed("write to", "standard output".to_owned()))?;
+    tokio::select! {
+        () = interrupts.next() => Ok(()),
+        ended = serving => Ok(ended.map_err(failed("serve", format!("port {port}")))?),
+    }
+}
+
 fn announce(
     (name, capabilities, shards): (&str, Capabilities, &str),
     plan: &ProxyPlan,
@@ -53,7 +72,8 @@ fn announce(
     let (stack, version) = (plan.stack, &running.effective().stack_version);
     let (mtu, interface) = (capabilities.mtu, &plan.config.interface);
     let offload = if capabilities.segmentation.any() { "on" } else { "off" };
-    writeln!(out, "{name}: {stack} {version}, MTU {mtu}, offload {offload}{shards}, on to {interface}")?;
+    let through = plan.config.socks5.map(|socks5| format!(" and {socks5}")).unwrap_or_default();
+    writeln!(out, "{name}: {stack} {version}, MTU {mtu}, offload {offload}{shards}, on to {interface}{through}")?;
     out.flush()
 }
 

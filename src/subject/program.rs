@@ -34,6 +34,7 @@ use tempfile::TempDir;
 use self::keys::Keys;
 use self::place::{Run, invalid};
 use self::running::Running;
+pub(crate) use self::socks5::Given;
 use self::socks5::Socks5;
 use super::networks::Networks;
 use super::{Parts, Prepared};
@@ -41,9 +42,9 @@ use crate::error::RunError;
 use crate::plan::scenario::{Scenario, Tun};
 use crate::program::{Role, Upstream};
 
-/// Prepares a program between the two networks. Also returns the address of the servers.
+/// Prepares a program between the two networks, on these processors. Also returns the address of the servers.
 pub(crate) async fn prepare(
-    scenario: &Scenario,
+    (scenario, processors): (&Scenario, Option<&[u16]>),
     tun: &Tun,
     networks: &Networks,
     interrupts: &mut Interrupts,
@@ -55,8 +56,7 @@ pub(crate) async fn prepare(
         .and_then(|program| program.profile())
         .ok_or_else(|| invalid("the scenario has no profile of it"))?;
     let link = link::join(scenario, profile.role, tun, networks)?;
-    let makes_device = profile.role != Role::Route;
-    if makes_device && platform::interface_names(&platform::folder_of_thread()).contains(&tun.name) {
+    if profile.has_device() && platform::interface_names(&platform::folder_of_thread()).contains(&tun.name) {
         let source = io::ErrorKind::AlreadyExists.into();
         return Err(platform::Error::new(Cause::NameTaken, "let a program make the device", &tun.name, source).into());
     }
@@ -71,6 +71,7 @@ pub(crate) async fn prepare(
     let run = Run {
         scenario,
         profile,
+        processors,
         networks,
         device: &tun.name,
         network: tun.network,

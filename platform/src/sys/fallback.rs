@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::io::{self, IoSlice, Write};
 use std::mem::MaybeUninit;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::num::NonZeroU16;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -94,6 +94,9 @@ return_all! { Err(no_netns());
     pub fn enter_netns() -> Result<(), Error>;
     pub fn add_route(_interface: &str, _network: IpAddr, _prefix_len: u8, _via: Option<IpAddr>) -> Result<(), Error>;
     pub fn add_address(_interface: &str, _address: IpAddr, _prefix_len: u8) -> Result<(), Error>;
+    pub fn delete_interface(_interface: &str) -> Result<(), Error>;
+    pub fn remove_address(_interface: &str, _address: IpAddr, _prefix_len: u8) -> Result<(), Error>;
+    pub fn set_mtu(_interface: &str, _mtu: u16) -> Result<(), Error>;
     pub fn set_black_hole(_interface: &str, _is_on: bool) -> Result<(), Error>;
     pub fn set_segmentation(_interface: &str, _is_on: bool) -> Result<(), Error>;
     pub fn set_default_congestion_control(_name: &str) -> Result<(), Error>;
@@ -185,6 +188,10 @@ impl ProcessMeter {
         pub fn terminate(self);
         pub fn kill(self);
     }
+
+    return_all! { Err(io::ErrorKind::Unsupported.into());
+        pub fn limit_open_files(self, _most: u64) -> io::Result<()>;
+    }
 }
 
 return_all! { Err(io::ErrorKind::Unsupported.into());
@@ -196,6 +203,8 @@ return_all! { Err(io::ErrorKind::Unsupported.into());
     pub fn set_dont_fragment(_socket: &Socket, _ipv6: bool, _is_on: bool) -> io::Result<()>;
     pub fn set_user_timeout(_socket: &Socket, _timeout: Duration) -> io::Result<()>;
     pub(crate) fn set_processor(_processor: u16) -> io::Result<()>;
+    pub fn listen_transparently(_address: SocketAddr) -> io::Result<TcpListener>;
+    pub fn keep_on(_command: &mut Command, _processors: &[u16]) -> io::Result<()>;
     pub fn with_mounts(_command: &mut Command, _mounts: &[(PathBuf, PathBuf)]) -> io::Result<()>;
 }
 
@@ -275,6 +284,28 @@ impl Profiler {
     }
 
     pub fn finish(self, _title: &str, _out: impl Write) -> Result<(), Error> {
+        match self.0 {}
+    }
+}
+
+/// Packets of an interface that are being written as pcap.
+#[derive(Debug)]
+pub struct Capture(Infallible);
+
+/// What a capture has written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Captured {
+    pub packets: u64,
+    pub lost: u64,
+    pub is_full: bool,
+}
+
+impl Capture {
+    pub fn start(_interface: &str, _writer: impl Write + Send + 'static, _most_bytes: u64) -> io::Result<Self> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub fn finish(self) -> io::Result<Captured> {
         match self.0 {}
     }
 }

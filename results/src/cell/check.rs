@@ -261,8 +261,13 @@ impl Cell {
         let Some(profile) = self.program.as_ref().and_then(|program| program.profile()) else { return Ok(()) };
         let has_other = !profile.udp && self.protocol == Protocol::Udp;
         refuse(has_other, "--protocol", format!("{} carries TCP alone", profile.name))?;
-        let has_none = profile.role == Role::Route && self.qdisc.is_some();
-        refuse(has_none, "--qdisc", format!("{} has no device of its own", profile.name))?;
+        let is_of_kernel = profile.is_of_kernel() && self.pin.is_some();
+        refuse(is_of_kernel, "--pin", format!("the kernel's own threads do the work of {}", profile.name))?;
+        let of_device = [("--qdisc", self.qdisc.is_some()), ("--queue", self.queue.is_some())];
+        for (option, is_set) in of_device {
+            let reason = format!("{} has no device of its own", profile.name);
+            refuse(!profile.has_device() && is_set, option, reason)?;
+        }
         let is_taken = profile.role == Role::Attach && self.qdisc.is_some() && self.impairments.outage.is_some();
         refuse(is_taken, "--qdisc", format!("--outage takes the place of that of {}'s device", profile.name))?;
         let reason =

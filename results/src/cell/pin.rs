@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Processors, each once: `0,2-3`. Client threads take them from the front in turn, and workers from the back.
+/// Processors, each once: `0,2-3`. Client threads take them from the front in turn, and workers from the back. A program has
+/// those that client threads leave.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Processors(Vec<u16>);
@@ -22,6 +23,11 @@ impl Processors {
     /// The processor of a client thread, by its place among them.
     pub fn of_client(&self, thread: usize) -> u16 {
         self.0.iter().copied().cycle().nth(thread).unwrap_or_default()
+    }
+
+    /// The processors of a program beside this many client threads: the rest, or all if there is none.
+    pub fn of_program(&self, clients: usize) -> &[u16] {
+        self.0.get(clients..).filter(|rest| !rest.is_empty()).unwrap_or(&self.0)
     }
 
     /// The processor of a worker, by its place among them.
@@ -80,9 +86,11 @@ mod tests {
     }
 
     #[test]
-    fn clients_take_them_from_the_front_and_workers_from_the_back() {
+    fn clients_take_them_from_the_front_workers_from_the_back_and_a_program_the_rest() {
         let processors: Processors = "5,0-1".parse().unwrap_or(Processors(Vec::new()));
         assert_eq!([0, 1, 2, 3].map(|thread| processors.of_client(thread)), [5, 0, 1, 5]);
         assert_eq!([0, 1, 2, 3].map(|worker| processors.of_worker(worker)), [1, 0, 5, 1]);
+        let of_program: [&[u16]; 4] = [&[0, 1], &[1], &[5, 0, 1], &[5, 0, 1]];
+        assert_eq!([1, 2, 3, 4].map(|clients| processors.of_program(clients)), of_program);
     }
 }

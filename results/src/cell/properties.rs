@@ -58,7 +58,7 @@ const NO_HALVES: &str = "only the TCP connections of idle can be half-closed";
 const NO_WORKERS: &str = "the current-thread runtime has none, and a program its own";
 const NO_OFFLOAD: &str = "a program opens its own device and decides this itself; the layer loopback has no device";
 const NO_THREADS: &str = "idle connections have one thread, and the layer device has no client";
-const NO_PINS: &str = "its threads are another program's; use taskset";
+const NO_PINS: &str = "only this program's threads and those of --program are kept on processors; use taskset";
 const NO_BYTES: &str = "there are no bulk bytes; requests have --rate";
 const NO_DEPTH: &str = "only rr over TCP has several requests under way on a connection; raise --parallel";
 const NO_PAUSES: &str = "only the connections of rr wait between requests";
@@ -148,9 +148,7 @@ pub static PROPERTIES: &[Property] = &[
         .of(|cell| cell.has_client() && !cell.is_idle() && cell.forwarder.is_none(), NO_THREADS)
         .within(1..=64)
         .said("{} client thread(s)"),
-    property("pin", "pinned to", |cell| cell.pin.as_ref().map(text))
-        .of(|cell| !cell.subject().is_carrier() && !cell.subject().has_process(), NO_PINS)
-        .said("pinned to {}"),
+    property("pin", "pinned to", |cell| cell.pin.as_ref().map(text)).of(Cell::has_pins, NO_PINS).said("pinned to {}"),
     property("ipv6", "IP", |cell| Some(cell.ipv6.to_string()))
         .shown(|value| if value == "true" { "IPv6" } else { "IPv4" }.to_owned())
         .usual_in_names("IPv4"),

@@ -3,7 +3,7 @@
 use netstacks::StackKind;
 
 use super::{Cell, Forwarder, ForwarderName, Layer, Mode, Protocol};
-use crate::program::{Profile, ProgramName, Setting, is_baseline};
+use crate::program::{Profile, ProgramName, Setting, has_no_program};
 
 /// What carries the bytes. A run matches on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,7 +45,7 @@ impl Subject {
     pub fn is_reference(self) -> bool {
         match self {
             Self::Loopback | Self::Kernel => true,
-            Self::Program(name) => is_baseline(name),
+            Self::Program(name) => has_no_program(name),
             _ => false,
         }
     }
@@ -175,6 +175,11 @@ impl Cell {
     /// Whether it has a device whose queue can be set.
     pub(super) fn has_queue(&self) -> bool {
         self.subject().has_link() || self.forwarder.is_some()
+    }
+
+    /// Whether this program starts the threads that carry its bytes, or the program that does.
+    pub(super) fn has_pins(&self) -> bool {
+        self.program.is_some() || !(self.subject().is_carrier() || self.subject().has_process())
     }
 
     /// Whether a device that this program, our proxy or a forwarder opens carries its bytes.

@@ -169,9 +169,9 @@ const WRONG: &str = "\
 -m idle -n gvisor --parallel 2 --half-closed => --half-closed: gvisor is a process of its own
 -m reader -n gvisor --bitrate 1M => --bitrate: gvisor is a process of its own
 -m reader -n gvisor --protocol udp --parallel 2 => --parallel: gvisor is a process of its own
--m rr -n external --pin 0 => --pin: its threads are another program's; use taskset
+-m rr -n external --pin 0 => --pin: only this program's threads and those of --program are kept
 -m rr -n smoltcp --max-flows 5 => --max-flows: only a program has a limit
--m rr --program kernel --pin 0 => --pin: its threads are another program's
+-m rr --device tun0 --pin 0 => --pin: only this program's threads
 -m rr --program kernel --offload off => --offload: a program opens its own device
 -m rr --program kernel --shards 2 => --shards: only the path and our proxy
 -m rr --program kernel --runtime current-thread => --runtime: a program or a forwarder has its own
@@ -218,6 +218,9 @@ fn a_program_is_not_run_as_its_profile_cannot() {
         ("-m rr --program pasta --path-mtu 1400", "--program: pasta runs in the servers' network"),
         ("-m rr --program gotatun --ipv6 --mtu 1300", "--mtu: 1300 bytes less the 80 of gotatun are 1220"),
         ("-m writer --protocol udp --program gotatun --datagram 1450", "--datagram: must be"),
+        ("-m rr --program wireguard-kernel --pin 0", "--pin: the kernel's own threads do the work"),
+        ("-m rr --program tproxy --queue 50", "--queue: tproxy has no device of its own"),
+        ("-m rr --program tproxy --protocol udp", "--protocol: tproxy carries TCP alone"),
         ("-m rr --program kernel --qdisc fq", "--qdisc: kernel has no device of its own"),
         ("-m rr --program pasta --qdisc fq --outage 1s,1s", "--qdisc: --outage takes the place"),
     ] {

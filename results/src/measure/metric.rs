@@ -54,7 +54,7 @@ const CONNECTIONS: Metric = median("connections_per_mb_5s", "connections, 5 s", 
 .better(Some(true));
 
 /// All figures, in the order of the columns of tables.
-pub(crate) static METRICS: [Metric; 66] = [
+pub(crate) static METRICS: [Metric; 67] = [
     GBPS,
     REQUESTS,
     CONNECTIONS,
@@ -126,6 +126,10 @@ pub(crate) static METRICS: [Metric; 66] = [
         .about("datagrams that were sent and did not arrive, or requests and flows without a response in time")
         .written(Digits(3))
         .text("datagrams", "{} lost"),
+    median("jitter_us", "jitter", "µs", Cell::has_datagrams, |_, run| Some(run.datagrams?.jitter_ns? as f64 / 1e3))
+        .about("how much the time on the way differs from one datagram to the next (RFC 3550, 6.4.1), at a rate")
+        .written(Digits(1))
+        .text("datagrams", "{} of jitter"),
     median("reordered_datagrams", "reordered", "", Cell::has_datagrams, |_, run| count(Some(run.datagrams?.reordered)))
         .about("datagrams that arrived after one that was sent later")
         .text("datagrams", "{} reordered"),

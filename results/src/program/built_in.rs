@@ -5,9 +5,10 @@ use netstacks::StackKind;
 use super::{Profile, ProgramName, Role, Upstream};
 
 /// The profiles of this program, but for our proxy: the name, the text, and the word that stands for STACK in the text.
-static BUILT_IN: [(&str, &str, &str); 30] = [
+static BUILT_IN: [(&str, &str, &str); 31] = [
     ("kernel", include_str!("profiles/kernel.toml"), ""),
     ("socks5", include_str!("profiles/socks5.toml"), ""),
+    (TPROXY, include_str!("profiles/tproxy.toml"), ""),
     ("tun2proxy", include_str!("profiles/tun2proxy.toml"), ""),
     ("hev-socks5-tunnel", include_str!("profiles/hev-socks5-tunnel.toml"), ""),
     ("xray", include_str!("profiles/xray.toml"), ""),
@@ -42,18 +43,40 @@ const SING_BOX: &str = include_str!("profiles/sing-box.toml");
 const SING_BOX_DIRECT: &str = include_str!("profiles/sing-box-direct.toml");
 
 const OWN: &str = include_str!("profiles/own.toml");
+const OWN_SOCKS5: &str = include_str!("profiles/own-socks5.toml");
+
+/// Our proxy through the SOCKS5 server, which does the work of others that send their connections there.
+const THROUGH_SOCKS5: [(&str, StackKind); 2] =
+    [("lwip-socks5", StackKind::Lwip), ("smoltcp-socks5", StackKind::Smoltcp)];
 
 /// All profiles of this program: those of stacks that this build has are our proxy.
 fn built_in() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
-    let stacks = StackKind::ALL.into_iter().filter(|stack| stack.compiled_in());
-    BUILT_IN.into_iter().chain(stacks.map(|stack| (stack.name(), OWN, stack.name())))
+    let direct = StackKind::ALL.into_iter().map(|stack| (stack.name(), OWN, stack));
+    let own = direct.chain(THROUGH_SOCKS5.map(|(name, stack)| (name, OWN_SOCKS5, stack)));
+    BUILT_IN
+        .into_iter()
+        .chain(own.filter(|own| own.2.compiled_in()).map(|(name, text, stack)| (name, text, stack.name())))
+}
+
+/// The stack of our proxy, if this is the name of a profile of it.
+pub(super) fn stack(name: &str) -> Option<StackKind> {
+    let stacks = StackKind::ALL.into_iter().map(|stack| (stack.name(), stack));
+    stacks.chain(THROUGH_SOCKS5).find(|(of, _)| *of == name).map(|(_, stack)| stack)
 }
 
 /// The client alone through the SOCKS5 server, which limits the programs that send their connections to it.
 pub(crate) const SOCKS5: &str = "socks5";
 
-/// The profiles without a program, with which the others are compared.
-const BASELINES: [&str; 2] = ["kernel", SOCKS5];
+/// Our proxy without a device and a stack, which says what these cost.
+const TPROXY: &str = "tproxy";
+
+/// The profiles with which the others are compared.
+const BASELINES: [&str; 3] = ["kernel", SOCKS5, TPROXY];
+
+/// Whether the client and the kernel carry the bytes without a program.
+pub(crate) fn has_no_program(name: ProgramName) -> bool {
+    is_baseline(name) && name.as_str() != TPROXY
+}
 
 pub(crate) fn is_baseline(name: ProgramName) -> bool {
     BASELINES.contains(&name.as_str())

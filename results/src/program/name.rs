@@ -10,6 +10,7 @@ use arrayvec::ArrayString;
 use netstacks::StackKind;
 use serde::{Deserialize, Serialize};
 
+use super::built_in::stack;
 use super::{Profile, is_baseline};
 
 /// A program that a cell names. Two of one name are the same cell.
@@ -29,10 +30,10 @@ impl Program {
 
     /// The stack that it is, if it is our proxy.
     pub fn stack(&self) -> Option<StackKind> {
-        StackKind::ALL.into_iter().find(|stack| stack.name() == self.name.as_str())
+        stack(self.name.as_str())
     }
 
-    /// Whether there is no program: others are compared with it.
+    /// Whether others are compared with it.
     pub fn is_baseline(&self) -> bool {
         is_baseline(self.name)
     }

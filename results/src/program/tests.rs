@@ -8,7 +8,8 @@ fn every_profile_of_this_program_is_read_by_its_name() {
         assert_eq!((profile.name.as_str(), profile.typed.as_str()), (name, name));
         let is_of_kernel = profile.role == Role::Route || name == "wireguard-kernel";
         assert_eq!(profile.command.is_empty(), is_of_kernel, "{name}");
-        assert_eq!(is_baseline(profile.name), profile.role == Role::Route, "{name}");
+        assert_eq!(has_no_program(profile.name), profile.role == Role::Route, "{name}");
+        assert_eq!(is_baseline(profile.name), !profile.has_device(), "{name}");
     }
     let refused = Profile::named("no-such").unwrap_err();
     assert!(refused.contains("tun2proxy") && refused.contains("by their path"), "{refused}");
@@ -58,6 +59,8 @@ fn a_profile_that_no_run_could_use_is_refused() {
     assert!(far("far_command = [\"x\", \"{socks5}\"]").contains("leave out upstream = \"direct\", or the far_command"));
     assert!(far("far_command = [\"x\"]\nupstream = \"socks5\"").contains("not for one with a far_command"));
     assert!(far("far_command = [\"x\"]\nprepare = [[]]").contains("the command is empty"));
+    let attached = Profile::parse("name = \"x\"\nrole = \"attach\"\ncommand = [\"x\"]\ndevice = false").unwrap_err();
+    assert_eq!(attached, "device = false is for role = \"proxy\"");
     let both = refused("command = [\"x\", \"{tun}\", \"{socks5}\"]\nupstream = \"direct\"");
     assert!(both.contains("leave out upstream"), "{both}");
 }

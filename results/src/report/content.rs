@@ -5,6 +5,7 @@ mod charts;
 mod cores;
 mod impairments;
 mod layers;
+pub(super) mod manners;
 mod marks;
 mod overview;
 mod programs;

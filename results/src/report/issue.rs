@@ -12,7 +12,7 @@ use super::format::UNKNOWN;
 use super::markdown::{blocks, escaped};
 use super::model::Block;
 use super::save::{SaveError, save};
-use crate::sample::{Environment, Score};
+use crate::sample::{Environment, MannerScore, Score};
 
 /// How many packets of a longer trace are shown: the first ones, and the last ones.
 const SHOWN: [usize; 2] = [40, 80];
@@ -42,12 +42,15 @@ pub fn issue(
         ("The situation".to_owned(), fault.into_iter().chain([place(score)]).map(Block::Text).collect()),
         (
             format!("What the RFC asks ({})", score.rfc),
-            vec![score.expects.clone(), demand(score)].into_iter().map(Block::Text).collect(),
+            vec![score.expects.clone(), demand(&score.level)].into_iter().map(Block::Text).collect(),
         ),
         ("What came instead".to_owned(), vec![Block::Text(score.seen().to_owned())]),
         ("Why".to_owned(), why(score, ran)),
         ("How to repeat it".to_owned(), vec![Block::Code(vec![again(score, command)])]),
-        ("Versions".to_owned(), vec![Block::List("This was run with:", versions(&version, score, environment))]),
+        (
+            "Versions".to_owned(),
+            vec![Block::List("This was run with:", versions(format!("{} {version}", score.netstack), environment))],
+        ),
         ("The packets".to_owned(), packets(score, recording, &pcap)),
     ];
     let mut text = Vec::new();
@@ -55,6 +58,27 @@ pub fn issue(
     let _written = write(&title, &sections, &mut text);
     save(&folder.join(pcap), &recording.pcap())?;
     save(&folder.join(page), &text)
+}
+
+/// Writes a failed case of manners, `PROGRAM-CASE.md`.
+pub fn issue_of_manners(folder: &Path, score: &MannerScore, environment: &Environment) -> Result<(), SaveError> {
+    let MannerScore { program, case, expects, level, .. } = score;
+    let version = score.version.clone().unwrap_or_else(|| program.to_string());
+    let known = score.known.clone().unwrap_or_else(|| "The cause is not known yet.".to_owned());
+    let words = ["conform", "--program", program.as_str(), "--case", case].map(str::to_owned);
+    let place = "The client and the server are sockets of the kernel, each in a network of its own, and the program is between them.";
+    let sections = [
+        ("The situation", vec![Block::Text(place.to_owned())]),
+        ("What is expected", vec![Block::Text(expects.clone()), Block::Text(demand(level))]),
+        ("What came instead", vec![Block::Text(score.seen().to_owned())]),
+        ("Why", vec![Block::Text(known)]),
+        ("How to repeat it", vec![Block::Code(vec![repeat::command(&words)])]),
+        ("Versions", vec![Block::List("This was run with:", versions(version.clone(), environment))]),
+    ];
+    let mut text = Vec::new();
+    // Writing to memory never fails.
+    let _written = write(&format!("{version}: {case}"), &sections.map(|(title, of)| (title.to_owned(), of)), &mut text);
+    save(&folder.join(format!("{program}-{case}.md")), &text)
 }
 
 fn write(title: &str, sections: &[(String, Vec<Block>)], out: &mut impl Write) -> io::Result<()> {
@@ -75,12 +99,12 @@ fn situation(score: &Score) -> String {
 }
 
 /// How much a standard asks for it.
-fn demand(score: &Score) -> String {
-    match Strength::of(&score.level) {
+fn demand(level: &str) -> String {
+    match Strength::of(level) {
         Some(Strength::Ours) | None => {
             "No standard demands it: it is robustness, or a promise of an interface.".to_owned()
         }
-        Some(strength) => format!("It is a {strength}: {}.", score.level.trim_start_matches(&format!("{strength} "))),
+        Some(strength) => format!("It is a {strength}: {}.", level.trim_start_matches(&format!("{strength} "))),
     }
 }
 
@@ -138,11 +162,11 @@ fn again(score: &Score, command: Option<&str>) -> String {
     repeat::command(&["conform".to_owned()].into_iter().chain(words).collect::<Vec<_>>())
 }
 
-fn versions(stack: &str, score: &Score, environment: &Environment) -> Vec<String> {
+fn versions(subject: String, environment: &Environment) -> Vec<String> {
     let Environment { machine, program } = environment;
     let text = |text: &Option<String>| text.clone().unwrap_or_else(|| UNKNOWN.to_owned());
     vec![
-        format!("{} {stack}", score.netstack),
+        subject,
         format!(
             "rust-tun-perf {}, commit {}, {} build",
             text(&program.version),

@@ -54,6 +54,7 @@ fn carries(profile: &Profile) -> String {
     match (profile.role, profile.upstream()) {
         (Role::Route, Some(Upstream::Direct)) => "the kernel alone, without a program".to_owned(),
         (Role::Route, _) => format!("{protocols}, the client through SOCKS5"),
+        (Role::Proxy, _) if !profile.device => format!("{protocols}, without a device"),
         (Role::Proxy, Some(Upstream::Socks5)) => format!("{protocols}, through SOCKS5"),
         (Role::Proxy, Some(Upstream::Far)) => format!("{protocols}, through its own server"),
         (Role::Proxy, _) => format!("{protocols}, by itself"),

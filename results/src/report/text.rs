@@ -10,7 +10,7 @@ use super::format::with_sides;
 use crate::cell::properties::{PROPERTIES, Property};
 use crate::cell::{Layer, Verify};
 use crate::measure::metric::METRICS;
-use crate::sample::{IdleFacts, Interval, Sample, Warning, gbps};
+use crate::sample::{CaptureFacts, IdleFacts, Interval, Sample, Warning, gbps};
 use crate::{grouped_digits, plural};
 
 /// Writes the line to `out` if the run succeeded, and everything else to `err`: four lines, or all of them.
@@ -91,6 +91,7 @@ fn details(sample: &Sample, is_verbose: bool, err: &mut impl Write) -> io::Resul
     } else {
         lines.truncate(MAIN);
     }
+    lines.extend(sample.measured.pcap.map(|pcap| ("pcap", captured(pcap))));
     lines.extend(intervals(sample).map(|interval| ("interval", interval)));
     let warnings = sample.warnings().into_iter().filter(|one| is_verbose || *one != Warning::VirtualMachine);
     lines.extend(warnings.map(|warning| ("warning", warning.to_string())));
@@ -246,6 +247,11 @@ fn figures(sample: &Sample) -> impl Iterator<Item = (&'static str, String)> {
         }
     }
     lines.into_iter().map(|(line, figures)| (line, figures.join(", ")))
+}
+
+fn captured(CaptureFacts { packets, lost, is_full }: CaptureFacts) -> String {
+    let end = if is_full { "; then the file was full" } else { "" };
+    format!("{} written, {lost} too fast to be{end}", plural(packets, "packet"))
 }
 
 fn intervals(sample: &Sample) -> impl Iterator<Item = String> {

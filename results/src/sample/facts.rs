@@ -165,6 +165,9 @@ pub struct DatagramFacts {
     pub reordered: u64,
     /// Datagrams, or responses, that arrived again.
     pub duplicated: u64,
+    /// The interarrival jitter of bulk datagrams (RFC 3550, 6.4.1), its mean in the timed window. None without a rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jitter_ns: Option<u64>,
     /// The highest rate that a search found, in datagrams a second. None if the sender is slower than the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found_per_second: Option<u64>,
@@ -180,6 +183,16 @@ impl DatagramFacts {
     pub fn lost_share(&self) -> Option<f64> {
         (self.sent > 0).then(|| self.lost() as f64 / self.sent as f64)
     }
+}
+
+/// The packets of a device that a run has written to a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CaptureFacts {
+    pub packets: u64,
+    /// Those that came too fast to be written.
+    pub lost: u64,
+    /// Whether the file was full before the end.
+    pub is_full: bool,
 }
 
 /// The size of a page where a file does not say it.

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::line::{self, Line};
-use super::{Build, Environment, Head, Program, Sample, Score, Status};
+use super::{Build, Environment, Head, MannerScore, Program, Sample, Score, Status};
 use crate::cell::Cell;
 use crate::program::ProgramName;
 
@@ -59,20 +59,21 @@ pub struct SampleFile {
     pub heads: Vec<Head>,
     pub samples: Vec<Sample>,
     pub scores: Vec<Score>,
+    pub manners: Vec<MannerScore>,
 }
 
 impl SampleFile {
+    fn is_empty(&self) -> bool {
+        self.samples.is_empty() && self.scores.is_empty() && self.manners.is_empty()
+    }
+
     /// Reads a file of at least one sample or score.
     pub fn read(path: &Path) -> Result<Self, FileError> {
         let failed = |source| FileError::Read(path.to_owned(), source);
         let bytes = read(path, File::open(path).map_err(failed)?, MAX_LEN)?;
         let no_text = |_| failed(io::Error::new(io::ErrorKind::InvalidData, "it contains bytes that are no text"));
         let file = Self::parse(path, str::from_utf8(&bytes).map_err(no_text)?)?;
-        if file.samples.is_empty() && file.scores.is_empty() {
-            Err(FileError::Empty(path.to_owned()))
-        } else {
-            Ok(file)
-        }
+        if file.is_empty() { Err(FileError::Empty(path.to_owned())) } else { Ok(file) }
     }
 
     /// Its samples of one build, which `option` must name if `matrix --against` made the file, with two.
@@ -128,7 +129,13 @@ impl SampleFile {
     /// Reads the text of a file, which may be empty. An incomplete last line is an error like any other.
     pub fn parse(path: &Path, text: &str) -> Result<Self, FileError> {
         let mut reader = Reader {
-            file: Self { path: path.to_owned(), heads: Vec::new(), samples: Vec::new(), scores: Vec::new() },
+            file: Self {
+                path: path.to_owned(),
+                heads: Vec::new(),
+                samples: Vec::new(),
+                scores: Vec::new(),
+                manners: Vec::new(),
+            },
             environments: HashMap::new(),
             known: HashMap::new(),
         };
@@ -166,6 +173,7 @@ impl Reader {
                 self.file.heads.push(*head);
             }
             Line::Score(score) => self.file.scores.push(*score),
+            Line::Manner(score) => self.file.manners.push(*score),
             Line::Sample { cell, measured, id, environment } => {
                 if let Some(environment) = environment {
                     self.environments.insert(id.clone(), environment);
@@ -264,7 +272,7 @@ impl Appender {
             .map_err(|_| foreign("contains bytes that are no text; choose another file".to_owned()))?;
         let mut earlier = SampleFile::parse(path, text)?;
         // A file with only heads has nothing to continue: it gets the new heads.
-        let is_new = earlier.samples.is_empty() && earlier.scores.is_empty();
+        let is_new = earlier.is_empty();
         if !is_new {
             check(&earlier.heads, heads).map_err(foreign)?;
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Environment, Measurements, Sample, Score, environment};
+use super::{Environment, MannerScore, Measurements, Sample, Score, environment};
 use crate::cell::Cell;
 use crate::program::Profile;
 
@@ -15,6 +15,7 @@ pub const SCHEMA: u32 = 3;
 const SAMPLE: &str = "sample";
 const ENVIRONMENT: &str = "environment";
 const SCORE: &str = "score";
+const MANNER: &str = "manner";
 
 /// The fields of a [`Head`]'s line that are not its environment.
 const NO_ENVIRONMENT: [&str; 7] = ["schema", "kind", "id", "arguments", "seed", "plan", "profiles"];
@@ -39,6 +40,7 @@ pub struct Head {
 pub(super) enum Line {
     Head(Box<Head>),
     Score(Box<Score>),
+    Manner(Box<MannerScore>),
     /// A sample. Its environment is described in a head line or here.
     Sample {
         cell: Box<Cell>,
@@ -91,6 +93,11 @@ pub fn score_line(score: &Score) -> String {
     json(&Tagged { schema: SCHEMA, kind: SCORE, content: score })
 }
 
+/// The line of the result of a case of manners. It ends without a line feed.
+pub fn manner_line(score: &MannerScore) -> String {
+    json(&Tagged { schema: SCHEMA, kind: MANNER, content: score })
+}
+
 fn written(sample: &Sample, environment: Option<&Environment>) -> String {
     let content = Written {
         cell: sample.cell.fields(),
@@ -134,7 +141,7 @@ pub fn parse_line(text: &str) -> Result<Sample, String> {
             Ok(Sample { cell: *cell, measured: *measured, environment })
         }
         Line::Sample { .. } => Err("does not say what environment it is of".to_owned()),
-        Line::Head(_) | Line::Score(_) => Err("is no sample".to_owned()),
+        Line::Head(_) | Line::Score(_) | Line::Manner(_) => Err("is no sample".to_owned()),
     }
 }
 
@@ -157,6 +164,11 @@ pub(super) fn parse(text: &str) -> Result<Line, String> {
         SCORE => {
             let score: Score = serde_json::from_value(Value::Object(object)).map_err(|error| error.to_string())?;
             Ok(Line::Score(Box::new(score.explained())))
+        }
+        MANNER => {
+            let score: MannerScore =
+                serde_json::from_value(Value::Object(object)).map_err(|error| error.to_string())?;
+            Ok(Line::Manner(Box::new(score.explained())))
         }
         kind => Err(format!("kind {kind:?}, which this program does not know; use the program that wrote the file")),
     }

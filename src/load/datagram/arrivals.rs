@@ -2,6 +2,9 @@
 
 use std::time::Instant;
 
+use super::jitter::Jitter;
+use super::trial::Trial;
+
 /// How many datagrams of a trial have arrived, each counted once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Arrived {
@@ -13,8 +16,9 @@ pub(crate) struct Arrived {
 
 #[derive(Debug)]
 pub(super) struct Arrivals {
-    pub(super) trial: u32,
+    pub(super) trial: Trial,
     pub(super) arrived: Arrived,
+    pub(super) jitter: Jitter,
     /// Which of the last numbers have come: a bit for each, in a ring.
     seen: Vec<u64>,
     pub(super) all: u64,
@@ -28,10 +32,10 @@ const REMEMBERED: u64 = 1 << 16;
 impl Arrivals {
     pub(super) fn new(asked: Option<Instant>) -> Self {
         let seen = vec![0; (REMEMBERED / 64) as usize];
-        Self { trial: 0, arrived: Arrived::default(), seen, all: 0, asked }
+        Self { trial: Trial::none(), arrived: Arrived::default(), jitter: Jitter::default(), seen, all: 0, asked }
     }
 
-    pub(super) fn begin(&mut self, trial: u32) {
+    pub(super) fn begin(&mut self, trial: Trial) {
         let Self { all, asked, .. } = *self;
         *self = Self { trial, all, ..Self::new(asked) };
     }
@@ -41,6 +45,13 @@ impl Arrivals {
         let was = self.seen[word] & bit != 0;
         self.seen[word] |= bit;
         was
+    }
+
+    /// Datagrams that were sent together are one arrival, as are those that were received together: this is the first of them.
+    pub(super) fn note(&mut self, number: u64, now: Instant) {
+        if self.trial.rate.is_some() {
+            self.jitter.note(self.trial.next_due_at(number - number % self.trial.burst), now);
+        }
     }
 
     pub(super) fn take(&mut self, number: u64) {

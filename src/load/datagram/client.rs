@@ -8,6 +8,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::arrivals::Arrived;
+use super::jitter::Jitter;
 use super::search::{Outcome, TRIAL, lower, search};
 use super::{Delivery, Flow, Flows, MAX_RECEIVED_BYTES, TURN, Trial};
 use crate::load::engine::{Client, Engine, Work};
@@ -128,6 +129,8 @@ impl<S: Sockets> Work<S> for Datagrams {
                 arrived: made.arrived.count,
                 reordered: made.arrived.reordered,
                 duplicated: made.arrived.duplicated,
+                jitter_ns: Jitter::mean(self.flows.each.iter().map(|flow| flow.arrivals().jitter))
+                    .and_then(|jitter| u64::try_from(jitter.as_nanos()).ok()),
                 found_per_second: found.map(|rate| rate as u64),
             },
         });

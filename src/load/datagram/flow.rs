@@ -55,8 +55,8 @@ impl Flow {
         self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn begin(&self, trial: u32) {
-        self.arrivals().begin(trial);
+    pub(super) fn begin(&self, trial: &Trial) {
+        self.arrivals().begin(*trial);
         self.sent.store(0, Ordering::Relaxed);
     }
 
@@ -93,7 +93,7 @@ impl Flow {
     /// not know yet. Whether it can be true is checked when the trial is over.
     pub(super) fn set_counts(&self, counts: &ProcessCounts, asked: Instant) {
         let mut arrivals = self.arrivals();
-        let is_current = counts.trial == arrivals.trial;
+        let is_current = counts.trial == arrivals.trial.number;
         if self.direction == Direction::ToServer {
             arrivals.asked = Some(asked);
             if is_current {

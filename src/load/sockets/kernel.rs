@@ -11,10 +11,10 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use platform::{Class, PollClock, TcpStatistics};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
-use super::socks5::Handshake;
 use super::{Cancel, Sockets};
 use crate::cell;
 use crate::remedy::{SystemError, WithRemedy};
+use crate::socks5::Handshake;
 
 const EVENTS: usize = 1024;
 
@@ -128,7 +128,7 @@ impl Sockets for KernelSockets {
             KernelSocket::Udp(socket) => registry.register(socket, Token(index), both)?,
         }
         self.sockets[index] = Some(socket);
-        self.handshakes[index] = self.settings.socks5.map(|_| Handshake::new(target));
+        self.handshakes[index] = self.settings.socks5.map(|_| Handshake::at_once(target));
         Ok(())
     }
 
@@ -142,7 +142,7 @@ impl Sockets for KernelSockets {
             (Err(error), _) if error.kind() == io::ErrorKind::NotConnected => Ok(false),
             (Err(error), _) => Err(error),
             (Ok(_), None) => Ok(true),
-            (Ok(_), Some(handshake)) => handshake.go_on(socket),
+            (Ok(_), Some(handshake)) => Ok(handshake.go_on(socket)?.is_some()),
         }
     }
 

@@ -27,6 +27,8 @@ const RUN_FOLDERS: [&str; 2] = ["/run", "/var/run"];
 pub(super) struct Run<'a> {
     pub(super) scenario: &'a Scenario,
     pub(super) profile: &'a Profile,
+    /// Those that it is kept on.
+    pub(super) processors: Option<&'a [u16]>,
     pub(super) networks: &'a Networks,
     /// The name of each device.
     pub(super) device: &'a str,
@@ -197,6 +199,10 @@ impl Place<'_> {
             command.env(name, self.fill(value)?);
         }
         command.current_dir(self.folder);
+        if let Some(processors) = self.run.processors {
+            let failed = |source| platform::Error::new(Class::Failed, "keep on processors", "the program", source);
+            platform::keep_on(&mut command, processors).map_err(failed)?;
+        }
         platform::end_with_this_thread(&mut command);
         Ok(command)
     }

@@ -1,5 +1,6 @@
 //! The processes of a program: all that live in its network.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -57,6 +58,14 @@ impl Residents {
 
     pub(super) fn cpu(&self) -> Duration {
         self.known().into_iter().filter_map(ProcessMeter::cpu).sum()
+    }
+
+    pub(super) fn limit_files(&self, more: Option<u64>) -> io::Result<()> {
+        self.find();
+        self.known().into_iter().try_for_each(|process| {
+            let open = process.condition().and_then(|condition| condition.open_files).unwrap_or_default();
+            process.limit_open_files(more.map_or(u64::MAX, |more| open + more))
+        })
     }
 
     fn rss_bytes(&self) -> u64 {

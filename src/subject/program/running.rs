@@ -1,5 +1,6 @@
 //! A running program: its ends, and the SOCKS5 server that it may use.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -88,6 +89,7 @@ impl Running {
             self.set_up(run, interrupts).await?;
         }
         let devices: &[Side] = match role {
+            _ if !run.profile.has_device() => &[],
             Role::Route => &[],
             Role::Proxy | Role::Attach => &[Side::Near],
             Role::Tunnel => &[Side::Near, Side::Far],
@@ -95,7 +97,7 @@ impl Running {
         for side in devices {
             self.find_device(run, *side, interrupts).await?;
         }
-        if matches!(role, Role::Proxy | Role::Tunnel) {
+        if matches!(role, Role::Proxy | Role::Tunnel) && !devices.is_empty() {
             for side in devices.iter().rev() {
                 self.settle(run, *side, interrupts).await?;
             }
@@ -311,7 +313,7 @@ impl Running {
 
     pub(super) fn meter(&self, run: &Run<'_>, faults: Option<Arc<FaultCounter>>) -> ProgramMeter {
         let (device, near): (_, &[&str]) =
-            if run.profile.role == Role::Route { (NEAR, &[NEAR]) } else { (run.device, &[run.device, NEAR]) };
+            if run.profile.has_device() { (run.device, &[run.device, NEAR]) } else { (NEAR, &[NEAR]) };
         let far: &[&str] = if run.profile.role == Role::Tunnel { &[FAR, run.device] } else { &[FAR] };
         let [residents, far_residents] = self.residents();
         ProgramMeter {
@@ -372,8 +374,27 @@ impl Running {
         Ok(self.facts.clone())
     }
 
+    /// Why it no longer runs, if so.
+    pub(crate) fn ended(&mut self) -> Option<String> {
+        self.ends.iter_mut().find_map(|end| end.look().err())
+    }
+
+    pub(crate) fn version(&self) -> Option<String> {
+        self.facts.version.clone()
+    }
+
+    /// Whether any of its processes has something to do now.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.ends.iter().any(|end| end.residents.is_busy())
+    }
+
+    /// Lets each of its processes open this many files more than it has now, or as many as it likes.
+    pub(crate) fn limit_files(&self, more: Option<u64>) -> io::Result<()> {
+        self.ends.iter().try_for_each(|end| end.residents.limit_files(more))
+    }
+
     /// Asks all processes to end, and kills those that are left.
-    async fn end(&mut self) {
+    pub(crate) async fn end(&mut self) {
         for (was_killed, left) in join_all(self.ends.iter_mut().map(End::end)).await {
             self.facts.was_killed |= was_killed;
             self.facts.left_behind += left;
@@ -409,7 +430,7 @@ fn set_segmentation(run: &Run<'_>) -> Result<(), Reason> {
     let Some(gso) = run.scenario.cell.gso else { return Ok(()) };
     let is_on = gso == Gso::On;
     let advise = |error: platform::Error| error.remedy("leave out --gso, or give what the program can");
-    let near = if run.profile.role == Role::Route { NEAR } else { run.device };
+    let near = if run.profile.has_device() { run.device } else { NEAR };
     platform::set_segmentation(near, is_on).map_err(advise)?;
     if run.profile.role == Role::Tunnel {
         let far = run.device.to_owned();

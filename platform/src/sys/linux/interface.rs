@@ -178,7 +178,8 @@ fn set(
     set.map_err(failed(operation, interface))
 }
 
-pub(super) fn set_mtu(interface: &str, mtu: u16) -> Result<(), Error> {
+/// Sets the MTU of an interface in the calling thread's network.
+pub fn set_mtu(interface: &str, mtu: u16) -> Result<(), Error> {
     let mtu = mtu.into();
     let change = |link: &mut LinkMessage| link.attributes.push(LinkAttribute::Mtu(mtu));
     set("set the MTU of", interface, |state| state.mtu == mtu, change)
@@ -200,6 +201,25 @@ pub(super) fn set_link_up(interface: &str) -> Result<(), Error> {
 /// Whether the link of an interface in the calling thread's network is up.
 pub fn interface_is_up(interface: &str) -> bool {
     state_of(interface).is_ok_and(|state| state.up)
+}
+
+/// Deletes an interface of the calling thread's network, whoever made it.
+pub fn delete_interface(interface: &str) -> Result<(), Error> {
+    let deleted = index_of(interface).and_then(|index| request(RouteNetlinkMessage::DelLink(link(index))));
+    deleted.map_err(failed("delete", interface))
+}
+
+/// Takes an address from an interface of the calling thread's network.
+pub fn remove_address(interface: &str, address: IpAddr, prefix_len: u8) -> Result<(), Error> {
+    let removed = index_of(interface).and_then(|index| {
+        let mut message = AddressMessage::default();
+        message.header.index = index;
+        message.header.prefix_len = prefix_len;
+        message.header.family = family(address);
+        message.attributes = vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
+        request(RouteNetlinkMessage::DelAddress(message))
+    });
+    removed.map_err(failed("take an address from", interface))
 }
 
 /// The queueing discipline of an interface in the calling thread's network. Only Linux has one.

@@ -1,5 +1,6 @@
 //! Linux: `/dev/net/tun` through tun-rs, rtnetlink, namespaces, and `/proc`.
 
+mod capture;
 mod cgroup;
 mod doctor;
 mod ethtool;
@@ -25,6 +26,7 @@ mod tun;
 )]
 mod uring;
 
+pub use self::capture::*;
 pub use self::cgroup::*;
 pub use self::doctor::*;
 pub use self::ethtool::*;

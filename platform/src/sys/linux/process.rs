@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::ptr;
 use std::time::Duration;
 
 use nix::mount::{MsFlags, mount};
@@ -91,6 +92,22 @@ impl ProcessMeter {
     fn thread_statuses(self) -> Option<impl Iterator<Item = String>> {
         let threads = fs::read_dir(self.file("task")).ok()?;
         Some(threads.filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("status")).ok()))
+    }
+
+    /// Lets it open no more files than this; those that are open stay.
+    pub fn limit_open_files(self, most: u64) -> io::Result<()> {
+        let pid = self.pid().ok_or(io::ErrorKind::NotFound)?.as_raw();
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: the call only writes the present limits, into a value of their type.
+        if unsafe { libc::prlimit(pid, libc::RLIMIT_NOFILE, ptr::null(), &raw mut limit) } == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        limit.rlim_cur = most.min(limit.rlim_max);
+        // SAFETY: the call only reads the new limits, of which the hard one stays.
+        match unsafe { libc::prlimit(pid, libc::RLIMIT_NOFILE, &raw const limit, ptr::null_mut()) } {
+            -1 => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        }
     }
 
     /// Asks it to end, as `kill` does (SIGTERM). A system without such a request does nothing.
@@ -239,9 +256,22 @@ pub fn processors() -> Option<Vec<u16>> {
 }
 
 pub(crate) fn set_processor(processor: u16) -> io::Result<()> {
-    let mut allowed = CpuSet::new();
-    allowed.set(processor.into())?;
-    Ok(sched_setaffinity(Pid::from_raw(0), &allowed)?)
+    Ok(sched_setaffinity(Pid::from_raw(0), &set_of(&[processor])?)?)
+}
+
+/// Keeps the process of this command on these processors, and all that it starts (`sched_setaffinity(2)`).
+pub fn keep_on(command: &mut Command, processors: &[u16]) -> io::Result<()> {
+    let allowed = set_of(processors)?;
+    let keep = move || Ok(sched_setaffinity(Pid::from_raw(0), &allowed)?);
+    // SAFETY: between fork and exec it makes a system call with a set that exists already, and neither allocates nor locks.
+    unsafe { command.pre_exec(keep) };
+    Ok(())
+}
+
+fn set_of(processors: &[u16]) -> io::Result<CpuSet> {
+    let mut set = CpuSet::new();
+    processors.iter().try_for_each(|processor| set.set((*processor).into()))?;
+    Ok(set)
 }
 
 fn switches(who: UsageWho) -> Option<Switches> {

@@ -1,7 +1,7 @@
 //! Sockets of the kernel: their options, and several datagrams in a system call (`UDP_SEGMENT`, `UDP_GRO`).
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt, sockopt,
 };
-use socket2::Socket;
+use socket2::{Domain, Protocol, Socket, Type};
 
 use super::machine::line;
 use super::{set_socket_option, socket_addr, socket_option, tcp_info};
@@ -152,6 +152,23 @@ pub(crate) fn send_together(
         }
     }
     Ok(taken)
+}
+
+/// A listener at this address that does not block, for connections to any host that the kernel leads there (`IP_TRANSPARENT`).
+pub fn listen_transparently(address: SocketAddr) -> io::Result<TcpListener> {
+    const BACKLOG: i32 = 4096;
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(true)?;
+        socket.set_ip_transparent_v6(true)?;
+    } else {
+        socket.set_ip_transparent_v4(true)?;
+    }
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
 }
 
 /// Receives a datagram, or several if [`coalesce_datagrams`] allows it: a buffer of 65,535 bytes holds any.

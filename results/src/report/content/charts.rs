@@ -1,6 +1,6 @@
 //! The charts of a report.
 
-pub(super) use super::marks::{legend, mark, mark_of, named_mark};
+pub(super) use super::marks::{legend, mark, mark_of, mark_of_program, named_mark};
 use super::{marks, published, requests};
 use crate::cell::properties::Property;
 use crate::cell::{Cell, Subject};

@@ -63,7 +63,7 @@ const PROGRAMS: [(&str, Mark); 17] = [
 ];
 
 /// The mark of a program. One that is not among those has an open shape that none of those has, by its name.
-fn mark_of_program(name: &str) -> Mark {
+pub(super) fn mark_of_program(name: &str) -> Mark {
     let of_ours = PROGRAMS.iter().find(|(program, _)| *program == name).map(|(_, mark)| *mark);
     let of_stack = || StackKind::ALL.into_iter().find(|stack| stack.name() == name);
     let of_ours = of_ours.or_else(|| Some(mark_of((of_stack()?, Workarounds::ALL))));

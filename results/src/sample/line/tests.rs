@@ -9,8 +9,8 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::json;
 
 use super::super::{
-    CpuTime, DatagramFacts, DeviceFacts, Interval, Latency, Packets, QueueFacts, RequestFacts, Status, SwitchFacts,
-    TcpFacts,
+    CaptureFacts, CpuTime, DatagramFacts, DeviceFacts, Interval, Latency, Packets, QueueFacts, RequestFacts, Status,
+    SwitchFacts, TcpFacts,
 };
 use super::*;
 use crate::cell::Verify;
@@ -50,6 +50,7 @@ pub(in crate::sample) fn sample() -> Sample {
             retransmits: Some(7),
             device_drops: Some(8),
             queue_facts: Some(QueueFacts { queues: 2, passed_on: 9 }),
+            pcap: Some(CaptureFacts { packets: 3, lost: 1, is_full: true }),
             packets: Packets { rx: 700_001, rx_bytes: 1_036_400_123, tx: 15_600, tx_bytes: 811_200 },
             tcp: Some(TcpFacts { rtt_us: Some(33), send_window_bytes: Some(1 << 22), ..TcpFacts::default() }),
             thirds: Some([300_000_000, 400_000_000, 300_000_007]),
@@ -109,7 +110,14 @@ fn requests() -> Sample {
 /// Samples over UDP: bulk bytes, and requests beside a stream.
 fn over_udp() -> [Sample; 2] {
     let [mut bulk, mut asked] = [sample(), requests()];
-    let datagrams = DatagramFacts { sent: 12, arrived: 12, reordered: 1, duplicated: 2, found_per_second: Some(5) };
+    let datagrams = DatagramFacts {
+        sent: 12,
+        arrived: 12,
+        reordered: 1,
+        duplicated: 2,
+        jitter_ns: Some(7),
+        found_per_second: Some(5),
+    };
     bulk.cell = fixture::cell("-n smoltcp -m reader --protocol udp --datagram 1200");
     bulk.measured.datagrams = Some(datagrams);
     asked.cell = fixture::cell("-n smoltcp -m rr --protocol udp --background both --bitrate 1M");

@@ -114,6 +114,7 @@ fn files_stand_side_by_side() {
         heads: Vec::new(),
         samples: Vec::new(),
         scores: vec![of_ipstack("handshake", outcome)],
+        manners: Vec::new(),
     };
     let document = document(&[file("a", Outcome::Pass), file("b", fail("silence", Harm::Manners))]);
     let names: Vec<_> = document.benchmarks.iter().map(|one| one.name.as_str()).collect();
