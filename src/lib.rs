@@ -325,7 +325,7 @@ fn manners(plan: &MannersPlan, console: Console<'_, impl Write, impl Write>) -> 
             }
         })
     };
-    let show = |scores: &[MannerScore], out: &mut _| report::manners(scores, columns, out);
+    let show = |scores: &[MannerScore], out: &mut _| report::manners(scores, plan.typed.verbose, columns, out);
     results(&plan.typed, plan.results(), run, show, console)
 }
 

@@ -65,8 +65,8 @@ pub fn manners_of_files(files: &[SampleFile], format: Format, out: &mut impl Wri
 }
 
 /// Writes results of manners for a terminal with this many `columns`; `None` is no limit.
-pub fn manners(scores: &[MannerScore], columns: Option<u16>, out: &mut impl Write) -> io::Result<()> {
-    terminal::terminal(content::manners::outcome(scores), columns, out)
+pub fn manners(scores: &[MannerScore], is_verbose: bool, columns: Option<u16>, out: &mut impl Write) -> io::Result<()> {
+    terminal::terminal(content::manners::outcome(scores, is_verbose), columns, out)
 }
 
 /// Writes a list of cases of manners for a terminal with this many `columns`; `None` is no limit.

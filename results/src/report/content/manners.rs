@@ -47,8 +47,9 @@ pub(in crate::report) fn document(scores: &[&MannerScore]) -> Document {
     }
 }
 
-/// The results for a terminal: the table, a line for each failure, and why the program ends as it does.
-pub(in crate::report) fn outcome(all: &[MannerScore]) -> Vec<Block> {
+/// The results for a terminal: the table, a line for each new failure, or for each one if it is asked for, and why the program ends
+/// as it does.
+pub(in crate::report) fn outcome(all: &[MannerScore], is_verbose: bool) -> Vec<Block> {
     let scores: Vec<_> = all.iter().collect();
     let mut blocks = overview(&scores);
     let line = |score: &MannerScore| {
@@ -60,9 +61,11 @@ pub(in crate::report) fn outcome(all: &[MannerScore]) -> Vec<Block> {
     let of = |is: &dyn Fn(&MannerScore) -> bool| -> Vec<_> {
         scores.iter().filter(|score| is(score)).map(|score| line(score)).collect()
     };
-    let failed = of(&MannerScore::has_failed);
+    let failed = of(&|score| score.has_failed() && (is_verbose || score.known.is_none()));
     let passed = of(&|score| score.has_passed() && score.known.is_some());
-    for (title, lines) in [("Failures:", failed), ("Passed, although known to fail:", passed)] {
+    for (title, lines) in
+        [(if is_verbose { "Failures:" } else { "New failures:" }, failed), ("Passed, although known to fail:", passed)]
+    {
         if !lines.is_empty() {
             blocks.push(Block::List(title, lines));
         }
