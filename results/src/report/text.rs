@@ -130,7 +130,8 @@ fn workarounds(sample: &Sample) -> Option<String> {
 
 /// The load of the clients. The device alone has none.
 fn client(sample: &Sample) -> Option<String> {
-    const OPTIONS: &str = "mode generator parallel pin protocol datagram bitrate background think blackholes ipv6";
+    const OPTIONS: &str =
+        "mode inbound generator parallel pin protocol datagram bitrate background think blackholes ipv6";
     let is_of_load = |property: &&Property| OPTIONS.split(' ').any(|option| option == property.option);
     let load = axis::phrase(&sample.cell, PROPERTIES.iter().filter(is_of_load));
     let is_udp = sample.cell.protocol == Protocol::Udp;
