@@ -29,7 +29,7 @@ document says so beside them:
 
 The table of the stacks gets a column of docs/data/conformance.jsonl: the causes in each stack itself that break a MUST.
 
-Every docs/data/NAME.jsonl has its picture in docs/figures/NAME.svg, but for the one of scripts/aa.py, whose lines are its own.
+Every docs/data/NAME.jsonl has its picture in docs/figures/NAME.svg, but for those of scripts/aa.py and scripts/questions.py, whose lines are their own.
 """
 
 import json
@@ -45,7 +45,7 @@ from measure import COMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-PICTURED = sorted(path for path in (ROOT / "docs" / "data").glob("*.jsonl") if path.stem != "aa")
+PICTURED = sorted(path for path in (ROOT / "docs" / "data").glob("*.jsonl") if path.stem not in ("aa", "questions"))
 PART = re.compile(r"(<!-- report (\S+): ([^>]+?) -->\n).*?(<!-- end report -->)", re.DOTALL)
 OUTPUT = re.compile(r"(<!-- output (scripts/[^>]+?) -->\n).*?(<!-- end output -->)", re.DOTALL)
 COMMAND = re.compile(r"(<!-- command (\S+) -->\n).*?(<!-- end command -->)", re.DOTALL)

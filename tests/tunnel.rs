@@ -140,6 +140,59 @@ fn every_load_goes_through_a_tunnel_and_both_ends_are_paid_for() {
     }
 }
 
+/// Tunnels, ports that containers' networks forward, and the kernel.
+#[test]
+fn servers_inside_are_reached_from_outside() {
+    const FULL: [&str; 8] = [
+        "-m reader --time 0.2 --warmup 1MB --parallel 3",
+        "-m writer --time 0.2 --warmup 1MB",
+        "-m both --time 0.2 --warmup 1MB",
+        "-m rr --time 0.2 --parallel 5 --background reader",
+        "-m crr --time 0.2 --parallel 5",
+        "-m idle --time 0.2 --parallel 20",
+        "-m rr --time 0.2 --protocol udp",
+        "-m reader --time 0.2 --protocol udp --bitrate 10M",
+    ];
+    // For a backlog of 1.
+    const SINGLE: [&str; 4] = [
+        "-m reader --time 0.2 --warmup 1MB",
+        "-m crr --time 0.2",
+        "-m idle --time 0.2 --parallel 2",
+        "-m rr --time 0.2 --protocol udp",
+    ];
+    let measure = |command: &str, loads: &[&str]| {
+        for load in loads {
+            let output = through("inbound", command, &format!("{load} --inbound --verify full --json"));
+            let sample = printed(&output);
+            assert_eq!(
+                (&sample["status"], &sample["inbound"]),
+                (&"ok".into(), &true.into()),
+                "{command} {load}: {sample}"
+            );
+            let bytes = |field: &str| sample["packets"][field].as_u64().unwrap_or_default();
+            // The kernel inside receives what the clients write.
+            match sample["mode"].as_str().unwrap() {
+                "reader" => assert!(bytes("rx_bytes") > bytes("tx_bytes"), "{command} {load}: {sample}"),
+                "writer" => assert!(bytes("tx_bytes") > bytes("rx_bytes"), "{command} {load}: {sample}"),
+                _ => {}
+            }
+        }
+    };
+    skip_if!(no_device());
+    measure(
+        &tunnel("inbound", 60.0),
+        &["-m reader --bytes 100KB --warmup 10KB", "-m writer --bytes 90KB --warmup 9KB --ipv6"],
+    );
+    measure("kernel", &FULL[3..5]);
+    for (name, loads) in [("pasta", &FULL[..]), ("slirp4netns", &SINGLE), ("gotatun", &FULL[2..6])] {
+        let measure_installed = || {
+            skip_if!(not_installed(name));
+            measure(name, loads);
+        };
+        measure_installed();
+    }
+}
+
 #[test]
 fn a_far_end_that_dies_under_load_is_named() {
     skip_if!(no_device());

@@ -55,12 +55,12 @@ pub use sys::{
     allow_open_files, bind_to_interface, check_device_node, coalesce_datagrams, congestion_controls, cpu_of_process,
     cpu_of_thread, default_congestion_control, delete_interface, discard, enable_forwarding, end_with_this_thread,
     enter_netns, folder_of_thread, interface_counts, interface_is_up, interface_names, interface_of, is_bound_to,
-    is_local_address, keep_on, kernel_objects, listen_transparently, mtu_of_descriptor, page_bytes, peak_rss_bytes,
-    processes_in, processors, qdisc_of, queue_errors, recv_datagrams, remove_address, return_large_buffers,
-    set_black_hole, set_congestion_control, set_default_congestion_control, set_dont_fragment, set_loopback_up,
-    set_mtu, set_segmentation, set_socket_buffers, set_user_timeout, share_port, sharpen_timers, sockets, sockets_of,
-    stolen_time, switches_of_process, switches_of_thread, tcp_settings, tcp_statistics, this_program, throttled,
-    undelivered, with_mounts,
+    is_local_address, join_netns, keep_on, kernel_objects, listen_transparently, mtu_of_descriptor, page_bytes,
+    peak_rss_bytes, processes_in, processors, qdisc_of, queue_errors, recv_datagrams, remove_address,
+    return_large_buffers, set_black_hole, set_congestion_control, set_default_congestion_control, set_dont_fragment,
+    set_loopback_up, set_mtu, set_segmentation, set_socket_buffers, set_user_timeout, share_port, sharpen_timers,
+    sockets, sockets_of, stolen_time, switches_of_process, switches_of_thread, tcp_settings, tcp_statistics,
+    this_program, throttled, undelivered, with_mounts,
 };
 pub use tap::{Tap, Tapped};
 pub use trace::{Trace, Traced, Tracer};

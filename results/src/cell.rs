@@ -97,6 +97,12 @@ pub struct Cell {
         value_parser = units::switch(), hide_short_help = true, action = clap::ArgAction::Set)]
     pub half_closed: bool,
 
+    /// The server inside, behind a program, and the client outside: through the near end of a tunnel, or the ports that a
+    /// program of a container's network forwards
+    #[arg(long, value_name = "SWITCH", num_args = 0..=1, default_value = "off", default_missing_value = "on",
+        value_parser = units::switch(), hide_short_help = true, action = clap::ArgAction::Set)]
+    pub inbound: bool,
+
     /// What the link does to packets
     #[command(flatten)]
     #[serde(flatten)]

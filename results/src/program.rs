@@ -2,6 +2,7 @@
 
 mod built_in;
 mod name;
+mod placeholder;
 mod template;
 
 use std::collections::BTreeMap;
@@ -21,54 +22,9 @@ use crate::cell::Cell;
 pub(crate) use self::built_in::{SOCKS5, has_no_program, is_baseline, role, upstream};
 pub use self::built_in::{names, text};
 pub use self::name::{Program, ProgramName};
+pub(crate) use self::placeholder::PLACEHOLDERS;
+use self::placeholder::role_of;
 pub use self::template::{Unknown, fill, placeholders};
-
-/// A name, without braces, that stands for a value in profiles of a role, or of all.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Placeholder {
-    pub(crate) name: &'static str,
-    pub(crate) role: Option<Role>,
-    pub(crate) meaning: &'static str,
-}
-
-const fn placeholder(name: &'static str, role: Option<Role>, meaning: &'static str) -> Placeholder {
-    Placeholder { name, role, meaning }
-}
-
-pub(crate) const PLACEHOLDERS: [Placeholder; 28] = [
-    placeholder("tun", None, "name of the device that the program must make"),
-    placeholder("mtu", None, "MTU of the device, in bytes; 1500 less the headers of a tunnel if the run has none"),
-    placeholder("max_flows", None, "most connections and flows, in the words of set.max_flows"),
-    placeholder(
-        "set",
-        None,
-        "the words of set that the run has; in the config, without it they are added to the command",
-    ),
-    placeholder("address", None, "address of the device at this end"),
-    placeholder("peer", None, "the address on the other side of the device"),
-    placeholder("prefix", None, "prefix length of the device's network, in bits"),
-    placeholder("interface", None, "interface for the program's own connections"),
-    placeholder("socks5", Some(Role::Proxy), "address and port of the SOCKS5 server"),
-    placeholder("socks5_host", Some(Role::Proxy), "its address"),
-    placeholder("socks5_port", Some(Role::Proxy), "its port"),
-    placeholder("far", Some(Role::Proxy), "address and port for the far_command to listen on"),
-    placeholder("far_host", Some(Role::Proxy), "its address"),
-    placeholder("far_port", Some(Role::Proxy), "its port"),
-    placeholder("server", None, "address of the servers"),
-    placeholder("port", Some(Role::Tunnel), "port of this end for the packets of the tunnel"),
-    placeholder("peer_endpoint", Some(Role::Tunnel), "address and port of the other end"),
-    placeholder("peer_host", Some(Role::Tunnel), "the address alone"),
-    placeholder("end", Some(Role::Tunnel), "near or far: this end, for names of what prepare makes"),
-    placeholder("other_end", Some(Role::Tunnel), "the same for the other end"),
-    placeholder("key", Some(Role::Tunnel), "private key of this end: X25519, in base64, made for the run"),
-    placeholder("key_file", Some(Role::Tunnel), "path of a file with this key"),
-    placeholder("peer_key", Some(Role::Tunnel), "public key of the other end"),
-    placeholder("netns", Some(Role::Attach), "path of the clients' network namespace, which the program must join"),
-    placeholder("pid", Some(Role::Attach), "number of a thread in it"),
-    placeholder("config", None, "path of the configuration"),
-    placeholder("dir", None, "a folder for the program's files, its working directory; it is deleted after the run"),
-    placeholder("shared", None, "a folder that both ends have; the commands of prepare run in it"),
-];
 
 /// The bytes of the headers that a tunnel adds by default: 40 of IPv6, 8 of UDP and 32 of `WireGuard`.
 const TUNNEL_OVERHEAD: u16 = 80;
@@ -104,6 +60,9 @@ pub struct Profile {
     /// Commands that set the program up when it runs, at each end of a tunnel. Each is tried again until it succeeds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub setup: Vec<Vec<String>>,
+    /// More of them for a run in which the servers are in the clients' network.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inbound_setup: Vec<Vec<String>>,
     /// The command that prints its version: the first line with a digit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub version: Vec<String>,
@@ -157,6 +116,8 @@ pub enum Setting {
     Mtu,
     /// Its limit of connections and flows.
     MaxFlows,
+    /// The ports that it forwards to servers in the clients' network.
+    Inbound,
 }
 
 /// What a program does.
@@ -327,9 +288,28 @@ impl Profile {
 
     /// The words for what a cell sets.
     pub fn words_of<'a>(&'a self, cell: &Cell) -> impl Iterator<Item = &'a String> {
-        let is_set = [(Setting::Mtu, cell.mtu.is_some()), (Setting::MaxFlows, cell.max_flows.is_some())];
+        let (mtu, max_flows) = (cell.mtu.is_some(), cell.max_flows.is_some());
+        let is_set = [(Setting::Mtu, mtu), (Setting::MaxFlows, max_flows), (Setting::Inbound, cell.inbound)];
         let has = move |setting: &Setting| is_set.contains(&(*setting, true));
         self.set.iter().filter(move |(setting, _)| has(setting)).flat_map(|(_, words)| words)
+    }
+
+    /// The commands that set it up for a cell.
+    pub fn setup_of(&self, cell: &Cell) -> impl Iterator<Item = &Vec<String>> {
+        self.setup.iter().chain(self.inbound_setup.iter().filter(|_| cell.inbound))
+    }
+
+    /// Refuses connections from outside to a program that cannot have them.
+    pub(crate) fn check_inbound(&self) -> Result<(), String> {
+        let name = self.name;
+        let has_words = self.set.contains_key(&Setting::Inbound) || !self.inbound_setup.is_empty();
+        let without = format!("the profile of {name} does not say how it forwards ports (set.inbound)");
+        match self.role {
+            Role::Tunnel => Ok(()),
+            Role::Attach => refuse(!has_words, &without),
+            Role::Route if self.upstream() == Some(Upstream::Direct) => Ok(()),
+            Role::Proxy | Role::Route => Err(format!("{name} opens connections and accepts none from outside")),
+        }
     }
 
     /// Whether the words for what a run sets have a place in the configuration, and not at the end of the command.
@@ -356,7 +336,8 @@ impl Profile {
 
     fn templates(&self, is_far: bool) -> impl Iterator<Item = &String> {
         let command = self.far_command.as_ref().filter(|_| is_far).unwrap_or(&self.command);
-        let others = self.prepare.iter().chain(&self.setup).flatten().chain(self.set.values().flatten());
+        let setup = self.setup.iter().chain(&self.inbound_setup);
+        let others = self.prepare.iter().chain(setup).flatten().chain(self.set.values().flatten());
         command.iter().chain(others).chain(self.environment.values())
     }
 
@@ -366,15 +347,18 @@ impl Profile {
     }
 
     fn check(&self) -> Result<(), String> {
+        let all = || self.commands().chain(&self.inbound_setup);
         let is_empty = |command: &Vec<String>| command.first().is_none_or(String::is_empty);
         let may_be_empty = self.role == Role::Route
             || (self.role == Role::Tunnel && self.far_command.is_none() && !self.setup.is_empty());
-        let commands_are_empty = (!may_be_empty && is_empty(&self.command)) || self.commands().skip(1).any(is_empty);
+        let commands_are_empty = (!may_be_empty && is_empty(&self.command)) || all().skip(1).any(is_empty);
         refuse(commands_are_empty, "the command is empty")?;
-        let has_zero = self.commands().flatten().chain(&self.version).any(|word| word.contains('\0'));
+        let has_zero = all().flatten().chain(&self.version).any(|word| word.contains('\0'));
         refuse(has_zero, "a word of a command has a zero byte")?;
         let is_tunnel = self.role == Role::Tunnel;
         refuse(self.overhead.is_some() && !is_tunnel, "overhead is for role = \"tunnel\"")?;
+        let is_attach = self.role == Role::Attach;
+        refuse(!self.inbound_setup.is_empty() && !is_attach, "inbound_setup is for role = \"attach\"")?;
         let has_far_end = is_tunnel || (self.role == Role::Proxy && self.far_command.is_some());
         let reason = "far_command and far_config are for role = \"tunnel\", and for a proxy with both or the first";
         refuse((self.far_command.is_some() || self.far_config.is_some()) && !has_far_end, reason)?;
@@ -449,10 +433,6 @@ pub fn no_shell(words: &[String]) -> Option<String> {
         |word: &String| SHELLS.iter().any(|shell| Path::new(word).file_name().is_some_and(|name| name == *shell));
     let word = words.iter().find(is_for_shell).filter(|_| !words.iter().any(is_shell))?;
     Some(format!("there is no shell, so {} is passed as it is", word.replace(char::is_control, " ")))
-}
-
-fn role_of(placeholder: &str) -> Option<Role> {
-    PLACEHOLDERS.iter().find(|known| known.name == placeholder)?.role
 }
 
 fn beginning(path: &Path) -> io::Result<Vec<u8>> {

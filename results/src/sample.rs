@@ -352,10 +352,10 @@ impl Sample {
     /// Mean size of the packets in the direction of the payload, in bytes, with IP headers; `None` without packets.
     pub fn bytes_per_packet(&self) -> Option<f64> {
         let Packets { rx, tx, rx_bytes, tx_bytes } = self.measured.packets;
-        let (bytes, count) = match (self.cell.subject(), self.cell.mode?) {
-            (Subject::Forward(_), _) | (_, Mode::Reader) => (tx_bytes, tx),
-            (_, Mode::Writer) => (rx_bytes, rx),
-            (_, Mode::Both | Mode::Rr | Mode::Crr | Mode::Idle) => {
+        let (bytes, count) = match (self.cell.subject(), self.cell.mode?, self.cell.inbound) {
+            (Subject::Forward(_), ..) | (_, Mode::Reader, false) | (_, Mode::Writer, true) => (tx_bytes, tx),
+            (_, Mode::Writer | Mode::Reader, _) => (rx_bytes, rx),
+            (_, Mode::Both | Mode::Rr | Mode::Crr | Mode::Idle, _) => {
                 (rx_bytes.checked_add(tx_bytes)?, rx.checked_add(tx)?)
             }
         };

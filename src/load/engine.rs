@@ -4,8 +4,10 @@
 //! time, and it has no periodic tick. A work knows nothing of threads.
 
 use std::any::Any;
+use std::io;
 use std::mem;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -54,10 +56,19 @@ impl Client {
 
     /// The same client on one processor.
     pub(crate) fn pinned(self, processor: u16) -> Self {
+        self.after("stay on a processor", move || platform::pin_thread(processor))
+    }
+
+    /// The same client in the network namespace of a file.
+    pub(crate) fn within(self, network: PathBuf) -> Self {
+        self.after("enter a network", move || platform::join_netns(&network))
+    }
+
+    fn after(self, operation: &'static str, prepare: impl FnOnce() -> io::Result<()> + Send + 'static) -> Self {
         let Self { deliver, cancel } = self;
-        let deliver: Deliver = Box::new(move |window| match platform::pin_thread(processor) {
+        let deliver: Deliver = Box::new(move |window| match prepare() {
             Ok(()) => deliver(window),
-            Err(source) => (Box::new(()), Err(LoadError::io("stay on a processor")(source))),
+            Err(source) => (Box::new(()), Err(LoadError::io(operation)(source))),
         });
         Self { deliver, cancel }
     }
@@ -144,7 +155,7 @@ impl<S: Sockets> Engine<S> {
             let left = work.handshakes();
             self.turn_until(work, self.now() + CONNECT, |work, _| work.handshakes() < left)?;
             if work.handshakes() == left {
-                return Err(LoadError::io("connect")(std::io::ErrorKind::TimedOut.into()));
+                return Err(LoadError::io("connect")(io::ErrorKind::TimedOut.into()));
             }
         }
         Ok(())

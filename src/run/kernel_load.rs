@@ -18,7 +18,7 @@ use crate::load::{Load, Targets};
 use crate::plan::scenario::Scenario;
 use crate::program::{Profile, Role, Upstream};
 use crate::subject::Prepared;
-use crate::subject::networks::{Networks, socks5_address};
+use crate::subject::networks::{FORWARDED_PORT, Networks, socks5_address};
 use crate::subject::stack::backlog;
 
 fn failed(source: io::Error) -> RunError {
@@ -33,10 +33,16 @@ pub(super) struct Sockets {
     silent: Option<Silent>,
 }
 
+/// The port of a server of the load, by its number: any, or one that a program forwards.
+fn port(scenario: &Scenario, number: usize) -> u16 {
+    let forwarded = scenario.cell.inbound.then(|| u16::try_from(number).ok()?.checked_add(FORWARDED_PORT + 1));
+    forwarded.flatten().unwrap_or_default()
+}
+
 /// The sockets of a load's server. Accepted connections inherit their congestion control.
 pub(super) fn sockets(scenario: &Scenario, address: IpAddr, load: &Load) -> Result<Sockets, RunError> {
     let Targets { tcp, udp, silent, .. } = load.targets();
-    let any_port = SocketAddr::new(address, 0);
+    let any_port = SocketAddr::new(address, port(scenario, 0));
     let listeners = listeners(scenario, address, tcp)?;
     let datagrams = datagrams_at(any_port, shared_by(scenario, address).as_deref())?;
     let silent = if silent { Some(Silent::at(any_port)?) } else { None };
@@ -63,7 +69,8 @@ pub(super) fn listeners(
     let interface = shared_by(scenario, address);
     let listen = |port, share| listen(SocketAddr::new(address, port), share, scenario.congestion.as_deref(), backlog);
     let share = interface.is_some().then_some(None);
-    let mut listeners = (0..ports).map(|_| listen(0, share)).collect::<Result<Vec<_>, _>>()?;
+    let mut listeners =
+        (0..ports).map(|number| listen(port(scenario, number), share)).collect::<Result<Vec<_>, _>>()?;
     if interface.is_some() {
         for index in 0..ports {
             let port = listeners[index].local_addr().map_err(failed)?.port();
@@ -194,7 +201,8 @@ pub(super) fn clients(
     Ok((clients, congestion))
 }
 
-/// Prepares kernel sockets in both networks: servers at an address of the far one, and clients in the near one.
+/// Prepares kernel sockets in both networks: servers at an address of the far one, and clients in the near one. Inbound, the
+/// servers are in the near network, and a program may lead this address to any of its own.
 pub(super) fn prepare_between(
     scenario: &Scenario,
     load: Load,
@@ -202,6 +210,11 @@ pub(super) fn prepare_between(
     server: IpAddr,
     subject: Prepared,
 ) -> Result<Loaded, RunError> {
+    if scenario.cell.inbound {
+        let mut sockets = sockets(scenario, platform::unspecified(server.is_ipv6()), &load)?;
+        sockets.targets.iter_mut().for_each(|target| target.set_ip(server));
+        return prepare(scenario, load, sockets, subject);
+    }
     let known = (scenario.clone(), load.clone());
     let sockets = networks.far().run(move || sockets(&known.0, server, &known.1))??;
     prepare(scenario, load, sockets, subject)

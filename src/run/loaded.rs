@@ -100,7 +100,8 @@ pub(super) async fn prepare(
         }
         (Subject::Program(_), Devices::Tun(tun), Network::Pair(networks, _)) => {
             let processors = scenario.cell.pin.as_ref().map(|pin| pin.of_program(load.threads()));
-            let (subject, server) = program::prepare((scenario, processors), tun, networks, interrupts).await?;
+            let ports = load.targets().tcp;
+            let (subject, server) = program::prepare((scenario, processors, ports), tun, networks, interrupts).await?;
             kernel_load::prepare_between(scenario, load, networks, server, subject)
         }
         (Subject::Given, Devices::Given(given), _) => {
@@ -192,6 +193,11 @@ impl Loaded {
         let Parts { device, effective, carrier, program, cut } = subject;
         let clients = match &scenario.cell.pin {
             Some(pin) => (0..).zip(clients).map(|(thread, client)| client.pinned(pin.of_client(thread))).collect(),
+            None => clients,
+        };
+        let outside = networks.filter(|_| scenario.cell.inbound).map(|networks| networks.far().path());
+        let clients = match outside {
+            Some(network) => clients.into_iter().map(|client| client.within(network.clone())).collect(),
             None => clients,
         };
         let counted = Arc::clone(&load);

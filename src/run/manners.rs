@@ -120,7 +120,7 @@ fn session(
     let runtime = runtime(Some(1), None).map_err(failed)?;
     let started = runtime.block_on(async {
         let mut interrupts = Interrupts::catch().map_err(failed)?;
-        let (prepared, server) = program::prepare((scenario, None), tun, networks, &mut interrupts).await?;
+        let (prepared, server) = program::prepare((scenario, None, 0), tun, networks, &mut interrupts).await?;
         Ok((prepared.parts, server, interrupts))
     });
     let (parts, server, interrupts) = match started {

@@ -13,6 +13,10 @@ use crate::plan::scenario::Scenario;
 /// The port of the SOCKS5 server (RFC 1928, 3).
 pub(crate) const SOCKS5_PORT: u16 = 1080;
 
+/// The first of the ports that a program forwards to servers in the near network: that of its first answer. Those of the load
+/// follow.
+pub(crate) const FORWARDED_PORT: u16 = 5200;
+
 /// The interface that joins the near network with the far one. A proxy's sockets are bound to it.
 pub(crate) const NEAR: &str = "to-far";
 

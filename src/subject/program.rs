@@ -8,6 +8,8 @@
 //! attach:    client ── kernel TCP ── TAP or TUN ──────────────────────────────────────► program ── kernel TCP ── server
 //! ```
 //!
+//! Inbound, client and server change places: the near device is still the one that is measured.
+//!
 //! The program is started from its profile and makes its device. This process sets the device up where the program has not,
 //! and gives the servers' address a route into it. The program is ready when an answer has come back through it (`echo`).
 //! Processes are found, measured and ended by their network, even those that have left their parent (`end`, `residents`).
@@ -42,9 +44,10 @@ use crate::error::RunError;
 use crate::plan::scenario::{Scenario, Tun};
 use crate::program::{Role, Upstream};
 
-/// Prepares a program between the two networks, on these processors. Also returns the address of the servers.
+/// Prepares a program between the two networks, on these processors, for servers with so many ports. Also returns
+/// their address.
 pub(crate) async fn prepare(
-    (scenario, processors): (&Scenario, Option<&[u16]>),
+    (scenario, processors, server_ports): (&Scenario, Option<&[u16]>, usize),
     tun: &Tun,
     networks: &Networks,
     interrupts: &mut Interrupts,
@@ -72,6 +75,7 @@ pub(crate) async fn prepare(
         scenario,
         profile,
         processors,
+        server_ports,
         networks,
         device: &tun.name,
         network: tun.network,

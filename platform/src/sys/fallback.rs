@@ -195,6 +195,7 @@ impl ProcessMeter {
 }
 
 return_all! { Err(io::ErrorKind::Unsupported.into());
+    pub fn join_netns(_path: &Path) -> io::Result<()>;
     pub fn addresses_of(_interface: &str) -> io::Result<Vec<IpAddr>>;
     pub fn set_congestion_control(_socket: &Socket, _name: &str) -> io::Result<()>;
     pub fn bind_to_interface(_socket: &Socket, _interface: &str, _ipv6: bool) -> io::Result<()>;

@@ -261,6 +261,9 @@ impl Cell {
         let Some(profile) = self.program.as_ref().and_then(|program| program.profile()) else { return Ok(()) };
         let has_other = !profile.udp && self.protocol == Protocol::Udp;
         refuse(has_other, "--protocol", format!("{} carries TCP alone", profile.name))?;
+        if self.inbound {
+            profile.check_inbound().map_err(|reason| Wrong::new("--inbound", reason))?;
+        }
         let is_of_kernel = profile.is_of_kernel() && self.pin.is_some();
         refuse(is_of_kernel, "--pin", format!("the kernel's own threads do the work of {}", profile.name))?;
         let of_device = [("--qdisc", self.qdisc.is_some()), ("--queue", self.queue.is_some())];

@@ -55,6 +55,7 @@ const SHARDS: &str = "only the path and our proxy have several instances of a st
                       and external are processes of their own";
 const NO_MAX_FLOWS: &str = "only a program has a limit, and its profile must say how to set it (set.max_flows)";
 const NO_HALVES: &str = "only the TCP connections of idle can be half-closed";
+const NO_INBOUND: &str = "only through a program can connections come from outside; a stack is the server itself";
 const NO_WORKERS: &str = "the current-thread runtime has none, and a program its own";
 const NO_OFFLOAD: &str = "a program opens its own device and decides this itself; the layer loopback has no device";
 const NO_THREADS: &str = "idle connections have one thread, and the layer device has no client";
@@ -70,8 +71,7 @@ const NO_REQUESTS: &str = "only rr and crr have requests";
 const NO_STACK: &str = "only a stack with an adapter of this program has it";
 const NO_LINK: &str = "only the path, the kernel behind a device, and programs have a link with impairments";
 const NO_OUTAGE: &str = "only the path, the kernel behind a device, and programs have a path that can be cut, and nothing crosses it in the mode idle";
-const BLACK_HOLES: &str =
-    "only crr over TCP through a program has them; a stack answers for every address, and nothing is behind it";
+const BLACK_HOLES: &str = "only crr over TCP through a program has them, not inbound; a stack answers for every address, and nothing is behind it";
 
 /// All properties, in the order of their columns. Those that decide which of the others a cell has come first.
 pub static PROPERTIES: &[Property] = &[
@@ -99,6 +99,10 @@ pub static PROPERTIES: &[Property] = &[
         .of(|cell| cell.is_idle() && cell.protocol == Protocol::Tcp, NO_HALVES)
         // The noun of its connections says it.
         .said(""),
+    property("inbound", "inbound", |cell| Some(if cell.inbound { "yes" } else { "no" }.to_owned()))
+        .of(|cell| cell.program.is_some(), NO_INBOUND)
+        .usual("no")
+        .said("inbound"),
     property("runtime", "runtime", |cell| Some(text(cell.runtime))).of(Cell::has_runtime, FOREIGN).no_work(),
     number("worker_threads", "workers", |cell| cell.worker_threads.map(text))
         .of(|cell| cell.has_runtime() && cell.program.is_none() && cell.runtime == Runtime::MultiThread, NO_WORKERS)

@@ -146,7 +146,7 @@ impl Cell {
     }
 
     pub(super) fn has_black_holes(&self) -> bool {
-        self.mode == Some(Mode::Crr) && self.protocol == Protocol::Tcp && self.program.is_some()
+        self.mode == Some(Mode::Crr) && self.protocol == Protocol::Tcp && self.program.is_some() && !self.inbound
     }
 
     pub(crate) fn has_datagrams(&self) -> bool {

@@ -5,7 +5,7 @@ use clap::CommandFactory;
 use super::*;
 
 /// Cells of all kinds. Each has another property than the ones before it.
-const CELLS: [&str; 36] = [
+const CELLS: [&str; 37] = [
     "-n smoltcp -m reader",
     "-n smoltcp -m both --parallel 3 --client-threads 4 --runtime current-thread --ipv6",
     "-n smoltcp -m writer --worker-threads 3 --offload off --mtu 9000 --window 64KiB --buffer 1",
@@ -39,6 +39,7 @@ const CELLS: [&str; 36] = [
     "--program kernel -m reader --protocol udp",
     "--device utun8 -m writer --protocol udp --mtu 1400 --ipv6",
     "--program gotatun -m rr --ipv6 --mtu 1400 --delay 5ms",
+    "--program gotatun -m crr --inbound",
     "--forwarder rust",
     "--forwarder rust --io async --offload whole --hop pool --thread 2 -m both --parallel 128",
     "--forwarder go --hop channel -m reader --generator iperf3 --queue 100",
@@ -145,6 +146,8 @@ const WRONG: &str = "\
 -m reader -n smoltcp --background reader => --background: only the requests of rr and crr
 -m crr -n smoltcp --blackholes 1 => --blackholes: only crr over TCP through a program
 -m reader -n smoltcp --half-closed => --half-closed: only the TCP connections of idle
+-m rr -n smoltcp --inbound => --inbound: only through a program
+-m crr --program pasta --inbound --blackholes 1 => --blackholes: only crr over TCP through a program has them, not inbound
 -m idle -n smoltcp => --parallel: idle compares the memory
 -m reader -n smoltcp --protocol udp --parallel 257 => --parallel: at most 256 flows
 -m reader -n smoltcp --protocol udp --datagram 11 => --datagram: must be 12 bytes or more, to hold its number, and at most 1472
@@ -215,6 +218,8 @@ fn a_program_is_not_run_as_its_profile_cannot() {
             "-m rr --program pasta --max-flows 9",
             "--max-flows: only a program has a limit, and its profile must say how",
         ),
+        ("-m rr --program gvisor-tap-vsock --inbound", "--inbound: the profile of gvisor-tap-vsock does not say how"),
+        ("-m rr --program tun2proxy --inbound", "--inbound: tun2proxy opens connections and accepts none"),
         ("-m rr --program pasta --path-mtu 1400", "--program: pasta runs in the servers' network"),
         ("-m rr --program gotatun --ipv6 --mtu 1300", "--mtu: 1300 bytes less the 80 of gotatun are 1220"),
         ("-m writer --protocol udp --program gotatun --datagram 1450", "--datagram: must be"),

@@ -132,6 +132,7 @@ fn a_profile_has_words_for_what_a_run_sets() {
         ("--program lwip --mtu 9000 --max-flows 9", "--mtu {mtu} --max-flows {max_flows}"),
         ("--program tun2proxy --max-flows 9", "--max-sessions {max_flows}"),
         ("--program pasta --mtu 9000", "-m {mtu}"),
+        ("--program slirp4netns --inbound", "--api-socket {dir}/api"),
         ("--program sing-box-system --mtu 9000", r#""mtu": {mtu},"#),
         ("--program gotatun --mtu 9000", ""),
     ] {

@@ -1,16 +1,17 @@
-//! Answers in the far network, to see whether a program lets them through.
+//! Answers where the servers will be, to see whether a program lets them through.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use platform::Class;
+use platform::{Class, Namespace};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
-use super::super::networks::Networks;
+use super::super::networks::FORWARDED_PORT;
+use super::place::Run;
 use crate::error::RunError;
 
 /// How long an answer may take. Then another one is asked for.
@@ -19,27 +20,36 @@ const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 const QUESTION: [u8; 6] = *b"ready?";
 
 /// A server that sends back everything that it reads, over TCP and UDP. It ends when this value is dropped.
-pub(super) struct Echo {
+pub(super) struct Echo<'a> {
+    /// The network of the clients, if it is not this thread's.
+    outside: Option<&'a Namespace>,
     tcp: SocketAddr,
     udp: SocketAddr,
     task: JoinHandle<()>,
 }
 
-impl Echo {
-    /// Starts it at free ports of an address of the far network.
-    pub(super) fn start(networks: &Networks, server: IpAddr) -> Result<Self, RunError> {
+impl<'a> Echo<'a> {
+    /// Starts it where the servers will be, at free ports or at the one that is forwarded.
+    pub(super) fn start(run: &Run<'a>) -> Result<Self, RunError> {
+        let (server, far) = (run.server, run.networks.far());
         let failed = |source| platform::Error::new(Class::Failed, "listen on", server.to_string(), source);
-        let address = SocketAddr::new(server, 0);
-        let sockets = networks.far().run(move || -> io::Result<_> {
+        let outside = run.scenario.cell.inbound.then_some(far);
+        let address = match outside {
+            Some(_) => SocketAddr::new(platform::unspecified(server.is_ipv6()), FORWARDED_PORT),
+            None => SocketAddr::new(server, 0),
+        };
+        let bind = move || -> io::Result<_> {
             let (tcp, udp) = (std::net::TcpListener::bind(address)?, std::net::UdpSocket::bind(address)?);
             tcp.set_nonblocking(true)?;
             udp.set_nonblocking(true)?;
             Ok((tcp, udp))
-        })?;
+        };
+        let sockets = if outside.is_some() { bind() } else { far.run(bind)? };
         let start = |(tcp, udp)| -> io::Result<Self> {
             let (listener, socket) = (TcpListener::from_std(tcp)?, UdpSocket::from_std(udp)?);
-            let (tcp, udp) = (listener.local_addr()?, socket.local_addr()?);
-            Ok(Self { tcp, udp, task: tokio::spawn(serve(listener, socket)) })
+            let [tcp, udp] =
+                [listener.local_addr()?, socket.local_addr()?].map(|address| SocketAddr::new(server, address.port()));
+            Ok(Self { outside, tcp, udp, task: tokio::spawn(serve(listener, socket)) })
         };
         Ok(sockets.and_then(start).map_err(failed)?)
     }
@@ -47,7 +57,9 @@ impl Echo {
     /// Returns the connection.
     pub(super) async fn over_tcp(&self) -> io::Result<TcpStream> {
         in_time(async {
-            let mut stream = TcpStream::connect(self.tcp).await?;
+            let is_ipv6 = self.tcp.is_ipv6();
+            let socket = self.open(move || if is_ipv6 { TcpSocket::new_v6() } else { TcpSocket::new_v4() })?;
+            let mut stream = socket.connect(self.tcp).await?;
             stream.write_all(&QUESTION).await?;
             let mut answer = [0; QUESTION.len()];
             stream.read_exact(&mut answer).await?;
@@ -58,7 +70,10 @@ impl Echo {
 
     pub(super) async fn over_udp(&self) -> io::Result<()> {
         in_time(async {
-            let socket = UdpSocket::bind((platform::unspecified(self.udp.is_ipv6()), 0)).await?;
+            let any_port = SocketAddr::new(platform::unspecified(self.udp.is_ipv6()), 0);
+            let socket = self.open(move || std::net::UdpSocket::bind(any_port))?;
+            socket.set_nonblocking(true)?;
+            let socket = UdpSocket::from_std(socket)?;
             socket.connect(self.udp).await?;
             socket.send(&QUESTION).await?;
             let mut answer = [0; 2 * QUESTION.len()];
@@ -67,9 +82,17 @@ impl Echo {
         })
         .await
     }
+
+    /// Makes a socket where the clients will be.
+    fn open<T: Send + 'static>(&self, socket: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+        match self.outside {
+            Some(network) => network.run(socket).map_err(io::Error::other)?,
+            None => socket(),
+        }
+    }
 }
 
-impl Drop for Echo {
+impl Drop for Echo<'_> {
     fn drop(&mut self) {
         self.task.abort();
     }

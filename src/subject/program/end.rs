@@ -69,7 +69,7 @@ impl End {
             _ => "",
         };
         let name = format!("{end}program {}", run.profile.name);
-        let hint = no_shell(&place.words()).or_else(|| run.profile.setup.iter().find_map(|words| no_shell(words)));
+        let hint = no_shell(&place.words()).or_else(|| run.setup().find_map(|words| no_shell(words)));
         Ok(Self { name, hint, side, process, is_daemon: false, printed, residents, folder })
     }
 

@@ -21,7 +21,7 @@ const LOOPBACK: &str = "lo";
 pub(super) struct Joined {
     /// The addresses of its ends.
     pub(super) ends: [IpAddr; 2],
-    /// The address of the servers.
+    /// The address of the servers, or of those that a program forwards connections to.
     pub(super) server: IpAddr,
     pub(super) cut: Option<Cut>,
     pub(super) faults: Option<Arc<FaultCounter>>,
@@ -50,6 +50,11 @@ pub(super) fn join(scenario: &Scenario, role: Role, tun: &Tun, networks: &Networ
             })??;
             (beyond, Some(networks.cut(&tun.name, LOOPBACK)))
         }
+    };
+    let server = match role {
+        Role::Tunnel if scenario.cell.inbound => tun.network.address,
+        Role::Route if scenario.cell.inbound => near,
+        _ => server,
     };
     Ok(Joined { ends: [near, far], server, cut, faults, driver })
 }

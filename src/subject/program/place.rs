@@ -8,7 +8,7 @@ use std::process::Command;
 
 use platform::{Class, Namespace, Network, PARENT};
 
-use super::super::networks::{FAR, NEAR, Networks, SOCKS5_PORT, Side};
+use super::super::networks::{FAR, FORWARDED_PORT, NEAR, Networks, SOCKS5_PORT, Side};
 use super::keys::Keys;
 use crate::error::RunError;
 use crate::plan::scenario::Scenario;
@@ -29,6 +29,8 @@ pub(super) struct Run<'a> {
     pub(super) profile: &'a Profile,
     /// Those that it is kept on.
     pub(super) processors: Option<&'a [u16]>,
+    /// The ports of the load's servers.
+    pub(super) server_ports: usize,
     pub(super) networks: &'a Networks,
     /// The name of each device.
     pub(super) device: &'a str,
@@ -46,6 +48,11 @@ pub(super) struct Run<'a> {
 }
 
 impl Run<'_> {
+    /// The commands that set the program up.
+    pub(super) fn setup(&self) -> impl Iterator<Item = &Vec<String>> {
+        self.profile.setup_of(&self.scenario.cell)
+    }
+
     pub(super) fn mtu(&self) -> u16 {
         self.profile.device_mtu(self.scenario.cell.mtu())
     }
@@ -152,6 +159,9 @@ impl Place<'_> {
             "key_file" => path("key"),
             "peer_key" => run.keys.as_ref()?.of_peer(self.side),
             "netns" => path("netns"),
+            "first_port" => FORWARDED_PORT.to_string(),
+            // Of UDP there is one.
+            "last_port" => (usize::from(FORWARDED_PORT) + run.server_ports.max(1)).to_string(),
             "pid" => platform::folder_of_thread().file_name()?.to_str()?.to_owned(),
             "config" => path("config"),
             "shared" => run.shared.display().to_string(),

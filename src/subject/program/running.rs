@@ -103,13 +103,13 @@ impl Running {
             }
             self.adopt(run)?;
         }
-        if has_process && !run.profile.setup.is_empty() {
+        if has_process && run.setup().next().is_some() {
             // The programs learn that their devices are up.
             sleep(LOOK).await;
             self.begun += LOOK;
             self.set_up(run, interrupts).await?;
         }
-        let echo = Echo::start(run.networks, run.server)?;
+        let echo = Echo::start(run)?;
         let guess = run.profile.guess().map(|guess| format!("; {guess}")).unwrap_or_default();
         let answered = loop {
             match echo.over_tcp().await {
@@ -160,7 +160,7 @@ impl Running {
     async fn set_up(&mut self, run: &Run<'_>, interrupts: &mut Interrupts) -> Result<(), Reason> {
         let sides: Vec<_> = self.ends.iter().map(|end| end.side).collect();
         let ends = (0..sides.len()).rev().filter(|index| !run.is_server(sides[*index]));
-        for (index, words) in ends.flat_map(|index| run.profile.setup.iter().map(move |words| (index, words))) {
+        for (index, words) in ends.flat_map(|index| run.setup().map(move |words| (index, words))) {
             loop {
                 let set_up = tokio::select! {
                     set_up = self.ends[index].set_up(run, words) => set_up?,

@@ -1,10 +1,11 @@
 //! Network namespaces, with or without root. The kernel removes one after its last thread and device.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
+use std::path::Path;
 
 use nix::errno::Errno;
-use nix::sched::{CloneFlags, unshare};
+use nix::sched::{CloneFlags, setns, unshare};
 use nix::unistd::{Gid, Uid};
 
 use crate::{Cause, Error};
@@ -21,6 +22,11 @@ pub fn enter_netns() -> Result<(), Error> {
             Err(Error::new(cause, "create", "a network namespace", errno.into()))
         }
     }
+}
+
+/// Moves the calling thread into the network namespace of a file such as [`Namespace::path`](crate::Namespace::path).
+pub fn join_netns(path: &Path) -> io::Result<()> {
+    Ok(setns(File::open(path)?, CloneFlags::CLONE_NEWNET)?)
 }
 
 /// Whether the process is root, or may at least change its own network. A container may have either, and no namespaces.

@@ -37,8 +37,8 @@ impl Held {
         match (scenario.cell.subject(), profile.map(|profile| profile.role)) {
             (Subject::Loopback | Subject::Kernel, _) | (_, Some(Role::Route)) => Self::Served(server),
             (_, Some(Role::Proxy)) => Self::Beside(client),
-            // It works in the servers' network.
-            (_, Some(Role::Attach)) => Self::Beside(server),
+            // It works outside.
+            (_, Some(Role::Attach)) => Self::Beside(if scenario.cell.inbound { client } else { server }),
             _ => Self::Nothing,
         }
     }
@@ -135,6 +135,7 @@ mod tests {
             ("--program boringtun", sockets(10, 0), sockets(0, 0)),
             ("--program pasta", sockets(20, 0), sockets(10, 0)),
             ("--program pasta --protocol udp", sockets(0, 10), sockets(0, 10)),
+            ("--program pasta --protocol udp --inbound", sockets(0, 20), sockets(0, 10)),
         ] {
             let arguments = format!("x -m idle --parallel 11 {words}");
             let cli = Cli::try_parse_from(arguments.split_whitespace()).unwrap();
