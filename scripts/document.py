@@ -27,10 +27,9 @@ document says so beside them:
     <!-- measured docs/data/linux.jsonl -->
     <!-- end measured -->
 
-The table of the stacks gets a column of docs/data/conformance.jsonl: the causes in each stack itself that break a MUST, and how many
-of the MUSTs that apply to it are not met.
+The table of the stacks gets a column of docs/data/conformance.jsonl: the causes in each stack itself that break a MUST.
 
-Every docs/data/NAME.jsonl has its picture in docs/figures/NAME.svg, but for the one of scripts/aa.py, whose lines are its own.
+Every docs/data/NAME.jsonl has its picture in docs/figures/NAME.svg, but for those of scripts/aa.py and scripts/questions.py, whose lines are their own.
 """
 
 import json
@@ -46,7 +45,7 @@ from measure import COMMANDS
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-PICTURED = sorted(path for path in (ROOT / "docs" / "data").glob("*.jsonl") if path.stem != "aa")
+PICTURED = sorted(path for path in (ROOT / "docs" / "data").glob("*.jsonl") if path.stem not in ("aa", "questions"))
 PART = re.compile(r"(<!-- report (\S+): ([^>]+?) -->\n).*?(<!-- end report -->)", re.DOTALL)
 OUTPUT = re.compile(r"(<!-- output (scripts/[^>]+?) -->\n).*?(<!-- end output -->)", re.DOTALL)
 COMMAND = re.compile(r"(<!-- command (\S+) -->\n).*?(<!-- end command -->)", re.DOTALL)
@@ -92,23 +91,22 @@ def with_links(parts):
 
 
 def with_musts(body):
-    """The table of the stacks with one more column. A row "as it is" has the scores without workarounds, and a row without scores has
-    a dash. The kernel is no rival."""
+    """The table of the stacks with one more column. The kernel is no rival."""
     table, _, rest = body.partition("\n\n")
     scored = json.loads(report(str(SCORES.relative_to(ROOT)), "bmf")).items()
-    counts = {name.removesuffix(" conformance"): {key: int(one["value"]) for key, one in of.items()} for name, of in scored}
+    counts = {name.removesuffix(" conformance"): int(of["must_causes"]["value"]) for name, of in scored}
     names = [row.split("|")[1].strip().replace("\\", "") for row in table.splitlines()]
-    best = min(counts[name]["must_causes"] for name in names if name in counts)
-    texts = {name: "{must_causes} ({musts_not_met} of {musts})".format(**of) for name, of in counts.items()}
-    column = [texts.get(name.removeprefix("the "), "–") for name in names]
-    is_best = [name in counts and counts[name]["must_causes"] == best for name in names]
-    column = [f"**{cell}**" if bold else cell for cell, bold in zip(column, is_best)]
-    column[:2] = ["causes against a MUST", ""]
+    best = min(counts[name] for name in names if name in counts)
+    column = [str(counts.get(name.removeprefix("the "), "–")) for name in names]
+    column = [f"**{cell}**" if counts.get(name) == best else cell for name, cell in zip(names, column)]
+    column[:2] = ["MUST failures", ""]
     width = max(map(len, column))
     column[1] = ":".rjust(width + 2, "-")
     cells = [cell if index == 1 else f" {cell:>{width}} " for index, cell in enumerate(column)]
     rows = [f"{row}{cell}|" for row, cell in zip(table.splitlines(), cells)]
-    return "\n".join(rows) + "\n\n" + rest
+    about = "MUST failures: distinct faults of the stack itself that break a MUST of a standard, by `conform`."
+    note, _, rest = rest.partition("\n")
+    return "\n".join(rows) + f"\n\n{note} {about}\n{rest}"
 
 
 @cache

@@ -59,6 +59,7 @@ COMMANDS = {
 OTHERS = {
     "docs/data/clients/agree.jsonl": "scripts/agree.py run {} --rounds 3 --time 2 --programs kernel,lwip,smoltcp,"
     "sing-box-gvisor-direct,sing-box-system-direct",
+    "docs/data/questions.jsonl": "scripts/questions.py measure {}",
     "docs/data/offload/wire.jsonl": "cargo bench --quiet --locked --bench wire && scripts/wire.py collect {}",
     **{
         f"docs/figures/flame-{offload}.svg": f"{PROGRAM} forward --offload {offload} --time 3 --profile {{}}"

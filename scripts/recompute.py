@@ -12,7 +12,7 @@ import sys
 from collections import Counter
 
 from samples import METRICS, PROPERTIES, QUANTILES, REFERENCES, REPORT, ROOT, Cell, answer, asked, best, cells, musts, relative
-from samples import of_subject, settings, shipped, shown, times, version
+from samples import of_subject, role, settings, shipped, shown, times, version
 
 WHOLE = ["README.md", "docs/choosing.md", "docs/programs.md"]
 
@@ -27,7 +27,7 @@ def agrees(text, pieces):
 
 
 def figures(cell, style="", shown=lambda speed: speed, times=None):
-    """The possible texts of a figure: failures first, then the median with ± or its ends, and the ratio to the reference."""
+    """The possible texts of a figure: failures first, then the median with its ends, and the ratio to the reference."""
     failed = itertools.permutations(f"{count} of {len(cell.runs)} {word}" for word, count in cell.failed.items())
     value, notes, texts = cell.value(cell.speed), [] if times is None else [[(times, times)]], []
     if cell.median is None:
@@ -35,14 +35,11 @@ def figures(cell, style="", shown=lambda speed: speed, times=None):
         return [figure(", ".join(order)) for order in failed]
     value, (is_range, ends) = shown(cell.median), cell.ends
     lows, highs = sorted(sorted(map(shown, end)) for end in ends)
-    reach = [100 * max(highs[place] / value - 1, 1 - lows[1 - place] / value) for place in (0, 1)]
     with_ends = [["range " * is_range, lows, " to ", highs], *notes]
-    if style == "" or style == "all" and len(cell.rounds) < 2 or style == "wide" and reach[0] <= 10:
+    if style == "" or len(cell.rounds) < 2:
         texts.append(([], notes))
-    if len(cell.rounds) > 1 and (style == "all" or style == "wide" and is_range and reach[1] > 10):
+    if len(cell.rounds) > 1 and style == "all":
         texts.append(([], with_ends))
-    if style == "wide" and not is_range and reach[1] > 10:
-        texts.append(([" ±", reach, " %"], notes))
     in_brackets = lambda notes: [" (", *itertools.chain(*([*note, "; "] for note in notes))][:-1] + [")"] if notes else []
     texts = [[(value, value), *behind, *in_brackets(notes), " †" * cell.is_limited] for behind, notes in texts]
     return [[", ".join(order) + "; " * bool(order), *text] for order, text in itertools.product(failed, texts)]
@@ -64,18 +61,33 @@ def expected(cell, head, everything, style):
     return [["–"]] if value is None else [[(value * scale, value * scale), *unit]]
 
 
+def plain(cell, published, scale):
+    """The possible texts of a figure without its interval, behind the one as published. Without one, how the runs failed."""
+    if cell is None:
+        own = [["–"]]
+    elif cell.median is None:
+        own = [[word] for word in cell.failed] or [["–"]]
+    elif scale(cell.median) < 0.05:
+        own = [["under ", (0.1, 0.1)]]
+    else:
+        own = [[(scale(cell.median), scale(cell.median)), " †" * cell.is_limited]]
+    if published in (None, cell):
+        return own
+    return [[*before, " → ", *text] for before in plain(published, None, scale) for text in own]
+
+
 def of_questions(heads, rows, everything, mode):
     """Of each column whose head asks a question: the possible texts of its rows, and which of them are bold."""
-    rows, style = [row[0] for row in rows], {"stack": "wide", "program": "all"}.get(heads[0], "")
+    rows, is_plain = [row[0] for row in rows], heads[0] != "subject"
     for head in heads[1:]:
-        if head == "causes against a MUST":
+        of = [[run for cell in everything if cell.work.get("program") == name for run in cell.runs] for name in rows]
+        if head == "MUST failures":
             scores = [musts(name) for name in rows]
-            texts = [[["{} ({} of {})".format(*score) if score else "–"]] for score in scores]
             fewest = min(score[0] for name, score in zip(rows, scores) if name not in REFERENCES)
-            yield head, texts, [name not in REFERENCES and score[0] == fewest for name, score in zip(rows, scores)]
-        elif head in METRICS or head in ("version", "settings"):
-            of = [[run for cell in everything if cell.work.get("program") == name for run in cell.runs] for name in rows]
-            words = {"version": version, "settings": settings}
+            bold = [name not in REFERENCES and score[0] == fewest for name, score in zip(rows, scores)]
+            yield head, [[[(score[0], score[0])]] if score else [["–"]] for score in scores], bold
+        elif head in METRICS or head in ("version", "settings", "kind"):
+            words = {"version": version, "settings": settings, "kind": role}
             values = [words[head](runs) if head in words else Cell({}, runs).value(head, runs) or "–" for runs in of]
             yield head, [[[value if isinstance(value, str) else (value, value)]] for value in values], [False] * len(rows)
         elif head in PROPERTIES or asked(f"{mode} {head}")["mode"] is None:
@@ -84,13 +96,16 @@ def of_questions(heads, rows, everything, mode):
             found = [answer(everything, asked(f"{mode} {head}"), name, bool(mode)) for name in rows]
             found = [cell if cell and (name != "the kernel" or cell.work["layer"] != "loopback") else None for name, cell in zip(rows, found)]
             reference = next((cell for name, cell in zip(rows, found) if name == "the kernel"), None)
-            reference = None if head == "requests/s" and "loopback, the upper bound" in rows else reference
-            is_memory, scale = "KiB" in head, 1000 if "Mbit" in head or "loss" in head and style else 1
+            is_memory, scale = "KiB" in head, 1000 if "Mbit" in head else 1
             speed = (lambda speed: 1e6 / speed / 1024) if is_memory else (lambda speed: speed * scale)
-            ratios = [times(cell, reference) if cell and name not in REFERENCES else None for name, cell in zip(rows, found)]
-            ratios = [1 / ratio if ratio and is_memory else ratio for ratio in ratios]
-            bold = best([cell for name, cell in zip(rows, found) if cell and name not in REFERENCES]) if style else []
-            texts = [figures(cell, style, speed, ratio) if cell else [["–"]] for cell, ratio in zip(found, ratios)]
+            bold = best([cell for name, cell in zip(rows, found) if cell and name not in REFERENCES]) if is_plain else []
+            if is_plain:
+                both = "load" in head and heads[0] == "stack"
+                published = [answer(everything, asked(head), f"{name}, as published", False) if both and name not in REFERENCES else None for name in rows]
+                texts = [plain(*cells, speed) for cells in zip(found, published)]
+            else:
+                ratios = [times(cell, reference) if cell and name not in REFERENCES else None for name, cell in zip(rows, found)]
+                texts = [figures(cell, "", speed, ratio) if cell else [["–"]] for cell, ratio in zip(found, ratios)]
             yield head, texts, [cell in bold for cell in found]
 
 
@@ -118,7 +133,7 @@ def tables():
 def main():
     wrong, counts = [], Counter()
     for name, title, file, mode, (heads, *rows) in tables():
-        everything = cells(file, any(", 5 s" in head for head in heads))
+        everything = cells(file, any(", 5 s" in head or "KiB" in head and "at rest" in head for head in heads))
         everything = [cell for cell in everything if ": " not in title or cell.kind == title.split(", ")[-1]]
         everything = shipped(everything, title.endswith(", all alike"))
         is_asked = heads[0] in ("stack", "program", "subject") and not {"runs", "mode"} & set(heads)
@@ -129,10 +144,11 @@ def main():
                 said = row[heads.index(head)]
                 counts[place] += 1
                 # A check that cannot fail is worth nothing.
-                other = re.sub(r"\d", lambda digit: str((int(digit[0]) + 5) % 10), said.strip("*"), count=1)
-                is_told = other == said.strip("*") or not any(agrees(other, option) for option in options)
+                text = said.replace("**", "")
+                other = re.sub(r"\d", lambda digit: str((int(digit[0]) + 5) % 10), text, count=1)
+                is_told = other == text or not any(agrees(other, option) for option in options)
                 wrong += [] if is_told else [f"{place}: it cannot tell {said} from {other}"]
-                if not any(agrees(said.strip("*"), option) for option in options) or is_bold != said.startswith("**"):
+                if not any(agrees(text, option) for option in options) or is_bold != ("**" in said):
                     write = lambda piece: piece if isinstance(piece, str) else "{:g}…{:g}".format(*piece)
                     words = "bold " * is_bold + " or ".join("".join(map(write, option)) for option in options)
                     row = " ".join(text for text, of in zip(row, heads) if of in PROPERTIES or of == heads[0])

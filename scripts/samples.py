@@ -20,6 +20,7 @@ PROPERTIES = {name: name for name in ("layer", "program", "mode", "runtime", "of
 PROPERTIES |= {"stack": "netstack", "MTU": "mtu", "connections": "parallel", "client threads": "client_threads", "rate /s": "rate",
                "stack's congestion control": "stack_congestion", "delay ms": "delay_ns", "loss %": "loss_ppm"}  # fmt: skip
 SCALES = {"delay_ns": 1e6, "loss_ppm": 1e4}
+MODES = {"reader": "download", "writer": "upload", "rr": "requests", "crr": "new connections", "idle": "at rest"}
 REFERENCES = ("the kernel", "kernel", "socks5", "loopback, the upper bound")
 # What a question leaves open: the subject with its settings, and what all cells of a table have in common.
 OPEN = set("layer netstack program workarounds stack_congestion runtime worker_threads shards queues max_flows offload".split())
@@ -207,7 +208,7 @@ def is_limited(cell, everything):
 
 def musts(name):
     """The causes in the stack itself that break a MUST, and how many of those that apply it does not meet."""
-    stack, bare = name.removeprefix("the ").removesuffix(", as it is"), name.endswith(", as it is")
+    stack, bare = name.removeprefix("the ").removesuffix(", as published"), name.endswith(", as published")
     known = json.loads((ROOT / "conformance/known.json").read_text()).get(stack)
     if known is None:
         return None
@@ -253,12 +254,14 @@ def relative(cell, head, everything):
 def shown(work, head):
     """A property as a table may show it; one that is not set is – or 0."""
     name, value = PROPERTIES[head], work.get(PROPERTIES[head])
+    value = MODES.get(value, value) if head == "mode" else value
     return ("–", "0") if value in (None, "auto") else (f"{value / SCALES[name]:g}" if name in SCALES else str(value),)
 
 
 def asked(question):
     """The work that the head of a column asks for."""
-    modes = {"read": "reader", "write": "writer", "new": "crr", "request": "rr", "on ": "rr", "KiB": "idle", "loss": "reader"}
+    modes = {"download": "reader", "upload": "writer", "read": "reader", "write": "writer", "KiB": "idle", "new": "crr", "request": "rr"}
+    modes |= {"on ": "rr", "loss": "reader"}
     mode = next((mode for word, mode in modes.items() if word in question), None)
     number = lambda pattern: next((float(found.replace(",", "")) for found in re.findall(pattern, question)), 0)
     work = {"parallel": number(r"on ([\d,]+) connections") or {"crr": 50, "idle": 1000}.get(mode, 1)}
@@ -269,7 +272,7 @@ def asked(question):
 
 
 def answer(everything, work, name, is_settled):
-    """The cell of a subject that answers a question; "as it is", without workarounds if it has any."""
+    """The cell of a subject that answers a question; "as published", without workarounds if it has any."""
     name, _, kind = name.removeprefix("the ").partition(", ")
     has = lambda one: name in (one.get("netstack"), one.get("program")) and one.get("layer", "path") == "path"
     is_its = lambda one: has(one) or one.get("layer") == "loopback" and name in ("kernel", "loopback")
@@ -278,7 +281,7 @@ def answer(everything, work, name, is_settled):
     control = "cubic" if is_settled or "loss_ppm" in work or "delay_ns" in work else "none"
     if is_settled:
         left = [cell for cell in left if cell.work.get("stack_congestion", control) == control]
-    wanted = {"layer": "path", "workarounds": "none" if kind == "as it is" else "all", "stack_congestion": control, "offload": "on"}
+    wanted = {"layer": "path", "workarounds": "none" if kind == "as published" else "all", "stack_congestion": control, "offload": "on"}
     for key, value in wanted.items():
         left = [cell for cell in left if cell.work.get(key) == value] or left
     if len(left) > 1:
@@ -310,6 +313,12 @@ def shipped(everything, is_alike):
     if "program" not in everything[0].work or all("mtu" in cell.work for cell in everything):
         return everything
     return [cell for cell in everything if bool({"mtu", "max_flows"} & set(cell.work)) == is_alike]
+
+
+def role(runs):
+    """What a program is; the client alone is none."""
+    roles = {run["program_facts"]["role"] for run in runs if run.get("program_facts")}
+    return {"attach": "container network", "route": "–"}.get(role := roles.pop(), role) if roles else "–"
 
 
 def version(runs):

@@ -33,7 +33,7 @@ pub const DEFAULT_FLOOR: f64 = 2.0;
 
 /// The end of the short help.
 const EXAMPLES: &str = "Examples:
-  rust-tun-perf --mode reader --netstack smoltcp       how fast bytes come out of a stack
+  rust-tun-perf --mode download --netstack smoltcp     how fast a download through a stack is
   rust-tun-perf --mode rr --program './mytun {tun}'    how soon answers come through a program
   rust-tun-perf matrix --preset requests               how soon each stack answers, as a table
 
@@ -132,6 +132,7 @@ pub enum Programs {
 }
 
 /// One run.
+#[allow(clippy::struct_excessive_bools, reason = "they are flags")]
 #[derive(Clone, Debug, Args)]
 pub struct Run {
     /// The properties of its cell
@@ -147,8 +148,12 @@ pub struct Run {
     pub settings: Settings,
 
     /// Print one JSON object instead of the line
-    #[arg(long)]
+    #[arg(short = 'J', long)]
     pub json: bool,
+
+    /// Print all lines below the figure, and not only four
+    #[arg(short, long)]
+    pub verbose: bool,
 
     /// Draw a flame graph of the process; the run is not scored
     #[arg(long, value_name = "FILE.svg", conflicts_with = "json", hide_short_help = true)]
@@ -235,7 +240,7 @@ pub struct Forward {
     pub words: Words,
 
     /// From the far network to the near one: --mode reader
-    #[arg(long, conflicts_with_all = ["bidir", "mode"])]
+    #[arg(short = 'R', long, conflicts_with_all = ["bidir", "mode"])]
     pub reverse: bool,
 
     /// Both ways at once, with --parallel streams each: --mode both
@@ -243,8 +248,12 @@ pub struct Forward {
     pub bidir: bool,
 
     /// Print one JSON object instead of the line
-    #[arg(long, conflicts_with = "table")]
+    #[arg(short = 'J', long, conflicts_with = "table")]
     pub json: bool,
+
+    /// Print all lines below the figure, and not only four
+    #[arg(short, long, conflicts_with = "table")]
+    pub verbose: bool,
 
     /// Draw a flame graph of the forwarder; the run is not scored
     #[arg(long, value_name = "FILE.svg", conflicts_with_all = ["table", "json"])]

@@ -21,11 +21,13 @@ pub mod plan;
 
 pub use results::{cell, measure, plural, program, report, sample, units};
 
+use std::collections::BTreeSet;
 use std::env;
 use std::io::{self, BufReader, IsTerminal, Write};
 use std::path::PathBuf;
 use std::slice;
 use std::sync::Arc;
+use std::time::Instant;
 
 use conformance::{Ran, Recording};
 use platform::Class;
@@ -75,7 +77,7 @@ pub enum Error {
         /// The number of all results.
         all: usize,
         /// The kind of results, and how they are bad.
-        verdict: &'static str,
+        verdict: String,
     },
     /// The doctor found no stack that can read and write here.
     #[error("this machine cannot make a run; the lines above say what is missing")]
@@ -155,7 +157,7 @@ pub fn main_with<X: Executor>(
 ) -> Result<(), Error> {
     ORIGIN.declare();
     match plan {
-        Plan::Run { scenario, json } => one_run(&scenario, json, within, console),
+        Plan::Run { scenario, json, verbose } => one_run(&scenario, [json, verbose], within, console),
         Plan::Matrix(plan) => matrix(&plan, apart, console),
         Plan::Compare { old, new, builds: [old_build, new_build], floor } => {
             let old = SampleFile::read(&old)?.into_samples(old_build, "--old-build")?;
@@ -209,8 +211,24 @@ fn matrix<X: Executor>(
         unsettled(&samples, within, err)?;
     }
     let verdict = if plan.against.is_some() { compare_programs(&samples, out) } else { Ok(()) };
-    let failed = samples.iter().filter(|sample| has_failed(sample)).count();
-    none_bad(failed, samples.len(), "runs failed; see the table").and(verdict)
+    if let Some(file) = plan.out.as_ref().map(|file| file.display()) {
+        writeln!(
+            err,
+            "the samples are in {file}; a page of them: rust-tun-perf report {file} --format html --out page.html"
+        )?;
+    }
+    let (known, news): (Vec<_>, Vec<_>) =
+        samples.iter().filter(|sample| has_failed(sample)).partition(|sample| measure::known_to_fail(sample).is_some());
+    let Some(first) = news.first() else {
+        let conditions: BTreeSet<_> = known.iter().filter_map(|sample| measure::known_to_fail(sample)).collect();
+        let conditions = conditions.into_iter().collect::<Vec<_>>().join(", ");
+        match known.len() {
+            0 => writeln!(err, "done")?,
+            count => writeln!(err, "done; {} failed, as these rows do {conditions}", plural(count, "run"))?,
+        }
+        return verdict;
+    };
+    none_bad(news.len(), samples.len(), &format!("runs failed, the first {}; see the table", first.cell)).and(verdict)
 }
 
 fn unsettled(samples: &[Sample], within: f64, err: &mut impl Write) -> io::Result<()> {
@@ -236,8 +254,8 @@ fn compare_programs(samples: &[Sample], out: &mut impl Write) -> Result<(), Erro
     verdict(&Comparison::within_rounds(&old, &new, DEFAULT_FLOOR / 100.0)?, &old, &new, out)
 }
 
-fn none_bad(bad: usize, all: usize, verdict: &'static str) -> Result<(), Error> {
-    if bad == 0 { Ok(()) } else { Err(Error::Bad { bad, all, verdict }) }
+fn none_bad(bad: usize, all: usize, verdict: &str) -> Result<(), Error> {
+    if bad == 0 { Ok(()) } else { Err(Error::Bad { bad, all, verdict: verdict.to_owned() }) }
 }
 
 /// Whether a run failed. A forwarder that this machine lacks is no failure: its row of the table stays empty.
@@ -293,11 +311,14 @@ fn conform(plan: &ConformPlan, console: Console<'_, impl Write, impl Write>) -> 
     if let Some(folder) = &plan.typed.issue {
         report::make_folder(folder)?;
     }
-    let mut done = earlier.len();
+    let (mut done, begun, before) = (earlier.len(), Instant::now(), earlier.len());
     let scores = run::conform(plan, earlier, |score, ran, recording| {
         done += 1;
         if terminal {
             write!(err, "\r{done} of {count} ")?;
+        } else if done % count.div_ceil(10).max(1) == 0 && done < count {
+            let left = begun.elapsed() * (count - done) as u32 / (done - before) as u32;
+            writeln!(err, "{done} of {count}, {} more", plan::about(left))?;
         }
         if plan.typed.json {
             writeln!(out, "{}", sample::score_line(score))?;
@@ -316,7 +337,7 @@ fn conform(plan: &ConformPlan, console: Console<'_, impl Write, impl Write>) -> 
         writeln!(err, "{} in {}", plural(failed, "report"), folder.display())?;
     }
     if !plan.typed.json {
-        report::scores(&scores, columns, out)?;
+        report::scores(&scores, plan.typed.verbose, columns, out)?;
     }
     // First, because such a file is not complete.
     if let Some(score) = scores.iter().find(|score| score.is_unavailable()) {
@@ -396,7 +417,7 @@ fn doctor(executor: &impl Executor, out: &mut impl Write) -> Result<(), Error> {
 
 fn one_run(
     scenario: &Scenario,
-    json: bool,
+    [json, verbose]: [bool; 2],
     executor: &impl Executor,
     console: Console<'_, impl Write, impl Write>,
 ) -> Result<(), Error> {
@@ -416,7 +437,7 @@ fn one_run(
     if json {
         report::json(&sample, out)?;
     } else {
-        report::text(&sample, out, err)?;
+        report::text(&sample, verbose, out, err)?;
     }
     succeeded(sample)
 }

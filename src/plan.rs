@@ -23,7 +23,7 @@ pub use self::proxy::{ProxyConfig, ProxyPlan};
 use self::scenario::Scenario;
 pub use crate::cell::Wrong as PlanError;
 pub use crate::cli::Nat;
-use crate::cli::{self, Cli, Command, Compare, Programs};
+use crate::cli::{self, Cli, Command, Compare, Forward, Programs, Run};
 use crate::program::{self, Profile, ProgramName};
 use crate::sample::Build;
 
@@ -36,6 +36,8 @@ pub enum Plan {
         scenario: Box<Scenario>,
         /// Whether the result is written as JSON.
         json: bool,
+        /// Whether all lines below the figure are.
+        verbose: bool,
     },
     /// Many runs and a table.
     Matrix(MatrixPlan),
@@ -97,7 +99,11 @@ fn of_parser(error: &clap::Error) -> PlanError {
     let lines =
         text.trim_start_matches("error: ").lines().take_while(|line| !line.is_empty() && !line.starts_with("Usage"));
     let reason = lines.map(str::trim).collect::<Vec<_>>().join(" ");
-    let advice = cli::advice(error).map(|advice| format!("; {advice}")).unwrap_or_default();
+    let near = match error.get(ContextKind::SuggestedValue) {
+        Some(ContextValue::String(value)) => Some(format!("did you mean {value}?")),
+        _ => None,
+    };
+    let advice = cli::advice(error).or(near).map(|advice| format!("; {advice}")).unwrap_or_default();
     PlanError::new(option, reason + &advice)
 }
 
@@ -110,14 +116,18 @@ impl TryFrom<Cli> for Plan {
 
     fn try_from(cli: Cli) -> Result<Self, PlanError> {
         Ok(match cli.command {
-            None => Self::Run { json: cli.run.json, scenario: Box::new(Scenario::try_from(cli.run)?) },
+            None => {
+                let Run { json, verbose, .. } = cli.run;
+                Self::Run { json, verbose, scenario: Box::new(Scenario::try_from(cli.run)?) }
+            }
             Some(Command::Matrix(matrix)) => Self::Matrix(MatrixPlan::try_from(*matrix)?),
             Some(Command::Forward(forward)) if forward.list => Self::Rows,
             Some(Command::Forward(forward)) if forward.all || !forward.row.is_empty() => {
                 Self::Matrix(MatrixPlan::try_from(*forward)?)
             }
             Some(Command::Forward(forward)) => {
-                Self::Run { json: forward.json, scenario: Box::new(matrix::forwarder(&forward)?) }
+                let Forward { json, verbose, .. } = *forward;
+                Self::Run { json, verbose, scenario: Box::new(matrix::forwarder(&forward)?) }
             }
             Some(Command::Compare(compare)) => {
                 let Compare { old, new, programs, old_build, new_build, floor } = compare;

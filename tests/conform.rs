@@ -67,7 +67,7 @@ fn a_file_is_continued_by_the_same_command_alone() {
     let out = new_file("continued.jsonl");
     let text = || std::fs::read_to_string(&out).unwrap();
     let conform = |case: &str| {
-        run(&format!("conform --netstack smoltcp --case {case} --workarounds all,none --out {}", out.display()))
+        run(&format!("conform -v --netstack smoltcp --case {case} --workarounds all,none --out {}", out.display()))
     };
     assert_eq!(conform("handshake,half-close").status.code(), Some(0));
     let whole = text();
@@ -76,7 +76,7 @@ fn a_file_is_continued_by_the_same_command_alone() {
     for begin in [&first, &whole[..first.len() + 20]] {
         std::fs::write(&out, begin).unwrap();
         let output = conform("handshake,half-close");
-        let passes = " all         2 of 2             2 of 2\n";
+        let passes = " all         2 of 2                 2 of 2\n";
         assert!(stdout(&output).contains(passes), "{output:?}");
         assert_eq!(text(), whole);
     }
@@ -160,7 +160,7 @@ fn cases_of_segment_sizes_have_any_mtu() {
     for (mtu, count) in [(1280, "9 of 9"), (9000, "9 of 9"), (65_535, "8 of 8")] {
         let cases = "mss-announced,mss-announced-ipv6,mss-small,mss-missing,mss-large,udp,udp-ipv6,udp-fragments-sent,\
                      udp-too-large-ipv6";
-        let output = run(&format!("conform --netstack smoltcp --case {cases} --mtu {mtu}"));
+        let output = run(&format!("conform -v --netstack smoltcp --case {cases} --mtu {mtu}"));
         let text = String::from_utf8_lossy(&output.stdout);
         assert_eq!(output.status.code(), Some(0), "{text}");
         assert!(text.contains(&format!(" all         {count}\n")), "{text}");
@@ -184,7 +184,7 @@ fn the_list_has_every_case() {
 fn cases_are_run_behind_devices() {
     for (stack, expected) in [("smoltcp", " all         3 of 3\n"), ("kernel", " passed by the kernel  4 of 4\n")] {
         let cases = "handshake,handshake-ipv6,one-lost,wrong-tcp-checksum";
-        let output = run(&format!("conform --netstack {stack} --layer path --case {cases}"));
+        let output = run(&format!("conform -v --netstack {stack} --layer path --case {cases}"));
         let reason = (output.status.code() == Some(3)).then(|| stderr(&output));
         skip_if!(reason);
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));

@@ -263,7 +263,7 @@ fn a_profile_is_a_cell_of_a_matrix_beside_the_kernel_and_our_proxy() {
     let report = run(&format!("report {file} --format csv"));
     assert!(stdout(&report).contains(",mine,"), "{}", stdout(&report));
     let compared = run(&format!("compare --programs smoltcp,mine {file}"));
-    assert!(stdout(&compared).contains("mine crr "), "{compared:?}");
+    assert!(stdout(&compared).contains("mine new connections "), "{compared:?}");
     assert!(stderr(&compared).contains("too few runs for a verdict: 2 a side"), "{}", stderr(&compared));
 }
 

@@ -17,7 +17,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("matrix --preset cores", "it takes minutes"),
     ("matrix --preset programs", "it takes minutes"),
     (
-        "-m writer -n lwip --protocol udp",
+        "-m upload -n lwip --protocol udp",
         "a search may find no rate on a busy machine; tests/workloads.rs has a limited one",
     ),
     ("conform -n smoltcp", "it takes minutes; the test of the scorecard runs its cases"),

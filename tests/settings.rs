@@ -90,6 +90,6 @@ fn what_a_subject_costs_at_rest_is_known_before_the_load_and_after_it() {
         }
         assert!(place == "idle" || sample["idle"]["unloaded"] == Value::Null, "{options}: {sample}");
     }
-    let light = run("-n smoltcp -m rr --rate 20 --time 0.5");
+    let light = run("-v -n smoltcp -m rr --rate 20 --time 0.5");
     assert_said(&light, 0, &["switches: ", " /req."]);
 }

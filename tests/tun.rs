@@ -225,7 +225,7 @@ fn an_option_that_cannot_be_met_is_reported_by_its_value() {
 #[test]
 fn the_most_streams_and_the_largest_windows() {
     skip_if!(no_device());
-    let arguments = "-m reader -n smoltcp --parallel 256 --bytes 3MB --warmup 256 --verify full";
+    let arguments = "-m reader -n smoltcp --parallel 256 --bytes 3MB --warmup 256B --verify full";
     assert_one_figure(&run(arguments), arguments);
     let arguments = "-m writer -n lwip --window 512MB --bytes 6MB --warmup 1MB --verify full";
     assert_one_figure(&run(arguments), arguments);

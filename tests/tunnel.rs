@@ -13,6 +13,7 @@ use std::time::Duration;
 use platform::{Link, Network, Offload, PacketBuffer, PacketMeta, TunConfig, TunDevice};
 use tokio::net::UdpSocket;
 
+use crate::machine::missing_program;
 use crate::processes::{PROGRAM, assert_said, folder, printed, stderr, success};
 use crate::program::{has_warning, marked, no_device, not_installed, proxy, through};
 
@@ -292,6 +293,15 @@ fn a_proxy_may_have_a_server_in_the_far_network() {
     assert_said(&output, 3, &["start the program no-such-program: ", "install it"]);
     let output = through("far", &profile("true", "\"echo\""), "-m rr");
     assert_said(&output, 1, &["the server of program mine ended with exit code "]);
+}
+
+#[test]
+fn the_example_of_a_tunnel_is_measured() {
+    skip_if!(no_device().or_else(|| missing_program(&["python3"])));
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/tunnel.py");
+    let command = format!("python3 {} {{tun}} {{port}} {{peer_endpoint}}", example.display());
+    let sample = printed(&through("example", &command, "-m rr --time 0.3 --json"));
+    assert_eq!(sample["status"], "ok", "{sample}");
 }
 
 /// The kernel's work is done by processes that `setup` starts: they are found, paid for and ended.

@@ -289,3 +289,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/new-stack.md")]
 struct NewStackGuide;
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -24,6 +24,9 @@ pub fn time(text: &str) -> Result<Duration, String> {
 /// A time that a packet takes on a link, of at most a minute.
 pub fn delay(text: &str) -> Result<Duration, String> {
     let time = time(text)?;
+    if time >= Duration::from_secs(1) && !text.ends_with(char::is_alphabetic) {
+        return Err(format!("{text} is {text} seconds; write {text}ms, or {text}s"));
+    }
     if time > Duration::from_mins(1) { Err("more than a minute".to_owned()) } else { Ok(time) }
 }
 
@@ -32,6 +35,16 @@ pub fn size(text: &str) -> Result<u64, String> {
     text.parse::<ByteSize>().map(|size| size.as_u64()).map_err(|_| {
         "not a size below 16 EiB; write a number with an SI or binary suffix, such as 64MB or 4MiB".to_owned()
     })
+}
+
+/// A size of a payload. A small number without a suffix is another unit, forgotten.
+pub fn amount(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        bytes if (1..1000).contains(&bytes) && !text.ends_with(char::is_alphabetic) => {
+            Err(format!("{text} is {text} bytes; write {text}MB, or {text}B"))
+        }
+        bytes => Ok(bytes),
+    }
 }
 
 /// Bits a second with an SI suffix: `100M`, `1.5Gbit`.
@@ -101,7 +114,15 @@ mod tests {
         for text in ["ms", "-1ms", "1h", "", "1e300", "NaN", "inf", "5 m s"] {
             assert!(time(text).is_err(), "{text}");
         }
-        assert!(delay("60s").is_ok() && delay("61").is_err());
+        assert!(delay("60s").is_ok() && delay("61s").is_err());
+    }
+
+    #[test]
+    fn a_number_that_nobody_means_is_refused_with_the_one_that_was_meant() {
+        assert_eq!(delay("5"), Err("5 is 5 seconds; write 5ms, or 5s".to_owned()));
+        assert_eq!(amount("3"), Err("3 is 3 bytes; write 3MB, or 3B".to_owned()));
+        assert_eq!([delay("0"), delay("5s")], [Ok(Duration::ZERO), Ok(Duration::from_secs(5))]);
+        assert_eq!([amount("0"), amount("3B"), amount("3MB"), amount("4096")], [Ok(0), Ok(3), Ok(3_000_000), Ok(4096)]);
     }
 
     #[test]

@@ -88,7 +88,7 @@ pub struct Cell {
     #[arg(long, value_name = "PROTOCOL", default_value_t = Protocol::Tcp)]
     pub protocol: Protocol,
 
-    /// What the kernel's client does [default of matrix: reader,writer]
+    /// What the client does; download is reader, and upload is writer [default of matrix: reader,writer]
     #[arg(short, long, value_name = "MODE", display_order = 0)]
     pub mode: Option<Mode>,
 
@@ -143,7 +143,7 @@ pub struct Cell {
     pub max_flows: Option<NonZeroU16>,
 
     /// Connections at once, to 10000; bulk UDP flows, to 256
-    #[arg(long, value_name = "N", default_value_t = NonZeroU16::MIN)]
+    #[arg(short = 'P', long, value_name = "N", default_value_t = NonZeroU16::MIN)]
     pub parallel: NonZeroU16,
 
     /// Instances of the stack side by side, each with its own link and lock, to 256. Not for lwip, which has one in a process

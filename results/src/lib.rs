@@ -50,6 +50,19 @@ pub fn plural(count: impl fmt::Display, noun: &str) -> String {
     format!("{count} {noun}{}", if count == "1" { "" } else { "s" })
 }
 
+/// A number with commas between thousands.
+pub(crate) fn grouped_digits(figure: f64, decimals: usize) -> String {
+    let text = format!("{figure:.decimals$}");
+    let whole = text.find('.').unwrap_or(text.len());
+    let mut grouped = String::new();
+    for (index, digit) in text.char_indices() {
+        let is_place = index < whole && (whole - index).is_multiple_of(3) && grouped.ends_with(char::is_numeric);
+        grouped.extend(is_place.then_some(','));
+        grouped.push(digit);
+    }
+    grouped
+}
+
 pub(crate) fn si(number: u64) -> String {
     let prefixes = [(1_000_000_000, " G"), (1_000_000, " M"), (1000, " k")];
     let (unit, prefix) = prefixes.into_iter().find(|(unit, _)| number.is_multiple_of(*unit)).unwrap_or((1, " "));

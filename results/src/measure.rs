@@ -4,6 +4,7 @@ mod compare;
 mod conditions;
 #[cfg(test)]
 pub(crate) mod fixture;
+mod known;
 pub(crate) mod metric;
 mod rank;
 mod settled;
@@ -15,6 +16,7 @@ mod warnings;
 
 pub use self::compare::{CellChange, Change, CompareError, Comparison, Method, Side, Verdict};
 pub use self::conditions::{Difference, Differences, differences};
+pub use self::known::known_to_fail;
 pub use self::rank::SIGNIFICANCE;
 pub use self::settled::{FEWEST_ROUNDS, settled};
 pub(crate) use self::statistics::{estimate, median};

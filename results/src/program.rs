@@ -121,7 +121,7 @@ pub enum Setting {
 }
 
 /// What a program does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// It makes a TUN device, ends the connections in it and opens others.

@@ -85,9 +85,10 @@ fn write(document: &Document, format: Format, out: &mut impl Write) -> io::Resul
     out.flush()
 }
 
-/// Writes results of conformance for a terminal with this many `columns`; `None` is no limit.
-pub fn scores(scores: &[Score], columns: Option<u16>, out: &mut impl Write) -> io::Result<()> {
-    terminal::terminal(content::scorecard::outcome(scores), columns, out)
+/// Writes results of conformance for a terminal with this many `columns`; `None` is no limit. Failures come first, and the rest
+/// only if it is asked for.
+pub fn scores(scores: &[Score], is_verbose: bool, columns: Option<u16>, out: &mut impl Write) -> io::Result<()> {
+    terminal::terminal(content::scorecard::outcome(scores, is_verbose), columns, out)
 }
 
 /// Writes a list of cases for a terminal with this many `columns`; `None` is no limit.
@@ -100,9 +101,14 @@ pub fn rows(columns: Option<u16>, out: &mut impl Write) -> io::Result<()> {
     terminal::terminal(vec![Block::Table(content::published::list())], columns, out)
 }
 
-/// Writes the cells of a matrix for a terminal with this many `columns`, or the published table of forwarders as Markdown.
+/// Writes the table of the README if a matrix has it, and else its cells, for a terminal with this many `columns`, or the published table of forwarders as Markdown.
 pub fn outcome(samples: &[Sample], columns: Option<u16>, out: &mut impl Write) -> io::Result<()> {
     let all = Series::split("", samples, &[]);
+    let main = content::main(&all);
+    // Two builds are compared cell by cell.
+    if !main.is_empty() && !samples.iter().any(|sample| sample.measured.against) {
+        return terminal::terminal(main, columns, out);
+    }
     for (index, one) in all.iter().enumerate() {
         if index > 0 {
             writeln!(out)?;

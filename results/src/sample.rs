@@ -125,6 +125,9 @@ pub struct Measurements {
     /// Payload bytes that arrived in each third of the timed window, if it was long enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thirds: Option<[u64; 3]>,
+    /// The same of each tenth. Only the report of a single run has them.
+    #[serde(skip)]
+    pub tenths: Option<[u64; 10]>,
     /// From the end of the outage until something arrived again, in seconds; `None` if nothing did, or without an outage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery_seconds: Option<f64>,

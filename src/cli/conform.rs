@@ -79,6 +79,10 @@ pub struct Conform {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "pcap"])]
     pub issue: Option<PathBuf>,
 
+    /// Also print the cases that pass, and each failure in full
+    #[arg(short, long, conflicts_with = "json")]
+    pub verbose: bool,
+
     /// Print the cases and what is expected in each, and run none
     #[arg(long, conflicts_with_all = ["json", "out", "issue", "pcap"])]
     pub list: bool,
@@ -90,7 +94,9 @@ const OF_STACKS: [&str; 10] =
 
 /// A list of stacks.
 fn stacks(text: &str) -> Result<List<StackKind>, String> {
-    values("netstack", text).iter().map(|name| StackKind::from_str(name, false)).collect::<Result<_, _>>().map(List)
+    let names = || StackKind::ALL.map(StackKind::name).join(", ");
+    let stack = |name: &String| StackKind::from_str(name, false).map_err(|_| format!("{name} is none of {}", names()));
+    values("netstack", text).iter().map(stack).collect::<Result<_, _>>().map(List)
 }
 
 /// The values of `--workarounds`: `all` and `none`, separated by commas, or one value of names.

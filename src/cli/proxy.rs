@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroU16;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use netstacks::{StackCongestion, StackKind, Workarounds};
 use platform::{Napi, Offload};
@@ -26,6 +27,12 @@ fn keepalive(text: &str) -> Result<Keepalive, String> {
     }
 }
 
+/// The stacks that run in this process.
+fn in_process() -> impl TypedValueParser<Value = StackKind> {
+    let is_here = |stack: &StackKind| !stack.is_process() && *stack != StackKind::Kernel;
+    let names = StackKind::ALL.into_iter().filter(is_here).map(StackKind::name);
+    PossibleValuesParser::new(names).try_map(|name| StackKind::from_str(&name, false))
+}
 /// The options of a device, of a stack, and of datagrams.
 const OF_DEVICE: [&str; 17] = [
     "netstack",
@@ -74,7 +81,7 @@ pub struct Proxy {
     pub tproxy: Option<u16>,
 
     /// The stack
-    #[arg(short, long, value_enum, default_value_t = StackKind::Smoltcp)]
+    #[arg(short, long, value_name = "STACK", value_parser = in_process(), default_value = StackKind::Smoltcp.name())]
     pub netstack: StackKind,
 
     /// Instances of the stack side by side, to 256; not for lwip, which has one in a process

@@ -19,15 +19,15 @@ pub struct Settings {
     pub upstream: Option<Upstream>,
 
     /// How much to deliver [default: what arrives in a second, and up to ten seconds until it is 1GB; matrix: --time 1]
-    #[arg(long, value_name = "SIZE", value_parser = units::size)]
+    #[arg(long, value_name = "SIZE", value_parser = units::amount)]
     pub bytes: Option<u64>,
 
     /// Deliver for this time instead [default of forward: 10]
-    #[arg(long, value_name = "TIME", conflicts_with = "bytes", value_parser = units::time)]
+    #[arg(short = 't', long, value_name = "TIME", conflicts_with = "bytes", value_parser = units::time)]
     pub time: Option<Duration>,
 
     /// How much to deliver first, not counted [default: 64MB, or less where the payload or the rate is less]
-    #[arg(long, value_name = "SIZE", value_parser = units::size, hide_short_help = true)]
+    #[arg(long, value_name = "SIZE", value_parser = units::amount, hide_short_help = true)]
     pub warmup: Option<u64>,
 
     /// Read the memory of idle connections again this long after they were closed. A UDP flow has no end: it lives until

@@ -13,7 +13,7 @@ use crate::cell::properties::PROPERTIES;
 use crate::program::{self, Profile};
 
 /// The options of a run that only one run can have.
-const OF_ONE_RUN: [&str; 5] = ["json", "profile", "pcap", "tun_fd", "check_path"];
+const OF_ONE_RUN: [&str; 6] = ["json", "verbose", "profile", "pcap", "tun_fd", "check_path"];
 
 /// A word of a run: an option with its value, or a flag.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -29,8 +29,8 @@ use crate::sample::{Measurements, Status};
 /// A run has stalled, and is not only slow, if nothing has arrived for this time.
 const STALL: Duration = Duration::from_secs(1);
 
-/// How often the supervisor checks how many bytes have arrived.
-const LOOK: Duration = Duration::from_millis(250);
+/// How often the supervisor checks how many bytes have arrived: ten times in the shortest window.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// After one part of a run has failed, another part may report a better reason within this time.
 const FAILURE_SETTLE: Duration = Duration::from_millis(100);
@@ -212,11 +212,10 @@ impl Supervisor {
         };
         let quiet = self.progress.1.elapsed();
         if quiet >= STALL {
-            let detail = format!(
-                "nothing arrived for the last {:.1} of {timeout} seconds, after {arrived}{}",
-                quiet.as_secs_f64(),
-                self.until_then().unwrap_or_default()
-            );
+            let quiet = quiet.as_secs_f64();
+            let detail = self.until_then().unwrap_or_else(|| {
+                format!("nothing arrived for the last {quiet:.1} of {timeout} seconds, after {arrived}")
+            });
             Failure { status: Status::Stalled, detail }
         } else {
             let detail = format!("{arrived} had arrived after {timeout} seconds; raise --timeout, or lower {lower}");
@@ -228,7 +227,7 @@ impl Supervisor {
     fn until_then(&self) -> Option<String> {
         let passed = self.progress.1.checked_duration_since(self.window.opened()?.at)?.as_secs_f64();
         let rate = (passed > 0.0).then(|| self.load.timed_bytes() as f64 * 8e-9 / passed)?;
-        Some(format!("; {passed:.1} s into the timed window, with {rate:.3} Gbps until then"))
+        Some(format!("{rate:.1} Gbps until {passed:.1} s, then nothing arrived"))
     }
 
     fn outcome(mut self, verdict: Result<(), Failure>, failed_at: Option<&Snapshot>, gaps: Option<&[Gap]>) -> Outcome {
@@ -253,7 +252,8 @@ impl Supervisor {
         let usage = window.map(Timed::usage).unwrap_or_default();
         // Another program's bytes are not seen before its end.
         let opened = self.window.opened().filter(|_| verdict.is_ok() && clock.is_none());
-        let thirds = opened.and_then(|opened| self.readings.thirds(opened.at, elapsed, figures.bytes));
+        let thirds = opened.and_then(|opened| self.readings.parts(opened.at, elapsed, figures.bytes));
+        let tenths = opened.and_then(|opened| self.readings.parts(opened.at, elapsed, figures.bytes));
         let stopped = window.zip(gaps).map(|(window, gaps)| stopped::time_in(gaps, window.begin.at, window.end.at));
         let (status, detail) = match verdict {
             Ok(()) => (Status::Ok, None),
@@ -267,6 +267,7 @@ impl Supervisor {
             throttled: window.and_then(Timed::throttled),
             stopped_seconds: seconds(stopped),
             thirds,
+            tenths,
             intervals: self.intervals.finish(elapsed, figures.bytes, usage),
             recovery_seconds: seconds(self.outage.as_ref().and_then(Interruption::recovery)),
             ..figures

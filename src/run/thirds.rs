@@ -1,5 +1,6 @@
-//! The bytes that arrive in each third of the timed window. They show a subject that slows down.
+//! The bytes that arrive in each part of the timed window. They show a subject that slows down, and how much the rate changes.
 
+use std::mem;
 use std::time::{Duration, Instant};
 
 use crate::sample::SHORTEST_WINDOW;
@@ -32,9 +33,9 @@ impl Readings {
         self.kept.push((at, arrived));
     }
 
-    /// The bytes of each third of a window in which `bytes` arrived. Between two readings, bytes arrive at an even rate.
+    /// The bytes of each of equal parts of a window in which `bytes` arrived. Between two readings, bytes arrive at an even rate.
     /// `None` for a window that is too short, and for one without bytes.
-    pub(super) fn thirds(&self, opened: Instant, elapsed: Duration, bytes: u64) -> Option<[u64; 3]> {
+    pub(super) fn parts<const N: usize>(&self, opened: Instant, elapsed: Duration, bytes: u64) -> Option<[u64; N]> {
         if elapsed < SHORTEST_WINDOW || bytes == 0 {
             return None;
         }
@@ -54,8 +55,11 @@ impl Readings {
             }
             bytes
         };
-        let [first, second] = [1, 2].map(|third| arrived_by(elapsed * third / 3).min(bytes));
-        Some([first, second.saturating_sub(first), bytes - second.max(first)])
+        let mut before = 0;
+        Some(std::array::from_fn(|part| {
+            let end = arrived_by(elapsed * (part as u32 + 1) / N as u32).clamp(before, bytes);
+            end - mem::replace(&mut before, end)
+        }))
     }
 }
 
@@ -69,7 +73,7 @@ mod tests {
         let mut all = Readings::default();
         readings.into_iter().for_each(|(ms, arrived)| all.add(opened + Duration::from_millis(ms), arrived));
         assert!(all.kept.len() <= MOST);
-        all.thirds(opened, Duration::from_secs(seconds), bytes)
+        all.parts(opened, Duration::from_secs(seconds), bytes)
     }
 
     #[test]
@@ -82,7 +86,7 @@ mod tests {
         let (begin, mut all) = (Instant::now(), Readings::default());
         all.add(begin, 250);
         let second = Duration::from_secs(1);
-        assert_eq!(all.thirds(begin + second, 3 * second, 300), Some([100, 100, 100]));
+        assert_eq!(all.parts(begin + second, 3 * second, 300), Some([100, 100, 100]));
     }
 
     #[test]

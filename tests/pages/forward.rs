@@ -148,12 +148,12 @@ fn other_loads_and_other_settings_are_told_apart() {
     assert_eq!(table[0][4..7], ["client", "generator", "Gbps"]);
     assert_eq!(
         table[2..5].iter().map(|row| (row[0], row[4], row[5])).collect::<Vec<_>>(),
-        [("1", "writer", "own"), ("1", "writer", "iperf3"), ("1", "both", "own")]
+        [("1", "upload", "own"), ("1", "upload", "iperf3"), ("1", "both", "own")]
     );
     let last = table.last().unwrap();
     assert_eq!(last[..4], ["–", "Sync (3 Concurrent)", "✅", "❌"]);
     let svg = written(&all, Format::Svg);
-    for title in ["both", "writer, load by iperf3", "writer"] {
+    for title in ["both", "upload, load by iperf3", "upload"] {
         assert!(svg.contains(&format!("\n{title}\n")), "{title}");
     }
 }
@@ -166,7 +166,7 @@ fn a_property_that_go_lacks_is_shared_by_the_others() {
     let shared: Vec<_> = text.lines().filter(|line| line.starts_with("In every run: ")).collect();
     assert_eq!(shared.len(), 2);
     for line in shared {
-        assert!(line.starts_with("In every run: direct, writer, offload on, "), "{line}");
+        assert!(line.starts_with("In every run: direct, upload, offload on, "), "{line}");
         assert!(line.ends_with(" In every run that has it: sync, 1 worker."), "{line}");
     }
     assert!(text.contains("|  # | forwarder |  Gbps |"), "{text}");

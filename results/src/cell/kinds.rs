@@ -39,17 +39,19 @@ names! {
 
     /// What the client of a connection does. Clients connect: to the stack, or from the near network to the far one.
     Mode {
-        /// The client reads what the server on the stack sends
+        /// download: the client reads what the server on the stack sends
+        #[value(alias = "download")]
         Reader,
-        /// The client writes what the server on the stack receives
+        /// upload: the client writes what the server on the stack receives
+        #[value(alias = "upload")]
         Writer,
         /// Both at once, by as many streams each
         Both,
-        /// Requests and responses on open connections
+        /// requests and responses on open connections
         Rr,
-        /// A connection for each request: connect, request, response, close
+        /// new connections, one for each request: connect, request, response, close
         Crr,
-        /// Connections or UDP flows that are held open, and the memory that they take
+        /// connections at rest: connections or UDP flows that are held open, and the memory that they take
         Idle,
     }
 
@@ -133,6 +135,19 @@ impl Verify {
 }
 
 impl Mode {
+    /// The words for a mode in tables and charts, by its name.
+    pub(super) fn shown(name: &str) -> String {
+        let words = match Self::from_str(name, false) {
+            Ok(Self::Reader) => "download",
+            Ok(Self::Writer) => "upload",
+            Ok(Self::Rr) => "requests",
+            Ok(Self::Crr) => "new connections",
+            Ok(Self::Idle) => "at rest",
+            Ok(Self::Both) | Err(_) => name,
+        };
+        words.to_owned()
+    }
+
     /// Whether it is bulk bytes.
     pub const fn is_bulk(self) -> bool {
         matches!(self, Self::Reader | Self::Writer | Self::Both)

@@ -94,7 +94,7 @@ pub static PROPERTIES: &[Property] = &[
         .of(|cell| cell.has_client() && cell.forwarder.is_none(), "the layer device and forwarders have no choice")
         .shown(str::to_uppercase)
         .usual("TCP"),
-    property("mode", "mode", |cell| cell.mode.map(text)).of(Cell::has_client, NO_CLIENT),
+    property("mode", "mode", |cell| cell.mode.map(text)).of(Cell::has_client, NO_CLIENT).shown(Mode::shown),
     property("half_closed", "half-closed", |cell| Some(if cell.half_closed { "yes" } else { "no" }.to_owned()))
         .of(|cell| cell.is_idle() && cell.protocol == Protocol::Tcp, NO_HALVES)
         // The noun of its connections says it.
@@ -168,6 +168,7 @@ pub static PROPERTIES: &[Property] = &[
         .shown(prefixed)
         .said("at {}bit/s"),
     property("background", "beside", |cell| cell.background.map(text))
+        .shown(Mode::shown)
         .of(Cell::has_requests, "only the requests of rr and crr have a stream beside them")
         .said("beside a stream ({})"),
     number("request", "request", |cell| Some(text(cell.request)))

@@ -354,17 +354,17 @@ fn cells_with_the_same_work_differ_in_the_subject_alone() {
 #[test]
 fn a_name_says_what_tells_a_cell_apart() {
     for (words, name) in [
-        ("-n lwip -m reader --offload on", "lwip reader multi-thread offload on MTU 1500"),
+        ("-n lwip -m reader --offload on", "lwip download multi-thread offload on MTU 1500"),
         ("-n lwip -m both --parallel 2 --bitrate 100M", "lwip both multi-thread MTU 1500 2 streams at 100 Mbit/s"),
         (
             "-n kernel -m rr --delay 5ms --outage 1s,500ms",
-            "kernel rr multi-thread MTU 1500 delay 5 ms outage 1s for 0.5s",
+            "kernel requests multi-thread MTU 1500 delay 5 ms outage 1s for 0.5s",
         ),
-        ("-n lwip -m idle --parallel 9 --half-closed", "lwip idle multi-thread MTU 1500 9 half-closed connections"),
-        ("--layer stack -n lwip -m writer", "lwip in memory writer multi-thread MTU 1500"),
-        ("--layer loopback -m crr --parallel 50", "loopback crr multi-thread 50 connections"),
-        ("--program kernel -m reader --protocol udp", "kernel UDP reader datagrams of 1472 bytes"),
-        ("--program lwip -m rr --mtu 1500 --max-flows 9", "lwip rr multi-thread MTU 1500 at most 9 flows"),
+        ("-n lwip -m idle --parallel 9 --half-closed", "lwip at rest multi-thread MTU 1500 9 half-closed connections"),
+        ("--layer stack -n lwip -m writer", "lwip in memory upload multi-thread MTU 1500"),
+        ("--layer loopback -m crr --parallel 50", "loopback new connections multi-thread 50 connections"),
+        ("--program kernel -m reader --protocol udp", "kernel UDP download datagrams of 1472 bytes"),
+        ("--program lwip -m rr --mtu 1500 --max-flows 9", "lwip requests multi-thread MTU 1500 at most 9 flows"),
         (ROWS[11], "sync, offload on, direct, 2 workers"),
         ("--forwarder go -m both --parallel 4 --mtu 9000", "go, offload on, direct, both, MTU 9000, 4 streams"),
     ] {

@@ -76,14 +76,6 @@ impl CellSummary {
         self.estimate.filter(|_| self.failures.is_empty()).map(|estimate| estimate.median)
     }
 
-    /// How many times another figure its own is, by the runs of the same rounds; `None` without them, if one of the figures is 0,
-    /// and if runs failed.
-    pub fn times(&self, other: &Self) -> Option<f64> {
-        let times = self.within_rounds(other)?.ratio().median;
-        let has_both = self.ranked()? > 0.0 && other.ranked()? > 0.0;
-        (has_both && times.is_finite() && times > 0.0).then_some(times)
-    }
-
     /// The change from another figure to its own between the runs of one round; `None` if runs are missing.
     fn within_rounds(&self, other: &Self) -> Option<RankTest> {
         let has_all = |row: &Self| row.speeds.len() == row.runs;

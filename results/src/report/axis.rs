@@ -77,7 +77,7 @@ mod tests {
     fn a_property_that_is_set_in_some_cells_tells_them_apart() {
         let usual = "-n lwip -m rr --parallel 2";
         for name in ["rate", "queue", "client-threads", "pin", "delay", "request"] {
-            let set = cell(&format!("{usual} --{name} 2"));
+            let set = cell(&format!("{usual} --{name} {}", if name == "delay" { "2ms" } else { "2" }));
             let differing: Vec<_> = differing(&[&cell(usual), &set]).into_iter().map(Property::long).collect();
             assert_eq!(differing, [name]);
         }

@@ -25,18 +25,27 @@ use super::series::{self, Series};
 use crate::sample;
 
 pub(super) fn document(all: &[Series]) -> Document {
-    let mut picture = charts::bars(all);
-    picture.captions.extend(overview::shared(all));
+    let mut cells = charts::bars(all);
+    cells.captions.extend(overview::shared(all));
+    let mut about = Vec::new();
     let machines = format::unique(all.iter().map(Series::machine));
     if machines.len() > 1 {
-        picture.captions.extend(all.iter().map(|one| format!("{}: {}", one.label, one.machine())));
+        about.extend(all.iter().map(|one| format!("{}: {}", one.label, one.machine())));
     } else {
-        picture.captions.extend(machines);
+        about.extend(machines);
     }
     let days = series::days(all.iter().flat_map(|one| &one.samples));
-    picture.captions.extend(days.map(|days| format!("Measured {days}.")));
+    about.extend(days.map(|days| format!("Measured {days}.")));
     let mut sections = Vec::new();
-    sections.extend(section("stacks", "Stacks", None, stacks::blocks(all)));
+    let stacks = stacks::main(all).map(|main| ("Stacks", main));
+    let picture = match stacks.or_else(|| Some(("Programs", programs::main(all)?))) {
+        Some((title, (blocks, chart))) => {
+            sections.extend(section("main", title, None, blocks));
+            sections.extend(section("bars", "The runs of each cell", None, vec![Block::Chart(cells)]));
+            chart
+        }
+        None => cells,
+    };
     for (title, blocks) in programs::sections(all) {
         sections.extend(section("programs", title, None, blocks));
     }
@@ -52,13 +61,23 @@ pub(super) fn document(all: &[Series]) -> Document {
         push("latency", "Latency", requests::latencies(one));
         push("connections", "Against connections", requests::by_connections(one));
         push("cores", "Against shards", cores::blocks(one));
-        push("time", "Runs over time", charts::drift(one));
-        push("within", "The rate within each run", charts::within_runs(one));
     }
     sections.extend(section("environment", "Environment", None, vec![Block::Table(environment(all))]));
     let samples = all.iter().flat_map(|one| repeat(one, label(one, all), cells::samples(one)));
     sections.extend(section("repeat", "Samples, and how to repeat them", None, samples.collect()));
-    Document { title: title(all), picture, sections, records: cells::records(all), benchmarks: cells::benchmarks(all) }
+    Document {
+        title: title(all),
+        about,
+        picture,
+        sections,
+        records: cells::records(all),
+        benchmarks: cells::benchmarks(all),
+    }
+}
+
+/// The table of stacks and the one of programs, if there are any.
+pub(super) fn main(all: &[Series]) -> Vec<Block> {
+    stacks::main(all).into_iter().chain(programs::main(all)).flat_map(|(blocks, _)| blocks).collect()
 }
 
 pub(super) fn published(one: &Series) -> Vec<Block> {

@@ -98,7 +98,7 @@ pub(super) type Stack = (StackKind, Workarounds);
 pub(super) fn name_of((stack, workarounds): Stack) -> String {
     match workarounds {
         Workarounds::ALL => stack.to_string(),
-        Workarounds::NONE => format!("{stack}, as it is"),
+        Workarounds::NONE => format!("{stack}, as published"),
         some => format!("{stack}, workarounds {some}"),
     }
 }

@@ -21,6 +21,8 @@ struct Page<'a> {
 struct Part<'a> {
     anchor: String,
     heading: String,
+    /// Whether the page shows it first. The others are folded.
+    is_first: bool,
     section: &'a Section,
 }
 
@@ -50,6 +52,8 @@ fn parts(sections: &[Section]) -> Vec<Part<'_>> {
             None => of.to_owned(),
         };
     let mut used = BTreeSet::new();
+    let is_main = |section: &Section| section.kind == "main";
+    let has_main = sections.iter().any(is_main);
     let parts = sections.iter().map(|section| {
         let of = section.of.as_deref().map(words);
         let heading = of.map_or_else(|| section.title.to_owned(), |of| format!("{}: {of}", section.title));
@@ -58,7 +62,8 @@ fn parts(sections: &[Section]) -> Vec<Part<'_>> {
         while !used.insert(anchor.clone()) {
             anchor.push_str("-2");
         }
-        Part { anchor, heading, section }
+        let is_first = if has_main { is_main(section) } else { matches!(section.kind, "side" | "overview") };
+        Part { anchor, heading, is_first, section }
     });
     parts.collect()
 }

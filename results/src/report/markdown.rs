@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use comfy_table::presets;
 
 use super::format;
-use super::model::{Block, Document, Section, Table};
+use super::model::{Block, Document, Section, Table, bold_part};
 
 pub(super) fn markdown(document: &Document, out: &mut impl Write) -> io::Result<()> {
     let has_table = |section: &&Section| section.blocks.iter().any(|block| matches!(block, Block::Table(_)));
@@ -53,7 +53,10 @@ fn write_table(table: &Table, out: &mut impl Write) -> io::Result<()> {
     // A number sign alone is neither a heading in a table nor a reference.
     let written = |text: &str, is_bold: bool| match escaped(text) {
         _ if text == "#" => text.to_owned(),
-        text if is_bold => format!("**{text}**"),
+        text if is_bold => {
+            let (before, bold) = bold_part(&text);
+            format!("{before}**{bold}**")
+        }
         text => text,
     };
     let is_long = table.rows.iter().flatten().any(|text| text.len() > MAX_PADDED);

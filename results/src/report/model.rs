@@ -5,12 +5,15 @@ mod chart;
 use comfy_table::{CellAlignment, TableStyle};
 
 pub(super) use self::chart::{
-    Axis, Bar, Chart, Group, Guide, Mark, Panel, Plane, Plot, Reference, Scale, Shape, Sign, Size, Strokes,
+    Axis, Bar, Chart, ColumnOfBars, Columns, Group, Guide, Mark, Panel, Plane, Plot, Reference, Scale, Shape, Sign,
+    Size, Strokes,
 };
 use super::format::UNKNOWN;
 
 pub(super) struct Document {
     pub(super) title: &'static str,
+    /// The machines, and the days of the runs.
+    pub(super) about: Vec<String>,
     pub(super) picture: Chart,
     pub(super) sections: Vec<Section>,
     /// A row for each cell of each series, with all figures unrounded, for other programs.
@@ -60,6 +63,15 @@ pub(super) struct Table {
     pub(super) rows: Vec<Vec<String>>,
 }
 
+/// Stands between two figures of a cell: as published, and with our adapter.
+pub(super) const ARROW: &str = "→";
+
+/// The part of a text that is never bold, and the one that may be: the second of two figures.
+pub(super) fn bold_part(text: &str) -> (&str, &str) {
+    let before = text.rsplit_once(ARROW).map_or(text, |(_, second)| second.trim_start());
+    text.split_at(text.len() - before.len())
+}
+
 pub(super) struct Column {
     pub(super) title: String,
     /// Whether it holds numbers, which are aligned to the right.
@@ -104,6 +116,12 @@ impl Table {
                 None => self.rows.push(vec![value]),
             }
         }
+    }
+
+    /// Puts a column with a text for each row before the one at `place`.
+    pub(super) fn insert(&mut self, place: usize, column: Column, values: impl IntoIterator<Item = String>) {
+        self.columns.insert(place, column);
+        self.rows.iter_mut().zip(values).for_each(|(row, value)| row.insert(place, value));
     }
 
     pub(super) fn lines(&self, style: TableStyle, written: fn(&str, bool) -> String) -> Vec<String> {

@@ -1,6 +1,7 @@
 //! Draws charts as SVG. No two colours have the same value, so a style sheet makes the dark theme; see [`theme`].
 
 mod bars;
+mod columns;
 mod plane;
 mod signs;
 mod words;
@@ -47,6 +48,7 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 pub(super) fn draw(plot: &Plot, width: Width) -> io::Result<Picture> {
     match plot {
         Plot::Bars(panels) => bars::bars(panels, width),
+        Plot::Columns(all) => columns::columns(all, width),
         Plot::Plane(plane) => plane::plane(plane, width),
     }
 }

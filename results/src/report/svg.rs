@@ -27,7 +27,8 @@ pub(super) fn svg(document: &Document, out: &mut impl Write) -> io::Result<()> {
     let picture = &plot::draw(&document.picture.plot, Width::Wide)?;
     let (top, width) = (44, picture.width + 24);
     let room = f64::from(width - 2 * MARGIN);
-    let captions = document.picture.captions.iter().flat_map(|caption| plot::wrapped(caption, room));
+    let captions =
+        document.picture.captions.iter().chain(&document.about).flat_map(|caption| plot::wrapped(caption, room));
     let captions: Vec<_> = (top + picture.height + 20..).step_by(LINE as usize).zip(captions).collect();
     let height = captions.last().map_or(top + picture.height, |(y, _)| *y) + LINE;
     Standalone { picture, title: document.title, captions, top, width, height }

@@ -1,4 +1,4 @@
-//! A single run: one line for a script, and its details for a person.
+//! A single run: one line for a script, and below it four lines for a person, or all.
 
 use std::io::{self, Write};
 
@@ -8,13 +8,13 @@ use netstacks::{Effective, Workarounds};
 use super::axis;
 use super::format::with_sides;
 use crate::cell::properties::{PROPERTIES, Property};
-use crate::cell::{Layer, Protocol, Verify};
+use crate::cell::{Layer, Verify};
 use crate::measure::metric::METRICS;
-use crate::plural;
-use crate::sample::{CaptureFacts, IdleFacts, Interval, Sample, gbps};
+use crate::sample::{CaptureFacts, IdleFacts, Interval, Sample, Warning, gbps};
+use crate::{grouped_digits, plural};
 
-/// Writes the line to `out` if the run succeeded, and everything else to `err`.
-pub fn text(sample: &Sample, out: &mut impl Write, err: &mut impl Write) -> io::Result<()> {
+/// Writes the line to `out` if the run succeeded, and everything else to `err`: four lines, or all of them.
+pub fn text(sample: &Sample, is_verbose: bool, out: &mut impl Write, err: &mut impl Write) -> io::Result<()> {
     if sample.is_ok() {
         let cell = &sample.cell;
         let name = match (cell.forwarder(), cell.mode) {
@@ -30,7 +30,7 @@ pub fn text(sample: &Sample, out: &mut impl Write, err: &mut impl Write) -> io::
     }
     out.flush()?;
     // The figure is written. If nothing reads the details, that is no error.
-    let _unread = details(sample, err);
+    let _unread = details(sample, is_verbose, err);
     Ok(())
 }
 
@@ -38,7 +38,9 @@ fn latencies(sample: &Sample) -> String {
     let is_main = |name| matches!(name, "latency_p50_us" | "latency_p99_us" | "latency_p999_us");
     let quantiles = METRICS.iter().filter(|metric| is_main(metric.name));
     let values = quantiles.map(|metric| {
-        format!("{}: {}", metric.title, known(metric.of_run(sample), |value| metric.write_with_unit(value)))
+        // A number of the line has no commas: scripts read it.
+        let write = |value| metric.write_with_unit(value).replace(',', "");
+        format!("{}: {}", metric.title, known(metric.of_run(sample), write))
     });
     format!("latency {}", values.collect::<Vec<_>>().join(", "))
 }
@@ -67,83 +69,140 @@ fn known<T>(value: Option<T>, write: impl Fn(T) -> String) -> String {
     value.map_or_else(|| "unknown".to_owned(), write)
 }
 
-fn details(sample: &Sample, err: &mut impl Write) -> io::Result<()> {
-    let mut lines: Vec<(&str, String)> = Vec::new();
-    lines.extend(device(sample).map(|device| ("device", device)));
-    lines.extend(subject(sample));
-    lines.extend(workarounds(sample).map(|workarounds| ("workarounds", workarounds)));
-    lines.extend(client(sample).map(|client| ("client", client)));
-    lines.extend(connection(sample).map(|connection| ("tcp", connection)));
-    lines.push(("delivered", delivered(sample)));
+/// The lines that are always there.
+const MAIN: usize = 4;
+
+fn details(sample: &Sample, is_verbose: bool, err: &mut impl Write) -> io::Result<()> {
+    let figures: Vec<_> = figures(sample).collect();
+    // What the workload alone has is more important than the cost.
+    let (own, usual): (Vec<_>, Vec<_>) =
+        figures.into_iter().partition(|(name, _)| matches!(*name, "requests" | "datagrams" | "idle" | "outage"));
+    let (cost, others): (Vec<_>, Vec<_>) = usual.into_iter().partition(|(name, _)| *name == "cost");
+    let mut lines: Vec<(&str, String)> = vec![("subject", subject(sample)), ("conditions", conditions(sample))];
     lines.extend(each_way(sample).map(|rates| ("each way", rates)));
-    lines.extend(figures(sample));
+    lines.extend(own);
+    lines.extend(ten_parts(sample).map(|parts| ("ten parts", parts)));
+    lines.extend(cost);
+    if is_verbose {
+        lines.extend(settings(sample).map(|settings| ("settings", settings)));
+        lines.extend(connection(sample).map(|connection| ("tcp", connection)));
+        lines.push(("delivered", delivered(sample)));
+        lines.extend(others);
+    } else {
+        lines.truncate(MAIN);
+    }
     lines.extend(sample.measured.pcap.map(|pcap| ("pcap", captured(pcap))));
     lines.extend(intervals(sample).map(|interval| ("interval", interval)));
-    lines.extend(sample.warnings().iter().map(|warning| ("warning", warning.to_string())));
+    let warnings = sample.warnings().into_iter().filter(|one| is_verbose || *one != Warning::VirtualMachine);
+    lines.extend(warnings.map(|warning| ("warning", warning.to_string())));
     for (name, text) in lines {
         // Warnings are not aligned with the other lines.
-        let width = if name == "warning" { 0 } else { 10 };
+        let width = if name == "warning" { 0 } else { 11 };
         writeln!(err, "{:<width$} {text}", format!("{name}:"))?;
     }
     Ok(())
 }
 
-fn device(sample: &Sample) -> Option<String> {
-    let device = sample.measured.device.as_ref()?;
-    let queue = device.tx_queue_len.map(|len| format!(", queue of {}", plural(len, "packet"))).unwrap_or_default();
-    let offload = if device.offload { "on" } else { "off" };
-    let qdisc = device.qdisc.as_ref().map(|name| format!(", qdisc {name}")).unwrap_or_default();
-    let settings = PROPERTIES.iter().filter(|property| matches!(property.option, "napi" | "gso"));
-    let settings = settings.filter_map(|property| property.phrase(&sample.cell)).map(|phrase| format!(", {phrase}"));
-    let settings: String = settings.collect();
-    Some(format!("{}, MTU {}, offload {offload}{queue}{qdisc}{settings}", device.name, device.mtu))
-}
-
-/// The stack or the forwarder.
-fn subject(sample: &Sample) -> Option<(&'static str, String)> {
+/// What carried the load, and the load.
+fn subject(sample: &Sample) -> String {
     let (cell, effective) = (&sample.cell, sample.measured.effective.as_ref());
-    if let Some(forwarder) = cell.forwarder() {
-        let row = forwarder.row().map(|row| format!(" (row {row} of the table)")).unwrap_or_default();
-        return Some(("forwarder", format!("{forwarder}{row}")));
-    }
-    if let (Some(program), Some(facts)) = (cell.program(), sample.measured.program.as_deref()) {
-        let version = facts.version.as_deref().map(|version| format!(", {version}")).unwrap_or_default();
-        return Some(("subject", format!("{program}{version}")));
-    }
-    let (stack, effective) = (cell.stack()?, effective?);
-    let shards = if effective.shards == 1 { String::new() } else { format!(" in {} shards", effective.shards) };
-    let [room_in, room_out] =
-        [effective.receive_buffer_bytes, effective.send_buffer_bytes].map(|bytes| ByteSize(bytes as u64));
-    let Effective { stack_version, congestion, .. } = effective;
-    let text = format!(
-        "{stack} {stack_version} on {}{shards}, window {room_in} in, {room_out} out, congestion control {congestion}",
-        cell.runtime
-    );
-    Some(("stack", text))
-}
-
-fn workarounds(sample: &Sample) -> Option<String> {
-    let active = sample.measured.effective.as_ref()?.workarounds.join(", ");
-    let chosen = Some(sample.cell.workarounds).filter(|workarounds| *workarounds != Workarounds::ALL)?;
-    Some(if active.is_empty() { chosen.to_string() } else { format!("{chosen}; active: {active}") })
+    let version = |version: Option<&str>| version.map(|version| format!(" {version}")).unwrap_or_default();
+    let mut words = vec![match (cell.forwarder(), cell.program(), cell.stack()) {
+        (Some(forwarder), ..) => {
+            let row = forwarder.row().map(|row| format!(" (row {row} of the table)")).unwrap_or_default();
+            format!("{forwarder}{row}")
+        }
+        (None, Some(program), _) => {
+            let facts = sample.measured.program.as_deref();
+            format!("{program}{}", version(facts.and_then(|facts| facts.version.as_deref())))
+        }
+        (None, None, Some(stack)) => {
+            let known = effective.map(|effective| &*effective.stack_version);
+            let adapter = match cell.workarounds {
+                _ if cell.adapter().is_none() => String::new(),
+                Workarounds::ALL => " with our adapter".to_owned(),
+                Workarounds::NONE => " as published".to_owned(),
+                some => format!(" with the workarounds {some}"),
+            };
+            format!("{stack}{}{adapter} on {}", version(known), cell.runtime)
+        }
+        (None, None, None) => cell.subject().name().to_owned(),
+    }];
+    words.extend(load(sample));
+    words.join(", ")
 }
 
 /// The load of the clients. The device alone has none.
-fn client(sample: &Sample) -> Option<String> {
+fn load(sample: &Sample) -> Option<String> {
     const OPTIONS: &str =
         "mode inbound generator parallel pin protocol datagram bitrate background think blackholes ipv6";
     let is_of_load = |property: &&Property| OPTIONS.split(' ').any(|option| option == property.option);
-    let load = axis::phrase(&sample.cell, PROPERTIES.iter().filter(is_of_load));
-    let is_udp = sample.cell.protocol == Protocol::Udp;
-    match sample.cell.layer {
-        Layer::Device => None,
-        Layer::Stack => Some(format!("{load}, scripted")),
-        _ if is_udp && sample.measured.congestion.is_none() => Some(load),
-        _ => {
-            let congestion = sample.measured.congestion.as_deref().unwrap_or("unknown");
-            Some(format!("{load}, congestion control {congestion}"))
-        }
+    let phrase = axis::phrase(&sample.cell, PROPERTIES.iter().filter(is_of_load));
+    (sample.cell.layer != Layer::Device).then_some(phrase)
+}
+
+/// The device and the link, and what its impairments cost.
+fn conditions(sample: &Sample) -> String {
+    let device = sample.measured.device.as_ref().map(|device| {
+        let offload = if device.offload { "on" } else { "off" };
+        let chosen = PROPERTIES.iter().filter(|property| matches!(property.option, "napi" | "gso"));
+        let chosen = chosen.filter_map(|property| property.phrase(&sample.cell)).map(|phrase| format!(", {phrase}"));
+        format!("device {}, MTU {}, offload {offload}{}", device.name, device.mtu, chosen.collect::<String>())
+    });
+    let impairments = axis::phrase(&sample.cell, PROPERTIES.iter().filter(|property| property.is_impairment));
+    let impairments = if impairments.is_empty() {
+        "no impairments".to_owned()
+    } else {
+        format!("{impairments} each way{}", cost_of_link(sample))
+    };
+    device.into_iter().chain([impairments]).collect::<Vec<_>>().join("; ")
+}
+
+/// `: 12 of 11,932 packets lost`.
+fn cost_of_link(sample: &Sample) -> String {
+    let Some(link) = sample.measured.link else { return String::new() };
+    let counts = [
+        (link.lost, "lost"),
+        (link.reordered, "reordered"),
+        (link.duplicated, "duplicated"),
+        (link.corrupted, "corrupted"),
+        (link.overflowed, "lost in a full queue"),
+        (link.too_big, "too long for the path"),
+    ];
+    let all = sample.measured.packets.rx + sample.measured.packets.tx;
+    let counts = counts.into_iter().filter(|(count, _)| *count > 0);
+    let texts: Vec<_> = counts.map(|(count, how)| format!("{} {how}", grouped_digits(count as f64, 0))).collect();
+    let of = format!(" of {} packets", grouped_digits(all as f64, 0));
+    if texts.is_empty() { format!(": none{of}") } else { format!(": {}{of}", texts.join(", ")) }
+}
+
+/// The least and the greatest rate of ten parts of the window.
+fn ten_parts(sample: &Sample) -> Option<String> {
+    let parts = sample.measured.tenths.filter(|_| sample.is_ok() && sample.cell.workload().is_bulk())?;
+    let [least, most] = [parts.into_iter().min()?, parts.into_iter().max()?];
+    let rate = |bytes| grouped_digits(gbps(bytes, sample.measured.elapsed / 10), 1);
+    Some(format!("{} to {}; a figure to quote: matrix with the same options and --runs 10", rate(least), rate(most)))
+}
+
+/// What a run sets, beside its conditions.
+fn settings(sample: &Sample) -> Option<String> {
+    let measured = &sample.measured;
+    let device = measured.device.as_ref();
+    let mut words = Vec::new();
+    words
+        .extend(device.and_then(|device| device.tx_queue_len).map(|len| format!("queue of {}", plural(len, "packet"))));
+    words.extend(device.and_then(|device| device.qdisc.as_ref()).map(|name| format!("qdisc {name}")));
+    if let Some(Effective { shards, receive_buffer_bytes, send_buffer_bytes, congestion, workarounds, .. }) =
+        &measured.effective
+    {
+        let [room_in, room_out] = [receive_buffer_bytes, send_buffer_bytes].map(|bytes| ByteSize(*bytes as u64));
+        words.extend((*shards > 1).then(|| plural(*shards as u64, "shard")));
+        words.push(format!("stack's window {room_in} in, {room_out} out, its congestion control {congestion}"));
+        let chosen = sample.cell.workarounds != Workarounds::ALL && !workarounds.is_empty();
+        words.extend(chosen.then(|| format!("workarounds that stay: {}", workarounds.join(", "))));
     }
+    words.extend(measured.congestion.as_ref().map(|name| format!("client's congestion control {name}")));
+    (!words.is_empty()).then(|| words.join(", "))
 }
 
 fn connection(sample: &Sample) -> Option<String> {
@@ -198,14 +257,17 @@ fn captured(CaptureFacts { packets, lost, is_full }: CaptureFacts) -> String {
 
 fn intervals(sample: &Sample) -> impl Iterator<Item = String> {
     let has_bytes = sample.cell.workload().is_bulk();
-    sample.measured.parts().filter(move |_| has_bytes).map(|(begin, length, part)| {
+    // After a stall nothing follows.
+    let last = sample.measured.intervals.iter().rposition(|part| part.bytes > 0 || sample.is_ok());
+    let parts = sample.measured.parts().take(last.map_or(0, |last| last + 1)).filter(move |_| has_bytes);
+    parts.map(|(begin, length, part)| {
         let (from, to) = (begin.as_secs_f64(), part.end.as_secs_f64());
         let rate = gbps(part.bytes, length);
-        format!("{from:.2}–{to:.2} s  {rate:.2} Gbps{}", load(part))
+        format!("{from:.2}–{to:.2} s  {rate:.2} Gbps{}", load_of(part))
     })
 }
 
-fn load(part: &Interval) -> String {
+fn load_of(part: &Interval) -> String {
     let cpu = part.cpu_seconds.map(|seconds| format!(", {seconds:.3} s of CPU time"));
     let memory = part.rss_bytes.map(|bytes| format!(", {:.2} MB", bytes as f64 / 1e6));
     [cpu, memory].into_iter().flatten().collect()
@@ -219,6 +281,8 @@ fn microseconds(time_us: u64) -> String {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use platform::FaultCounts;
 
     use super::*;
     use crate::cell::ROWS;
@@ -244,7 +308,7 @@ mod tests {
         });
         change(measured);
         let (mut out, mut err) = (Vec::new(), Vec::new());
-        text(&sample, &mut out, &mut err).unwrap();
+        text(&sample, true, &mut out, &mut err).unwrap();
         let [out, err] = [out, err].map(|bytes| String::from_utf8(bytes).unwrap());
         format!("{out}--- stderr\n{err}")
     }
@@ -282,15 +346,45 @@ mod tests {
 
     #[test]
     fn workarounds_are_named_if_some_are_off() {
-        for (workarounds, are_named) in [("all", false), ("none", true)] {
-            let words = format!("--layer stack -n smoltcp -m writer --workarounds {workarounds}");
+        for (workarounds, named) in [
+            ("all", "with our adapter"),
+            ("none", "as published"),
+            ("-partial-ack", "with the workarounds -partial-ack"),
+        ] {
+            let words = format!("--layer stack -n smoltcp -m writer --workarounds={workarounds}");
             let printed = printed(&words, |measured| {
                 let workarounds = vec!["one".into(), "two".into()];
                 measured.effective = Some(Effective { workarounds, ..effective() });
             });
-            let is_named = printed.contains("\nworkarounds: none; active: one, two\n");
-            assert_eq!((is_named, printed.contains("workarounds")), (are_named, are_named), "{printed}");
+            let has_list = printed.contains("workarounds that stay: one, two");
+            assert!(printed.contains(named) && has_list == (workarounds != "all"), "{printed}");
         }
+    }
+
+    #[test]
+    fn there_are_four_lines_and_what_the_impairments_cost() {
+        let mut sample = run("-n lwip -m reader --delay 5ms --loss 0.1 --offload off", 8.0);
+        let lines = |sample: &Sample, is_verbose| {
+            let mut err = Vec::new();
+            text(sample, is_verbose, &mut Vec::new(), &mut err).unwrap();
+            String::from_utf8(err).unwrap().lines().map(str::to_owned).collect::<Vec<_>>()
+        };
+        sample.measured.cpu = CpuTime { client_seconds: Some(0.25), subject_seconds: Some(0.75) };
+        sample.measured.tenths = Some([70, 61, 84, 70, 70, 70, 70, 70, 70, 70].map(|gbps: u64| gbps * 25_000_000));
+        sample.measured.elapsed = Duration::from_secs(2);
+        sample.measured.packets = Packets { rx: 1932, tx: 10_000, ..Packets::default() };
+        sample.measured.link = Some(FaultCounts { lost: 12, ..FaultCounts::default() });
+        let few = lines(&sample, false);
+        assert_eq!(few.len(), MAIN, "{few:?}");
+        assert!(few[1].contains("loss 0.1 % each way: 12 lost of 11,932 packets"), "{few:?}");
+        assert!(few[2].contains("61.0 to 84.0; a figure to quote"), "{few:?}");
+        let all = lines(&sample, true);
+        assert!(all.len() > MAIN && few.iter().all(|line| all.contains(line)), "{all:?}");
+        // Nothing arrived after the first of three seconds.
+        sample.measured.status = Status::Stalled;
+        let part = |(end, bytes)| Interval { end: Duration::from_secs(end), bytes, ..Interval::default() };
+        sample.measured.intervals = [(1, 9), (2, 0), (3, 0)].map(part).to_vec();
+        assert_eq!(lines(&sample, false).iter().filter(|line| line.starts_with("interval")).count(), 1);
     }
 
     #[test]

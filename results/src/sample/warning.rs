@@ -51,6 +51,10 @@ pub enum Warning {
     #[error("offload is on, but packets of {0:.0} bytes are no super-packets; offload has no effect here")]
     NoSuperPackets(f64),
     #[error(
+        "a lost packet is a super-packet here, of {0:.0} bytes on average; --offload off loses single segments, as a network does"
+    )]
+    LostSuperPackets(f64),
+    #[error(
         "the profile was tried with version {1} of the program, and this is {0}; what it sets may mean something else"
     )]
     OtherVersion(String, String),
@@ -171,6 +175,7 @@ impl Warning {
             | Self::FilesLeft(count)
             | Self::LeftBehind(count) => Some(*count as f64),
             Self::NoSuperPackets(amount)
+            | Self::LostSuperPackets(amount)
             | Self::BusyAtRest(amount)
             | Self::SlowerByTheEnd(amount)
             | Self::NotGrown(amount)
@@ -225,6 +230,10 @@ impl Sample {
         warnings.extend(processors.map(|count| Warning::MoreShards(self.cell.shards.get(), count)));
         warnings.extend(smaller_window(self));
         warnings.extend(no_super_packets(self).map(Warning::NoSuperPackets));
+        let loses = self.cell.impairments.loss_ppm > 0 && self.cell.offloads();
+        let mtu = measured.device.as_ref().map_or(usize::from(self.cell.mtu()), |device| device.mtu);
+        let lost = self.bytes_per_packet().filter(|bytes| loses && *bytes > mtu as f64);
+        warnings.extend(lost.map(Warning::LostSuperPackets));
         let not_recovered = has_outage && self.is_ok() && measured.recovery_seconds.is_none();
         warnings.extend(not_recovered.then_some(Warning::NotRecovered));
         if let Some((idle, last)) =

@@ -27,7 +27,7 @@ fn a_run_delivers_a_gigabyte_and_for_a_second_by_default() {
     assert_eq!(writer("").amount, Amount::Time { time: seconds(1), bytes: 1_000_000_000 });
     assert_eq!(writer("--time 2").amount, Amount::time(seconds(2)));
     assert_eq!(writer("--timeout 15").amount, Amount::time(seconds(1)), "ten seconds do not fit");
-    assert_eq!(writer("--bytes 5").amount, Amount::Bytes(NonZeroU64::new(5).unwrap()));
+    assert_eq!(writer("--bytes 5B").amount, Amount::Bytes(NonZeroU64::new(5).unwrap()));
     let forward = run("--forwarder rust").unwrap();
     assert_eq!((forward.amount, forward.timeout), (Amount::time(seconds(10)), seconds(40)));
 }

@@ -316,7 +316,7 @@ fn without_a_common_cell_the_error_names_the_nearest() {
         (
             SMOLTCP,
             ["-n smoltcp -m reader --mtu 9000 --parallel 4", "-n smoltcp -m reader --window 1MiB"],
-            "of \"smoltcp reader multi-thread MTU 1500\" window_bytes is 4194304 in the old file and 1048576 in the new one",
+            "of \"smoltcp download multi-thread MTU 1500\" window_bytes is 4194304 in the old file and 1048576 in the new one",
         ),
         (
             row,

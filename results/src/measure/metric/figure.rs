@@ -1,6 +1,7 @@
 //! A figure: its names, how it is taken, and how it is written.
 
 use crate::cell::Cell;
+use crate::grouped_digits;
 use crate::sample::{Measurements, Sample};
 
 /// A figure of a run, and of all runs of a cell.
@@ -157,9 +158,9 @@ impl Metric {
     /// A value as a reader sees it, without the unit.
     pub(crate) fn write(&self, value: f64) -> String {
         match self.written {
-            Digits(digits) => format!("{value:.digits$}"),
-            Kibibytes => format!("{:.1}", value / 1024.0),
-            Millions => format!("{:.2}", value / 1e6),
+            Digits(digits) => grouped_digits(value, digits),
+            Kibibytes => grouped_digits(value / 1024.0, 1),
+            Millions => grouped_digits(value / 1e6, 2),
             Percent => format!("{:.0} %", value * 100.0),
         }
     }

@@ -182,7 +182,6 @@ fn figures_are_compared_within_a_round() {
     };
     let (one, other) = (runs("smoltcp", 1.0, false), runs("lwip", 1.05, true));
     assert_eq!(best(&[Some(&one), Some(&other)]), [false, true], "as far apart in each round");
-    assert!((other.times(&one).unwrap() - 1.05).abs() < 1e-9);
 }
 
 /// The summary of runs of a stack with these rates, none with 0.
@@ -254,10 +253,9 @@ fn a_figure_within_a_tenth_of_its_upstreams_is_at_its_limit_and_not_bold() {
 
 /// What survives is not a median of the subject.
 #[test]
-fn a_cell_that_failed_is_behind_all_that_never_did_and_has_no_ratio() {
+fn a_cell_that_failed_is_behind_all_that_never_did() {
     let (never, failing) = (rated("lwip", &[5.0; 6]), rated("smoltcp", &[50.0, 50.0, 0.0, 50.0, 50.0, 50.0, 50.0]));
     assert_eq!(best(&[Some(&never), Some(&failing)]), [true, false]);
-    assert_eq!((failing.times(&never), never.times(&failing), never.times(&never)), (None, None, Some(1.0)));
     let samples =
         [samples(&[20.0, 20.0]), vec![failed(&cell(SMOLTCP), Status::Stalled), run("-n lwip -m reader", 10.0)]];
     let of_fastest =

@@ -5,17 +5,15 @@ use super::{marks, published, requests};
 use crate::cell::properties::Property;
 use crate::cell::{Cell, Subject};
 use crate::measure::CellSummary;
-use crate::measure::metric::{speed, speed_of};
+use crate::measure::metric::speed_of;
 use crate::report::axis;
 use crate::report::format;
 use crate::report::model::{
-    self, Bar, Block, Chart, Group, Guide, Mark, Panel, Plane, Plot, Reference, Scale, Shape, Size, Strokes,
+    self, Bar, Chart, Group, Guide, Mark, Panel, Plane, Plot, Reference, Scale, Shape, Size, Strokes,
 };
 use crate::report::series::{Kind, Series};
-use crate::sample::{Sample, gbps};
 
 pub(super) const THROUGHPUT: &str = "throughput, Gbps";
-const MINUTES: &str = "minutes from the first run";
 
 /// Groups share a scale if the longest bars of none are shorter than those of another by more than this factor.
 const MAGNITUDE: f64 = 5.0;
@@ -199,7 +197,6 @@ pub(super) fn cost(one: &Series) -> Option<Chart> {
             y: axis("cores for a Gbit", |(_, cost)| *cost),
             strokes: points.iter().map(stroke).collect(),
             guides: guides.collect(),
-            baseline: None,
         }),
     })
 }
@@ -210,109 +207,10 @@ fn factors_around(values: impl Iterator<Item = f64> + Clone) -> std::ops::Range<
     low / margin..high * margin
 }
 
-/// The good runs of a series that say when they began, in minutes from the first.
-fn timed(one: &Series) -> impl Iterator<Item = (f64, &Sample)> + Clone {
-    let first = one.samples.iter().filter_map(|sample| sample.measured.started_unix_ms).min().unwrap_or_default();
-    let time = move |sample: &Sample| Some((sample.measured.started_unix_ms? - first) as f64 / 60_000.0);
-    one.samples.iter().filter(|sample| sample.is_ok()).filter_map(move |sample| Some((time(sample)?, sample)))
-}
-
-fn time_axis(name: &'static str, times: impl Iterator<Item = f64> + Clone) -> model::Axis {
-    model::Axis { name, range: around(times), scale: Scale::Linear }
-}
-
-fn around(values: impl Iterator<Item = f64> + Clone) -> std::ops::Range<f64> {
-    let (low, high) = (values.clone().fold(f64::INFINITY, f64::min), values.fold(f64::NEG_INFINITY, f64::max));
-    if low > high {
-        return 0.0..1.0;
-    }
-    let margin = ((high - low) * 0.04).max(high.abs() * 0.01).max(0.01);
-    low - margin..high + margin
-}
-
-/// All runs in one chart: how far each is from its cell's median, over time. Empty if no cell has two runs to compare.
-pub(super) fn drift(one: &Series) -> Vec<Block> {
-    let rows: Vec<_> = one.summary.cells.iter().filter(|row| row.speeds.len() > 1).collect();
-    let legend = legend(&rows);
-    let dots = |(mark, _): &(Mark, String)| Strokes { mark: *mark, shape: Shape::Dots, points: Vec::new() };
-    let mut strokes: Vec<_> = legend.iter().map(dots).collect();
-    for (time, sample) in timed(one) {
-        let row = rows.iter().find(|row| row.cell == sample.cell);
-        let median = row.and_then(|row| row.estimate).map(|estimate| estimate.median).filter(|gbps| *gbps > 0.0);
-        let of_mark = strokes.iter_mut().find(|strokes| strokes.mark == mark(&sample.cell));
-        if let (Some(median), Some(strokes)) = (median, of_mark) {
-            strokes.points.extend(speed(sample).map(|speed| (time, (speed / median - 1.0) * 100.0)));
-        }
-    }
-    let points = || strokes.iter().flat_map(|strokes| &strokes.points);
-    if points().next().is_none() {
-        return Vec::new();
-    }
-    let [_, subject] = format::sides(&axis::cells(&one.summary.cells));
-    let percents = points().map(|(_, percent)| *percent).chain([-5.0, 5.0]);
-    let y = model::Axis { name: "from the median, %", range: around(percents), scale: Scale::Linear };
-    let x = time_axis(MINUTES, points().map(|(time, _)| *time));
-    let chart = Chart {
-        label: "How far each run is from its cell's median, over the time".to_owned(),
-        captions: vec![format!(
-            "Each dot is a run: how far it is from the median of its cell. Dots that leave the line together come \
-             from the machine, not from a {subject}."
-        )],
-        legend,
-        plot: Plot::Plane(Plane { size: Size::Wide, x, y, strokes, guides: Vec::new(), baseline: Some(0.0) }),
-    };
-    let cells = gallery(one, "over the time", |row| Some(over_time(one, row)));
-    let title = format!("Each cell alone: {} by {MINUTES}", one.unit());
-    vec![Block::Chart(chart), Block::Details(title, vec![Block::Gallery(cells)])]
-}
-
-pub(super) fn within_runs(one: &Series) -> Vec<Block> {
-    if one.kind() != Kind::Streams && !one.is_forward() {
-        return Vec::new();
-    }
-    let charts = gallery(one, "within each run", |row| rates_of(one, row));
-    if charts.is_empty() {
-        return Vec::new();
-    }
-    let note = Block::Text("Gbps over the seconds of the timed window, a line for each run.".to_owned());
-    vec![Block::Gallery(charts), note]
-}
-
-fn gallery(one: &Series, of: &str, plot: impl Fn(&CellSummary) -> Option<Plot>) -> Vec<Chart> {
-    let rows = one.summary.cells.iter().filter(|row| row.estimate.is_some());
-    let charts = rows.filter_map(|row| {
-        let label = format!("{} {of}: {}", one.unit(), row.cell);
-        let legend = vec![(mark(&row.cell), row.cell.to_string())];
-        Some(Chart { label, captions: Vec::new(), legend, plot: plot(row)? })
-    });
-    charts.collect()
-}
-
 pub(super) fn small(x: model::Axis, strokes: Vec<Strokes>) -> Plot {
     let top = strokes.iter().flat_map(|strokes| &strokes.points).map(|(_, gbps)| *gbps).fold(0.0, f64::max);
     let y = model::Axis { name: "", range: 0.0..top.max(0.01) * 1.1, scale: Scale::Linear };
-    Plot::Plane(Plane { size: Size::Small, x, y, strokes, guides: Vec::new(), baseline: None })
-}
-
-fn over_time(one: &Series, row: &CellSummary) -> Plot {
-    let x = time_axis("", timed(one).map(|(time, _)| time));
-    let runs = timed(one).filter(|(_, sample)| sample.cell == row.cell);
-    let points = runs.filter_map(|(time, sample)| Some((time, speed(sample)?))).collect();
-    small(x, vec![Strokes { mark: mark(&row.cell), shape: Shape::Dots, points }])
-}
-
-fn rates_of(one: &Series, row: &CellSummary) -> Option<Plot> {
-    let runs = one.samples.iter().filter(|sample| sample.is_ok() && sample.cell == row.cell);
-    let lines = runs.map(rates).filter(|points| !points.is_empty());
-    let strokes: Vec<_> = lines.map(|points| Strokes { mark: mark(&row.cell), shape: Shape::Line, points }).collect();
-    let end = strokes.iter().flat_map(|strokes| &strokes.points).map(|(time, _)| *time).reduce(f64::max)?;
-    Some(small(model::Axis { name: "", range: 0.0..end.max(0.001), scale: Scale::Linear }, strokes))
-}
-
-/// The rate in each interval of a run, in Gbps, at the middle of it, in seconds.
-fn rates(sample: &Sample) -> Vec<(f64, f64)> {
-    let parts = sample.measured.parts().filter(|(_, length, _)| !length.is_zero());
-    parts.map(|(begin, length, part)| ((begin + length / 2).as_secs_f64(), gbps(part.bytes, length))).collect()
+    Plot::Plane(Plane { size: Size::Small, x, y, strokes, guides: Vec::new() })
 }
 
 #[cfg(test)]
@@ -320,17 +218,6 @@ mod tests {
     use super::*;
     use crate::measure::fixture::run;
     use crate::report::model::Sign;
-
-    #[test]
-    fn a_run_is_at_the_minutes_from_the_first_run_if_it_says_when_it_began() {
-        let runs = [Some(4), None, Some(0), Some(6)].map(|minutes: Option<u64>| {
-            let mut run = run("-n smoltcp -m reader", 10.0);
-            run.measured.started_unix_ms = minutes.map(|minutes| 1_790_000_000_000 + minutes * 60_000);
-            run
-        });
-        let series = Series::split("runs", &runs, &[]);
-        assert_eq!(timed(&series[0]).map(|(time, _)| time).collect::<Vec<_>>(), [4.0, 0.0, 6.0]);
-    }
 
     #[test]
     fn a_cell_with_unknown_cpu_time_is_not_in_the_chart_of_costs() {

@@ -37,7 +37,14 @@ pub(in crate::report) fn document(scores: &[&MannerScore]) -> Document {
     };
     let benchmark = |program| Benchmark { name: format!("{program} manners"), measures: measures(program).into() };
     let benchmarks = programs(scores).into_iter().map(benchmark).collect();
-    Document { title: "Manners of programs", picture, sections, records: records(scores), benchmarks }
+    Document {
+        title: "Manners of programs",
+        about: Vec::new(),
+        picture,
+        sections,
+        records: records(scores),
+        benchmarks,
+    }
 }
 
 /// The results for a terminal: the table, a line for each failure, and why the program ends as it does.

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::questions::{self, Figures, MEMORY, NEW, Question, READ, REQUESTS, Row, THOUSAND, WRITE};
+use super::questions::{self, MEMORY, NEW, Question, READ, REQUESTS, Row, THOUSAND, WRITE};
 use crate::cell::Cell;
 use crate::measure::{self, CellSummary, Summary};
-use crate::program::{self, ProgramName, Role, is_baseline};
+use crate::program::{self, ProgramName, Role, SOCKS5, is_baseline};
 use crate::report::format::{self, UNKNOWN};
-use crate::report::model::{Block, Column, Need};
+use crate::report::model::{Block, Chart, Column, Need};
 use crate::report::series::{self, Series};
 use crate::sample::{ProgramFacts, Sample};
 
@@ -16,20 +16,23 @@ const SHIPPED: [Question; 9] = [
     READ,
     WRITE,
     REQUESTS,
-    Question { title: "on 100 connections", words: "--mode rr --parallel 100", ..REQUESTS },
+    Question { title: "requests/s on 100 connections", words: "--mode rr --parallel 100", ..REQUESTS },
     THOUSAND,
     NEW,
     Question { title: "requests/s over UDP", words: "--mode rr --protocol udp", ..REQUESTS },
     MEMORY,
-    Question { title: "KiB a UDP flow, 5 s", words: "--mode idle --parallel 1000 --protocol udp", ..MEMORY },
+    Question { title: "KiB a UDP flow at rest", words: "--mode idle --parallel 1000 --protocol udp", ..MEMORY },
 ];
+
+/// The columns of the first table: all programs, each as it is shipped.
+const MAIN: [Question; 4] = [READ, WRITE, THOUSAND, MEMORY];
 
 /// Of all alike. A limit of flows is raised where a program has an option for it.
 const ALIKE: [Question; 6] = [
-    Question { title: "read Gbps at MTU 1500", words: "--mode reader --mtu 1500 --max-flows 20000", ..READ },
-    Question { title: "write Gbps at MTU 1500", words: "--mode writer --mtu 1500 --max-flows 20000", ..READ },
-    Question { title: "read Gbps at MTU 65520", words: "--mode reader --mtu 65520 --max-flows 20000", ..READ },
-    Question { title: "write Gbps at MTU 65520", words: "--mode writer --mtu 65520 --max-flows 20000", ..READ },
+    Question { title: "download Gbps at MTU 1500", words: "--mode reader --mtu 1500 --max-flows 20000", ..READ },
+    Question { title: "upload Gbps at MTU 1500", words: "--mode writer --mtu 1500 --max-flows 20000", ..READ },
+    Question { title: "download Gbps at MTU 65520", words: "--mode reader --mtu 65520 --max-flows 20000", ..READ },
+    Question { title: "upload Gbps at MTU 65520", words: "--mode writer --mtu 65520 --max-flows 20000", ..READ },
     Question {
         title: "requests/s on 1,000 connections, MTU 1500",
         words: "--mode rr --parallel 1000 --mtu 1500 --max-flows 20000",
@@ -55,9 +58,6 @@ const TABLES: [(Role, bool, &str); 6] = [
 /// What a run has set is in the row.
 const SETTINGS: &str = "settings";
 
-const WHY_SEVERAL: &str = "Each role has a table of its own, because the roles do different work: a proxy ends connections and opens \
-    others, a tunnel encloses packets and takes them out again, and a container's network opens its connections in another network.";
-
 const ABOUT_LIMIT: &str = " †: at the limit of the upstream, no more than a tenth below the row socks5, so the program may be \
     faster; such a figure is not bold.";
 
@@ -68,13 +68,46 @@ pub(super) fn sections(all: &[Series]) -> Vec<(&'static str, Vec<Block>)> {
         programs(&alike).into_iter().map(|(name, samples)| Program::new(name, samples)).collect();
     programs.sort_by_key(|program| is_baseline(program.name));
     let of = |(role, is_shipped, title)| (title, blocks(&alike, &programs, role, is_shipped, title));
-    let mut sections: Vec<_> = TABLES.into_iter().map(of).filter(|(_, blocks)| !blocks.is_empty()).collect();
-    if let [(title, first), others @ ..] = sections.as_mut_slice()
-        && others.iter().any(|(other, _)| !other.starts_with(*title))
-    {
-        first.push(Block::Text(WHY_SEVERAL.to_owned()));
+    TABLES.into_iter().map(of).filter(|(_, blocks)| !blocks.is_empty()).collect()
+}
+
+/// The table and its chart: a row for each program, and for the kernel, if they have a download, an upload and requests.
+pub(super) fn main(all: &[Series]) -> Option<(Vec<Block>, Chart)> {
+    let all = &series::together(all);
+    let programs: Vec<_> = programs(all).into_iter().map(|(name, samples)| Program::new(name, samples)).collect();
+    let mut shown: Vec<_> = programs.iter().filter(|program| program.name.as_str() != SOCKS5).collect();
+    shown.sort_by_key(|program| (is_baseline(program.name), program.role, program.name));
+    let rows: Vec<_> = shown.iter().copied().map(row).collect();
+    let cells: Vec<&CellSummary> = all.iter().flat_map(|one| &one.summary.cells).collect();
+    let is_asked = |question: &Question| cells.iter().any(|one| question.asks(&one.cell));
+    if rows.is_empty() || ![READ, WRITE, THOUSAND].iter().all(is_asked) {
+        return None;
     }
-    sections
+    let mut table = questions::table("Programs", "program", &rows, &MAIN, &cells);
+    let kind = |program: &&Program| match program.role {
+        Role::Proxy => "proxy".to_owned(),
+        Role::Tunnel => "tunnel".to_owned(),
+        Role::Attach => "container network".to_owned(),
+        Role::Route => UNKNOWN.to_owned(),
+    };
+    table.insert(1, Column::new("kind", false), shown.iter().map(kind));
+    let chart = questions::chart("Download, upload, requests and memory of each program", None, &MAIN, &rows, &cells);
+    let cells: Vec<_> = rows.iter().flat_map(|row| row.shown(&MAIN, &cells)).collect();
+    let note = format!(
+        "Medians on {}. Each as its authors ship it; one stream, or the number of connections in the head; at rest: after 5 s. {} {}{}",
+        series::machine_and_days(all),
+        questions::about_bold("program"),
+        questions::widths(&cells),
+        if cells.iter().any(|(_, row)| row.is_at_upstream_limit()) { ABOUT_LIMIT } else { "" },
+    );
+    let blocks = [Block::Table(table), Block::Text(note)].into_iter().chain(questions::failures(&cells));
+    Some((blocks.collect(), chart))
+}
+
+fn row(program: &Program) -> Row<'static> {
+    let name = program.name;
+    let has = Box::new(move |_: &Question, cell: &Cell| cell.program() == Some(name));
+    Row { name: name.to_string(), has, published: None, is_rival: !is_baseline(name) }
 }
 
 struct Program<'a> {
@@ -112,15 +145,10 @@ fn blocks(all: &[&Series], programs: &[Program], wanted: Role, is_shipped: bool,
     if shown.iter().all(|program| is_baseline(program.name)) {
         return Vec::new();
     }
-    let row = |program: &&Program| {
-        let name = program.name;
-        let has = Box::new(move |_: &Question, cell: &Cell| cell.program() == Some(name));
-        Row { name: name.to_string(), has, is_rival: !is_baseline(name) }
-    };
-    let rows: Vec<_> = shown.iter().map(row).collect();
+    let rows: Vec<_> = shown.iter().copied().map(row).collect();
     let cells: Vec<&CellSummary> = all.iter().flat_map(|one| &one.summary.cells).collect();
     let asked: &[Question] = if is_shipped { &SHIPPED } else { &ALIKE };
-    let mut table = questions::table(title, "program", &rows, asked, &cells, Figures::Intervals);
+    let mut table = questions::table(title, "program", &rows, asked, &cells);
     if table.columns.len() == 1 {
         return Vec::new();
     }
@@ -137,12 +165,13 @@ fn blocks(all: &[&Series], programs: &[Program], wanted: Role, is_shipped: bool,
         row.cell.is_shipped() == is_shipped && shown.iter().any(|program| row.cell.program() == Some(program.name))
     };
     let is_limited = cells.iter().any(|row| row.is_at_upstream_limit() && has_row(row));
+    let figures: Vec<_> = rows.iter().flat_map(|row| row.shown(asked, &cells)).collect();
     let note = format!(
-        "Medians of the runs that succeeded, with their intervals, on {}, with one stream or as many connections as the column \
-         says. {} {} Memory is of the near end of a tunnel.{}",
+        "Medians on {}, with one stream or as many connections as the column says. {} {} {} Memory is of the near end of a tunnel.{}",
         series::machine_and_days(all),
         if is_shipped { AS_SHIPPED } else { ALL_ALIKE },
         questions::about_bold("program"),
+        questions::widths(&figures),
         if is_limited { ABOUT_LIMIT } else { "" }
     );
     let failed = Summary { cells: cells.into_iter().filter(has_row).cloned().collect(), warnings: Vec::new() };
@@ -287,7 +316,7 @@ mod tests {
             let Block::Text(note) = &blocks[1] else { unreachable!() };
             assert_eq!(note.ends_with(ABOUT_LIMIT), title == "Proxies", "{note}");
             match &blocks[2..] {
-                [Block::Text(text)] => assert_eq!((title, text.as_str()), ("Proxies", WHY_SEVERAL)),
+                [] => {}
                 [Block::List(..)] => assert_eq!(title, "Tunnels", "a list of failures"),
                 others => panic!("{title}: {} blocks", others.len()),
             }

@@ -1,49 +1,59 @@
 //! Tables of the main figures: a row for each subject, a column for each question that cells of a preset answer.
 
+use super::charts;
 use crate::cell::Cell;
-use crate::measure::{CellSummary, Estimate, best};
+use crate::grouped_digits;
+use crate::measure::{CellSummary, best};
 use crate::report::format::{self, UNKNOWN};
-use crate::report::model::{Column, Table};
-use crate::sample::WIDEST_REACH;
+use crate::report::model::{ARROW, Block, Chart, Column, ColumnOfBars, Columns, Mark, Plot, Sign, Table};
+use crate::sample::{AT_LIMIT, WIDEST_REACH};
 
 pub(super) struct Question {
+    /// The head of its column in a table.
     pub(super) title: &'static str,
+    /// The head of its bars.
+    pub(super) asked: &'static str,
     /// The words of its cells, beside those of their subject.
     pub(super) words: &'static str,
     /// The value of the column, from the figure by which runs are compared.
     pub(super) answer: fn(f64) -> f64,
-    pub(super) less_is_better: bool,
     pub(super) decimals: usize,
-    /// Whether it is compared with the reference. Where one request waits for the other, a relay before the reference decides.
-    pub(super) has_ratio: bool,
+    /// Whether a stack has two figures: as published, and with our adapter.
+    pub(super) has_both: bool,
 }
 
 /// The first column. The others say in what they differ.
 pub(super) const READ: Question = Question {
-    title: "read Gbps",
+    title: "download Gbps",
+    asked: "How fast is a download? Gbps",
     words: "--mode reader",
     answer: |figure| figure,
-    less_is_better: false,
     decimals: 1,
-    has_ratio: true,
+    has_both: true,
 };
 
-pub(super) const WRITE: Question = Question { title: "write Gbps", words: "--mode writer", ..READ };
+pub(super) const WRITE: Question =
+    Question { title: "upload Gbps", asked: "How fast is an upload? Gbps", words: "--mode writer", ..READ };
 
 pub(super) const REQUESTS: Question =
-    Question { title: "requests/s", words: "--mode rr", decimals: 0, has_ratio: false, ..READ };
+    Question { title: "requests/s", words: "--mode rr", decimals: 0, has_both: false, ..READ };
 
-pub(super) const THOUSAND: Question =
-    Question { title: "on 1,000 connections", words: "--mode rr --parallel 1000", has_ratio: true, ..REQUESTS };
+pub(super) const THOUSAND: Question = Question {
+    title: "requests/s on 1,000 connections",
+    asked: "How many requests? /s on 1,000 connections",
+    words: "--mode rr --parallel 1000",
+    ..REQUESTS
+};
 
 pub(super) const NEW: Question = Question { title: "new connections/s", words: "--mode crr --parallel 50", ..THOUSAND };
 
 pub(super) const MEMORY: Question = Question {
-    title: "KiB a connection, 5 s",
+    title: "KiB a connection at rest",
+    asked: "How much memory? KiB a connection at rest",
     words: "--mode idle --parallel 1000",
     // The figure is connections in a megabyte.
     answer: |connections| 1e6 / connections / 1024.0,
-    less_is_better: true,
+    has_both: false,
     ..READ
 };
 
@@ -68,45 +78,69 @@ impl Question {
     }
 }
 
-type Has<'a> = dyn Fn(&Question, &Cell) -> bool + 'a;
+pub(super) type Has<'a> = dyn Fn(&Question, &Cell) -> bool + 'a;
 
 pub(super) struct Row<'a> {
     pub(super) name: String,
     pub(super) has: Box<Has<'a>>,
+    /// The cells of a stack as published. They stand before those with our adapter.
+    pub(super) published: Option<Box<Has<'a>>>,
     /// Whether it may be the best of a column. Others are for comparison.
     pub(super) is_rival: bool,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Figures {
-    Medians,
-    /// With their intervals.
-    Intervals,
+impl Row<'_> {
+    fn answer<'c>(&self, question: &Question, cells: &[&'c CellSummary]) -> Option<&'c CellSummary> {
+        cells.iter().copied().find(|one| (self.has)(question, &one.cell) && question.asks(&one.cell))
+    }
+
+    /// Only where it is another cell: without its workarounds a stack may have nothing else.
+    fn published<'c>(&self, question: &Question, cells: &[&'c CellSummary]) -> Option<&'c CellSummary> {
+        let has = self.published.as_ref().filter(|_| question.has_both)?;
+        cells.iter().copied().find(|one| has(question, &one.cell) && question.asks(&one.cell))
+    }
+
+    /// The cells of its figures in a table, each with the words for its place.
+    pub(super) fn shown<'c>(
+        &self,
+        questions: &[Question],
+        cells: &[&'c CellSummary],
+    ) -> Vec<(String, &'c CellSummary)> {
+        let of = |question: &Question| {
+            let published = self.published(question, cells).map(|cell| (format!("{}, as published", self.name), cell));
+            let own = self.answer(question, cells).map(|cell| (self.name.clone(), cell));
+            published
+                .into_iter()
+                .chain(own)
+                .map(|(name, cell)| (format!("{name}: {}", question.title), cell))
+                .collect::<Vec<_>>()
+        };
+        questions.iter().flat_map(of).collect()
+    }
 }
 
-/// The table. The first cell that answers a question for a row counts. A question without an answer has no column.
+/// The table. The first cell that answers a question for a row counts. A question without an answer has no column. Failures and
+/// intervals are said under it.
 pub(super) fn table(
     title: &'static str,
     head: &str,
     rows: &[Row],
     questions: &[Question],
     cells: &[&CellSummary],
-    figures: Figures,
 ) -> Table {
     let mut table = Table::new(title);
     table.push(Column::new(head, false), rows.iter().map(|row| row.name.clone()));
     for question in questions {
-        let is_answer = |row: &Row, one: &&CellSummary| (row.has)(question, &one.cell) && question.asks(&one.cell);
-        let answer = |row: &Row| cells.iter().copied().find(|one| is_answer(row, one));
-        let answers: Vec<_> = rows.iter().map(answer).collect();
+        let answers: Vec<_> = rows.iter().map(|row| row.answer(question, cells)).collect();
         if answers.iter().all(Option::is_none) {
             continue;
         }
-        // The reference: the first row that is no rival.
-        let kernel = rows.iter().zip(&answers).find(|(row, _)| !row.is_rival).and_then(|(_, answer)| *answer);
         let texts = rows.iter().zip(&answers).map(|(row, answer)| {
-            let kernel = kernel.filter(|_| row.is_rival && question.has_ratio && figures == Figures::Medians);
-            answer.map_or(UNKNOWN.to_owned(), |answer| text(question, answer, kernel, figures))
+            let own = answer.map_or(UNKNOWN.to_owned(), |answer| text(question, answer));
+            match row.published(question, cells) {
+                Some(published) => format!("{} {ARROW} {own}", text(question, published)),
+                None => own,
+            }
         });
         let mut column = Column::new(question.title, true);
         // More is better, also where the answer is less: of memory, the figure is connections in a megabyte.
@@ -118,53 +152,65 @@ pub(super) fn table(
     table
 }
 
+/// The same figures as bars.
+pub(super) fn chart(
+    label: &str,
+    caption: Option<&str>,
+    questions: &[Question],
+    rows: &[Row],
+    cells: &[&CellSummary],
+) -> Chart {
+    let mark = |row: &Row| {
+        let shown = row.shown(questions, cells);
+        shown.last().map_or(Mark::filled(Sign::Diamond), |(_, cell)| charts::mark(&cell.cell))
+    };
+    let column = |question: &Question| {
+        let value = |answer: Option<&CellSummary>| Some((question.answer)(answer?.estimate?.median));
+        let bar = |row: &Row| (value(row.published(question, cells)), value(row.answer(question, cells)));
+        ColumnOfBars { title: question.asked, bars: rows.iter().map(bar).collect(), decimals: question.decimals }
+    };
+    let rows_of_chart = rows.iter().map(|row| (row.name.clone(), mark(row))).collect();
+    let has_bar = |column: &ColumnOfBars| column.bars.iter().any(|(_, own)| own.is_some());
+    let columns = questions.iter().map(column).filter(has_bar).collect();
+    let plot = Plot::Columns(Columns { rows: rows_of_chart, columns });
+    Chart {
+        label: label.to_owned(),
+        captions: caption.map(str::to_owned).into_iter().collect(),
+        legend: Vec::new(),
+        plot,
+    }
+}
+
 pub(super) fn about_bold(subject: &str) -> String {
-    format!(
-        "In each column of six runs or more the best {subject} that never failed is bold, and each other one within a tenth of it \
-         that a test of all against the best, by the runs of the same rounds, does not tell apart. A range is of fewer than six \
-         runs, or of runs with two modes."
-    )
+    format!("Bold: the best {subject} of a column, and those that a rank test does not tell apart from it.")
 }
 
-pub(super) fn text(question: &Question, row: &CellSummary, kernel: Option<&CellSummary>, figures: Figures) -> String {
-    let Some(estimate) = row.estimate else { return format::behind_failures(row, None) };
-    // The answer may be the reciprocal of the figure, so that its ends change places and its reach is another one.
-    let [one, other, median] = [estimate.low, estimate.high, estimate.median].map(question.answer);
-    let answer = Estimate { median, low: one.min(other), high: one.max(other), is_range: estimate.is_range };
-    let figure = |figure| written(figure, question.decimals);
-    let mut text = figure(median);
-    let is_wide = answer.half_width() > WIDEST_REACH;
-    let mut notes = Vec::new();
-    if figures == Figures::Intervals || (answer.is_range && is_wide) {
-        // A single run has no interval, and one from 0 connections has no end.
-        let has_ends = row.speeds.len() > 1 && answer.high.is_finite();
-        notes.extend(has_ends.then(|| format::ends(&answer, figure)));
-    } else if is_wide {
-        text = format!("{text} ±{:.0} %", answer.half_width() * 100.0);
-    }
-    let times = kernel.and_then(|kernel| row.times(kernel));
-    let times = times.map(|times| if question.less_is_better { times.recip() } else { times });
-    notes.extend(times.map(times_written));
-    let text = if notes.is_empty() { text } else { format!("{text} ({})", notes.join("; ")) };
-    format::behind_failures(row, Some(text))
+/// The failures of some cells, if there are any, each in a line: `ipstack, as published: download Gbps: 1 of 10 timeout`.
+pub(super) fn failures(shown: &[(String, &CellSummary)]) -> Option<Block> {
+    let failed = shown.iter().filter(|(_, row)| !row.failures.is_empty());
+    let lines: Vec<_> = failed.map(|(name, row)| format!("{name}: {}", format::failures(row))).collect();
+    (!lines.is_empty()).then_some(Block::List("Failed runs, which are in no figure:", lines))
 }
 
-fn times_written(times: f64) -> String {
-    match times {
-        times if times < 0.095 => format!("{times:.3}"),
-        times if times < 10.0 => format!("{times:.2}"),
-        times => written(times, 0),
+/// How many of the figures have an interval that is wider than 10 %, and the widest.
+pub(super) fn widths(shown: &[(String, &CellSummary)]) -> String {
+    let widths: Vec<_> = shown.iter().filter_map(|(_, row)| Some(row.estimate?.half_width())).collect();
+    let wide = widths.iter().filter(|width| **width > WIDEST_REACH).count();
+    let most = widths.iter().copied().fold(0.0, f64::max) * 100.0;
+    match wide {
+        0 => "All are good to ±10 %.".to_owned(),
+        wide => format!("{wide} of {} are no better than ±10 %, the worst is ±{most:.0} %.", widths.len()),
     }
 }
 
-fn written(figure: f64, decimals: usize) -> String {
-    let text = format!("{figure:.decimals$}");
-    let whole = text.find('.').unwrap_or(text.len());
-    let is_place = |index: usize| index > 0 && index < whole && (whole - index).is_multiple_of(3);
-    let mut grouped = String::new();
-    for (index, digit) in text.char_indices() {
-        grouped.extend(is_place(index).then_some(','));
-        grouped.push(digit);
-    }
-    grouped
+fn text(question: &Question, row: &CellSummary) -> String {
+    let Some(estimate) = row.estimate else {
+        return row.failures.keys().next().map_or_else(|| UNKNOWN.to_owned(), ToString::to_string);
+    };
+    let (figure, decimals) = ((question.answer)(estimate.median), question.decimals);
+    let least = 0.1_f64.powf(decimals as f64);
+    let is_less = figure < least / 2.0;
+    let text = grouped_digits(if is_less { least } else { figure }, decimals);
+    let limit = if row.is_at_upstream_limit() { format!(" {AT_LIMIT}") } else { String::new() };
+    format!("{}{text}{limit}", if is_less { "under " } else { "" })
 }

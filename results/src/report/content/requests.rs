@@ -63,7 +63,7 @@ fn curves(one: &Series, rows: &[&CellSummary]) -> Option<Plot> {
     // A little more than the last percentile, which gives its label room.
     let end = 1.0 - 10_f64.powf(-0.2 - f64::from(DECADES));
     let x = Axis { name: "", range: 0.0..end, scale: Scale::Percentiles };
-    Some(Plot::Plane(Plane { size: Size::Small, x, y, strokes, guides: Vec::new(), baseline: None }))
+    Some(Plot::Plane(Plane { size: Size::Small, x, y, strokes, guides: Vec::new() }))
 }
 
 pub(super) fn lines(rows: &[&CellSummary], number: fn(&Cell) -> u16) -> Option<Vec<Strokes>> {
@@ -211,7 +211,7 @@ mod tests {
         ];
         let charts = lines(by_connections(&Series::split("runs", &runs, &[])[0]));
         let [(caption, strokes)] = &charts[..] else { unreachable!("{} charts", charts.len()) };
-        assert_eq!(caption, "rr, MTU 1500");
+        assert_eq!(caption, "requests, MTU 1500");
         let points = |sign| &strokes.iter().find(|line| line.mark.sign == sign).unwrap().points;
         assert_eq!(*points(Sign::Circle), [(1.0, 100.0), (50.0, 2000.0)]);
         assert_eq!(*points(Sign::Diamond), [(1.0, 300.0)]);

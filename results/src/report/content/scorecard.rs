@@ -5,7 +5,7 @@ mod causes;
 use std::collections::{BTreeSet, HashMap};
 
 use conformance::known::Whose;
-use conformance::{Case, Harm, Layer, Outcome, Strength};
+use conformance::{Case, Layer, Outcome, Strength};
 use netstacks::{StackCongestion, StackKind, Workarounds};
 
 use self::causes::{Met, causes, demands};
@@ -26,17 +26,16 @@ pub(in crate::report) fn document(files: &[SampleFile]) -> Document {
         let section = |kind, title, blocks| Section { kind, title, of: of.clone(), blocks };
         let scores: Vec<_> = file.scores.iter().collect();
         let about = about(&scores, file.heads.first());
-        let tables = [demands(&scores), totals(&scores), harms(&scores)].map(Block::Table);
+        let tables = [demands(&scores), totals(&scores)].map(Block::Table);
         let blocks = tables.into_iter().chain([Block::Text(about)]).collect();
         sections.push(section("overview", "Overview", blocks));
-        let mut cases = cases(&scores);
-        cases.push(Column::new("expected", false), of_cases(&scores, |score| &score.expects));
-        sections.push(section("cells", "Cases", vec![Block::Table(cases)]));
+        sections.push(section("cells", "Cases", vec![Block::Table(cases(&scores))]));
         for stack in kinds(&scores) {
             let table = failures(&scores, stack);
             if !table.rows.is_empty() {
                 let of = of.iter().map(String::as_str).chain([stack.name()]).collect::<Vec<_>>().join(", ");
-                let blocks = vec![Block::Table(causes(&scores, stack)), Block::Table(table)];
+                let each = Block::Details("Each failure".to_owned(), vec![Block::Table(table)]);
+                let blocks = vec![Block::Table(causes(&scores, stack)), each];
                 sections.push(Section { of: Some(of), ..section("failures", "Failures", blocks) });
             }
         }
@@ -46,6 +45,7 @@ pub(in crate::report) fn document(files: &[SampleFile]) -> Document {
     let picture = charts::of_panels(vec![panel], "Cases that each stack passes", KEY);
     Document {
         title: "Conformance of TCP/IP stacks",
+        about: Vec::new(),
         picture,
         sections,
         records: records(&all),
@@ -53,32 +53,79 @@ pub(in crate::report) fn document(files: &[SampleFile]) -> Document {
     }
 }
 
-/// The results for a terminal: the tables, a line for each failure, and why the program ends as it does.
-pub(in crate::report) fn outcome(scores: &[Score]) -> Vec<Block> {
+/// The most lines of new failures, and of causes: with the rest they are a screen.
+const LINES: usize = 18;
+
+/// The results for a terminal: new failures, the causes of all, a line for each stack, and why the program ends as it does. If
+/// they are asked for, each failure in full and the tables.
+pub(in crate::report) fn outcome(scores: &[Score], is_verbose: bool) -> Vec<Block> {
     let scores: Vec<_> = scores.iter().collect();
-    let mut blocks = vec![Block::Table(cases(&scores)), Block::Table(totals(&scores))];
-    let failures: Vec<_> = failed(&scores).into_iter().map(failure).collect();
-    let count = failures.len();
-    if count > 0 {
-        // A play of `--explore` has a line for each move.
-        let lines = failures.iter().flat_map(|text| text.lines()).map(str::to_owned);
-        blocks.push(Block::Table(demands(&scores)));
-        blocks.push(Block::List("Failures, the worst first:", lines.collect()));
-    }
-    let left_out = left_out(&scores);
-    if !left_out.is_empty() {
-        blocks.push(Block::List("Left out:", left_out));
-    }
+    let failed = failed(&scores);
+    let shown = failed.iter().filter(|score| is_verbose || score.known.is_none());
+    // A play of `--explore` has a line for each move.
+    let is_play = failed.iter().any(|score| failure(score).contains('\n'));
+    let lines: Vec<_> = shown.flat_map(|score| failure(score).lines().map(str::to_owned).collect::<Vec<_>>()).collect();
     let passed = scores.iter().filter(|score| score.outcome == Outcome::Pass && score.known.is_some());
     let passed: Vec<_> = passed.map(|score| with_known(score, &label(score))).collect();
-    if !passed.is_empty() {
-        blocks.push(Block::List("Passed, although known to fail:", passed));
+    let first = |lines| if is_verbose { lines } else { first_of(lines) };
+    let mut lists = vec![
+        (
+            if is_verbose { "Failures, the worst first:" } else { "New failures:" },
+            if is_play { lines } else { first(lines) },
+        ),
+        ("Causes:", first(kinds(&scores).into_iter().flat_map(|stack| causes_of(&scores, stack)).collect())),
+        ("Passed, although known to fail:", passed),
+        ("Cases:", stacks(&scores).into_iter().map(|stack| counts(&scores, stack)).collect()),
+    ];
+    lists.extend(is_verbose.then(|| ("Left out:", left_out(&scores))));
+    let mut blocks: Vec<_> = lists
+        .into_iter()
+        .filter(|(_, lines)| !lines.is_empty())
+        .map(|(title, lines)| Block::List(title, lines))
+        .collect();
+    if is_verbose {
+        blocks.extend([cases(&scores), totals(&scores), demands(&scores)].map(Block::Table));
     }
     if scores.iter().all(|score| score.is_as_known()) {
-        let failed = if count == 0 { "No case failed" } else { "Every failure is a known one" };
+        let failed = if failed.is_empty() { "No case failed" } else { "Every failure is a known one" };
         blocks.push(Block::Text(format!("{failed}, so the exit code is 0.")));
     }
     blocks
+}
+
+fn first_of(mut lines: Vec<String>) -> Vec<String> {
+    let more = lines.len().saturating_sub(LINES);
+    lines.truncate(LINES);
+    lines.extend((more > 0).then(|| format!("and {more} more; -v prints all")));
+    lines
+}
+
+/// A line for each cause of a stack's failures.
+fn causes_of(scores: &[&Score], stack: StackKind) -> Vec<String> {
+    let table = causes(scores, stack);
+    let line = |row: &Vec<String>| {
+        let [whose, breaks, cause, cases, _] = row.as_slice() else { return String::new() };
+        let count = plural(cases.split(", ").count(), "case");
+        format!("{stack}, {whose}: {cause}, {count}: {}", breaks.split(';').next().unwrap_or_default())
+    };
+    table.rows.iter().map(line).collect()
+}
+
+/// `smoltcp: 105 of 120 pass; 14 fail by the stack, 1 by our adapter or build`.
+fn counts(scores: &[&Score], stack: Key) -> String {
+    let (passed, all) = count(scores, stack, |_| true);
+    let by_stack =
+        scores.iter().filter(|score| key(score) == stack && score.has_failed() && score.whose() == Whose::Stack);
+    let (by_stack, name) = (by_stack.count(), name(stack));
+    match all - passed {
+        0 => format!("{name}: all {all} pass"),
+        failed => {
+            format!(
+                "{name}: {passed} of {all} pass; {by_stack} fail by the stack, {} by our adapter or build",
+                failed - by_stack
+            )
+        }
+    }
 }
 
 /// Why cases do not apply or were not run: each reason once, with the stacks and the cases.
@@ -221,7 +268,6 @@ fn cases(scores: &[&Score]) -> Table {
     let levels = names.iter().map(|case| Case::find(case).map(|case| case.level.to_owned()));
     table.push(Column::new("level", false).if_room(Need::Wanted), levels);
     table.push(Column::new("situation", false).if_room(Need::Wanted), of_cases(scores, |score| &score.title));
-    table.push(Column::new("RFC", false).if_room(Need::Extra), of_cases(scores, |score| &score.rfc));
     table
 }
 
@@ -244,17 +290,6 @@ fn word(score: &Score, as_it_is: Option<&Score>) -> String {
         Outcome::Unavailable { .. } => "unavailable",
     };
     word.to_owned()
-}
-
-fn harms(scores: &[&Score]) -> Table {
-    let mut table = Table::new("Failures");
-    table.push(Column::new("failures", false), Harm::ALL.map(|harm| harm.to_string()));
-    for stack in stacks(scores) {
-        let is_of = |score: &&&Score, harm| key(score) == stack && score.outcome.harm() == Some(harm);
-        let count = |harm| scores.iter().filter(|score| is_of(score, harm)).count();
-        table.push(Column::new(name(stack), true), Harm::ALL.map(|harm| count(harm).to_string()));
-    }
-    table
 }
 
 /// The failures of a stack, each once: first as it is and without congestion control, the worst first, and then those that

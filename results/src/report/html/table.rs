@@ -6,7 +6,7 @@ use crate::report::format::UNKNOWN;
 use crate::report::model::{Column, Table};
 
 /// The room for a table on a page in such a window, and about the size of a character and of the space around a text, in pixels.
-const ROOM_PX: usize = 1190;
+const ROOM_PX: usize = 1050;
 const CHARACTER_PX: usize = 8;
 const AROUND_PX: usize = 24;
 

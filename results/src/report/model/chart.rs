@@ -13,8 +13,22 @@ pub(crate) struct Chart {
 pub(crate) enum Plot {
     /// Horizontal bars, in panels under each other.
     Bars(Vec<Panel>),
+    /// Columns of bars side by side, which have their rows in common.
+    Columns(Columns),
     /// Dots, marks or lines on two axes.
     Plane(Plane),
+}
+
+pub(crate) struct Columns {
+    pub(crate) rows: Vec<(String, Mark)>,
+    pub(crate) columns: Vec<ColumnOfBars>,
+}
+
+pub(crate) struct ColumnOfBars {
+    pub(crate) title: &'static str,
+    /// Of each row, the value as published and the one with our adapter.
+    pub(crate) bars: Vec<(Option<f64>, Option<f64>)>,
+    pub(crate) decimals: usize,
 }
 
 pub(crate) struct Plane {
@@ -23,7 +37,6 @@ pub(crate) struct Plane {
     pub(crate) y: Axis,
     pub(crate) strokes: Vec<Strokes>,
     pub(crate) guides: Vec<Guide>,
-    pub(crate) baseline: Option<f64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -31,8 +44,6 @@ pub(crate) enum Size {
     /// One of many small ones.
     Small,
     /// As wide as the page.
-    Wide,
-    /// The same, and higher.
     Tall,
 }
 
@@ -94,8 +105,6 @@ pub(crate) struct Strokes {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// Each as a dot.
-    Dots,
     /// Each as the shape of the mark.
     Marks,
     /// All as a line.

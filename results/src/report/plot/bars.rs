@@ -103,7 +103,7 @@ impl Layout {
 }
 
 /// A small number of things, to reckon with places in a picture.
-const fn signed(count: usize) -> i32 {
+pub(super) const fn signed(count: usize) -> i32 {
     (count as u32).cast_signed()
 }
 

@@ -76,8 +76,6 @@ impl Size {
     const fn of(self, width: Width) -> (u32, u32) {
         match (self, width) {
             (Self::Small, _) => (260, 130),
-            (Self::Wide, Width::Wide) => (width.px(), 280),
-            (Self::Wide, Width::Narrow) => (width.px(), 240),
             (Self::Tall, Width::Wide) => (width.px(), 420),
             (Self::Tall, Width::Narrow) => (width.px(), 360),
         }
@@ -87,7 +85,6 @@ impl Size {
     const fn ticks(self, (width, height): (u32, u32)) -> (usize, usize) {
         match self {
             Self::Small => (4, 4),
-            Self::Wide => (7, 6),
             Self::Tall => (width as usize / 48, height as usize / 24),
         }
     }
@@ -96,7 +93,7 @@ impl Size {
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<Coordinate<'b>, Coordinate<'b>>>;
 
 pub(super) fn plane(plane: &Plane, width: Width) -> io::Result<Picture> {
-    let Plane { size, x, y, strokes, guides, baseline } = plane;
+    let Plane { size, x, y, strokes, guides } = plane;
     let (width, height) = size.of(width);
     let (x_ticks, y_ticks) = size.ticks((width, height));
     let labels = Coordinate::of(y).key_points(y_ticks).into_iter().map(|value| width_of(&y.scale.label(value)));
@@ -127,18 +124,11 @@ pub(super) fn plane(plane: &Plane, width: Width) -> io::Result<Picture> {
             .y_desc(y.name)
             .draw()?;
         draw_guides(area, &mut chart, guides, [&x.range, &y.range])?;
-        if let Some(height) = *baseline {
-            chart.draw_series(LineSeries::new([(x.range.start, height), (x.range.end, height)], FAINT.light))?;
-        }
         for Strokes { mark, shape, points } in strokes {
             let (ink, mut points) = (mark.ink().light, points.iter().copied());
             match shape {
                 Shape::Line => {
                     chart.draw_series(LineSeries::new(points, ink.mix(0.6)))?;
-                }
-                Shape::Dots => {
-                    let radius = if *size == Size::Small { 3 } else { 2 };
-                    chart.draw_series(points.map(|point| Circle::new(point, radius, ink.mix(0.8).filled())))?;
                 }
                 Shape::Marks => points.try_for_each(|point| signs::shape(area, chart.backend_coord(&point), *mark))?,
             }
