@@ -17,6 +17,9 @@ use crate::error::RunError;
 /// How long an answer may take. Then another one is asked for.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
 
+/// How long a datagram may take until it is sent again. Inbound, the first one may come before the device is set up.
+const RESEND: Duration = Duration::from_millis(20);
+
 const QUESTION: [u8; 6] = *b"ready?";
 
 /// A server that sends back everything that it reads, over TCP and UDP. It ends when this value is dropped.
@@ -75,9 +78,13 @@ impl<'a> Echo<'a> {
             socket.set_nonblocking(true)?;
             let socket = UdpSocket::from_std(socket)?;
             socket.connect(self.udp).await?;
-            socket.send(&QUESTION).await?;
             let mut answer = [0; 2 * QUESTION.len()];
-            let len = socket.recv(&mut answer).await?;
+            let len = loop {
+                socket.send(&QUESTION).await?;
+                if let Ok(received) = timeout(RESEND, socket.recv(&mut answer)).await {
+                    break received?;
+                }
+            };
             check(&answer[..len])
         })
         .await

@@ -97,10 +97,12 @@ impl Running {
         for side in devices {
             self.find_device(run, *side, interrupts).await?;
         }
-        if matches!(role, Role::Proxy | Role::Tunnel) && !devices.is_empty() {
+        if role != Role::Attach || run.scenario.cell.inbound {
             for side in devices.iter().rev() {
                 self.settle(run, *side, interrupts).await?;
             }
+        }
+        if matches!(role, Role::Proxy | Role::Tunnel) && !devices.is_empty() {
             self.adopt(run)?;
         }
         if has_process && run.setup().next().is_some() {
@@ -110,6 +112,10 @@ impl Running {
             self.set_up(run, interrupts).await?;
         }
         let echo = Echo::start(run)?;
+        if run.scenario.cell.inbound {
+            // A datagram that comes too early is lost. A connection may keep a program busy long after its end.
+            self.await_datagram(run, &echo, interrupts).await?;
+        }
         let guess = run.profile.guess().map(|guess| format!("; {guess}")).unwrap_or_default();
         let answered = loop {
             match echo.over_tcp().await {
@@ -125,12 +131,7 @@ impl Running {
             let _lost = spawn_blocking(run.networks.look_at_controls()).await;
         }
         drop(answered);
-        if run.profile.udp {
-            while let Err(error) = echo.over_udp().await {
-                let late = format!("let no answer through over UDP: {error}; udp = false if it has none");
-                self.look(0, interrupts, &late).await?;
-            }
-        }
+        self.await_datagram(run, &echo, interrupts).await?;
         drop(echo);
         if role == Role::Attach {
             // It has set its device up itself: an address of ours before would have been one too many.
@@ -138,6 +139,21 @@ impl Running {
         }
         set_segmentation(run)?;
         self.watch_at_rest(run.scenario.cell.rest, interrupts).await
+    }
+
+    async fn await_datagram(
+        &mut self,
+        run: &Run<'_>,
+        echo: &Echo<'_>,
+        interrupts: &mut Interrupts,
+    ) -> Result<(), Reason> {
+        while run.profile.udp
+            && let Err(error) = echo.over_udp().await
+        {
+            let late = format!("let no answer through over UDP: {error}; udp = false if it has none");
+            self.look(0, interrupts, &late).await?;
+        }
+        Ok(())
     }
 
     async fn watch_at_rest(&mut self, time: Duration, interrupts: &mut Interrupts) -> Result<(), Reason> {
