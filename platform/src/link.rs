@@ -190,7 +190,7 @@ pub(crate) fn packet_len(slices: &[IoSlice<'_>]) -> usize {
     slices.iter().map(|slice| slice.len()).sum()
 }
 
-#[cfg(unix)]
+#[cfg(any(target_os = "linux", target_os = "macos", all(test, unix)))]
 pub(crate) fn with_header<R>(header: &[u8], slices: &[IoSlice<'_>], send: impl FnOnce(&[IoSlice<'_>]) -> R) -> R {
     // The stacks have a header and a payload, of which lwIP's may lie in a few pieces.
     let mut all = [IoSlice::new(&[]); 18];
