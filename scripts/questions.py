@@ -29,6 +29,7 @@ PROGRAM = os.environ.get("QUESTIONS_PROGRAM", str(ROOT / "target/release/rust-tu
 QUESTIONS = tomllib.loads((ROOT / "scripts/questions.toml").read_text())["question"]
 # What stands in for a program of the same kind that is not installed.
 STAND_INS = {"a tunnel": ["fastd", "tinc", "openvpn"], "for another namespace": ["pasta", "slirp4netns"], "": ["smoltcp"]}
+WORDS = {"reader": "download", "writer": "upload", "rr": "requests", "crr": "new connections", "idle": "at rest"}
 SHORT = {"--time": "0.4", "--runs": "2", "--rest": "0.3", "--release": "0.3", "--delay": "1ms"}
 
 
@@ -153,8 +154,16 @@ def check():
 
 
 def table(found):
-    rule = ["---"] + ["---:"] * (len(found[0]) - 1)
-    return "\n".join(f"| {' | '.join(line)} |" for line in [list(found[0]), rule, *(list(row.values()) for row in found)])
+    is_text = [all(re.fullmatch(r"[a-z].*", row[head]) for row in found) for head in found[0]]
+    rule = ["---" if text else "---:" for text in is_text]
+    rows = [[WORDS.get(cell, cell) for cell in row.values()] for row in found]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [list(found[0]), rule, *rows])
+
+
+def text(found):
+    """The lines of a run; of cases, those before the failures in full."""
+    found = found[: found.index("Failures:")] if "Failures:" in found else found
+    return "\n".join(f"    {line}" for line in found)
 
 
 def report(path):
@@ -172,7 +181,7 @@ def report(path):
         if not made:
             print(question.get("missing", "The program was not installed on the machine that answered."))
         else:
-            print(table(made) if isinstance(made[0], dict) else "\n".join(f"    {line}" for line in made))
+            print(table(made) if isinstance(made[0], dict) else text(made))
 
 
 def main():
