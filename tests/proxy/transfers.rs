@@ -79,10 +79,11 @@ pub(crate) fn everything_over_ipv6(between: Between) {
 /// The proxy keeps nothing of past connections. The first ones make it allocate all that it needs for as many more.
 pub(crate) fn short_connections_leave_nothing(between: Between) {
     const COUNT: u32 = 1500;
-    /// How much the peak memory may grow with the second connections. If each connection leaked its flow, it would grow
-    /// more. Connections in TIME-WAIT hold memory, and the allocator keeps memory that the first ones have
-    /// freed.
+    /// How much the peak memory may grow with as many connections again. If each connection leaked its flow, it would grow
+    /// more, in every round. Connections in TIME-WAIT hold memory, of more than one round on a busy machine, and the allocator
+    /// keeps memory that earlier ones have freed.
     const MOST_BYTES: u64 = COUNT as u64 * (4 << 10);
+    const ROUNDS: usize = 5;
 
     let lab = Lab::new(between, &[]);
     let _nginx = Nginx::start(&lab);
@@ -95,11 +96,12 @@ pub(crate) fn short_connections_leave_nothing(between: Between) {
         assert_eq!(said.lines().count(), COUNT as usize);
     };
     let settle = || wait_until("the descriptors of past connections are closed", || lab.descriptors() <= lab.idle);
-    fetch();
-    settle();
-    let early = lab.peak_bytes();
-    fetch();
-    settle();
-    let late = lab.peak_bytes();
-    assert!(late < early + MOST_BYTES, "{late} bytes after {early}");
+    let mut peaks = Vec::new();
+    let has_grown = |peaks: &[u64]| peaks.windows(2).all(|pair| pair[1] >= pair[0] + MOST_BYTES);
+    while peaks.len() < 2 || (has_grown(&peaks) && peaks.len() <= ROUNDS) {
+        fetch();
+        settle();
+        peaks.push(lab.peak_bytes());
+    }
+    assert!(!has_grown(&peaks), "{peaks:?} bytes after {COUNT} connections each");
 }
