@@ -4,7 +4,7 @@
     scripts/questions.py measure FILE         runs every command, and writes the answers
     scripts/questions.py measure FILE WORD    only commands with this word; the file keeps its other answers
     scripts/questions.py report FILE          docs/questions.md's part: each question, its command and its answer
-    scripts/questions.py check                runs every command for a short time, and says which gave no answer
+    scripts/questions.py check [WORD]         runs every command for a short time, and says which gave no answer
 
 A program that is not installed has no answer in `measure`. In `check` one of the same kind stands in for it, so that the options
 of each command are tried; without one the line has SKIP. The exit code is 1 if an answer is missing that could be had. Both
@@ -143,13 +143,15 @@ def measure(path, only=""):
     sys.exit(any(not line["answer"] for line in lines.values()))
 
 
-def check():
+def check(only=""):
     failed = 0
-    for question, found, wrong in answers(is_short=True):
+    for question, found, wrong in answers(is_short=True, only=only):
         if "words" not in question:
             continue
         if found is None:
             print(f"SKIP question: no program of the kind is installed for {question['words']}")
+        elif not found and ": unavailable: " in wrong:
+            print(f"SKIP question: {wrong.strip().splitlines()[-1]}")
         elif not found:
             failed += 1
             print(f"no answer: {question['words']}\n{wrong}")
@@ -192,8 +194,8 @@ def main():
     match sys.argv[1:]:
         case ["measure", path, *only] if len(only) < 2:
             measure(path, *only)
-        case ["check"]:
-            check()
+        case ["check", *only] if len(only) < 2:
+            check(*only)
         case ["report", path]:
             report(path)
         case _:
