@@ -191,9 +191,9 @@ def servers(folder):
         yield hashlib.sha256((html / "large").read_bytes()).hexdigest()
 
 
-def hello():
+def hello(program=PROGRAM):
     """The version of the protocol of a child, and the environment: the machine and the build."""
-    greeting = subprocess.run([PROGRAM, "child"], input='{"protocol":0,"task":"hello"}\n', capture_output=True, text=True)
+    greeting = subprocess.run([program, "child"], input='{"protocol":0,"task":"hello"}\n', capture_output=True, text=True)
     return json.loads(greeting.stdout)
 
 
@@ -411,4 +411,5 @@ def main():
     sys.exit(report(arguments.file))
 
 
-main()
+if __name__ == "__main__":
+    main()
