@@ -64,12 +64,12 @@ pub fn manners_of_files(files: &[SampleFile], format: Format, out: &mut impl Wri
     write(&content::manners::document(&scores), format, out)
 }
 
-/// Writes results of manners for a terminal with this many `columns`; `None` is no limit.
+/// Writes results of manners for a terminal with this many `columns`; `None` means no limit.
 pub fn manners(scores: &[MannerScore], is_verbose: bool, columns: Option<u16>, out: &mut impl Write) -> io::Result<()> {
     terminal::terminal(content::manners::outcome(scores, is_verbose), columns, out)
 }
 
-/// Writes a list of cases of manners for a terminal with this many `columns`; `None` is no limit.
+/// Writes a list of cases of manners for a terminal with this many `columns`; `None` means no limit.
 pub fn list_of_manners(cases: &[Manner], columns: Option<u16>, out: &mut impl Write) -> io::Result<()> {
     terminal::terminal(vec![Block::Table(content::manners::list(cases))], columns, out)
 }
@@ -85,13 +85,13 @@ fn write(document: &Document, format: Format, out: &mut impl Write) -> io::Resul
     out.flush()
 }
 
-/// Writes results of conformance for a terminal with this many `columns`; `None` is no limit. Failures come first, and the rest
+/// Writes results of conformance for a terminal with this many `columns`; `None` means no limit. Failures come first, and the rest
 /// only if it is asked for.
 pub fn scores(scores: &[Score], is_verbose: bool, columns: Option<u16>, out: &mut impl Write) -> io::Result<()> {
     terminal::terminal(content::scorecard::outcome(scores, is_verbose), columns, out)
 }
 
-/// Writes a list of cases for a terminal with this many `columns`; `None` is no limit.
+/// Writes a list of cases for a terminal with this many `columns`; `None` means no limit.
 pub fn cases(cases: &[Case], columns: Option<u16>, out: &mut impl Write) -> io::Result<()> {
     terminal::terminal(vec![Block::Table(content::scorecard::list(cases))], columns, out)
 }

@@ -74,7 +74,7 @@ fn a_proxy_with_a_far_command_sends_its_connections_there() {
     assert_eq!((profile.config_at(false), profile.missing().unwrap().as_str()), (None, "x"));
 }
 
-/// A newer patch of the same version is no other one.
+/// A newer patch level counts as the same version.
 #[test]
 fn a_profile_knows_the_version_that_it_was_tried_with() {
     let tested = |tested: &str, version: &str| {
