@@ -26,7 +26,7 @@ PROGRAM = "target/release/rust-tun-perf"
 
 # The arguments of the program that make each file, without --out.
 COMMANDS = {
-    "docs/data/stacks.jsonl": "matrix --preset stacks --netstack all,gvisor --time 0.7 --runs 10",
+    "docs/data/stacks.jsonl": "matrix --preset stacks --netstack all,gvisor --runs 7",
     "docs/data/cores.jsonl": "matrix --preset cores --netstack lwip,ipstack,smoltcp --time 0.3 --runs 6",
     "docs/data/requests.jsonl": "matrix --preset requests --netstack all,gvisor --runs 7 --timeout 15",
     "docs/data/datagrams.jsonl": "matrix --preset datagrams --netstack all,gvisor --runs 7",
