@@ -10,12 +10,14 @@ pub(crate) mod error;
 pub(crate) mod iperf3;
 pub(crate) mod packets;
 pub(crate) mod pattern;
+#[cfg(feature = "quic")]
+pub(crate) mod quic;
 pub(crate) mod request;
 pub(crate) mod sockets;
 pub(crate) mod stream;
 pub(crate) mod window;
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::ops::{Deref, Range, RangeInclusive};
 use std::sync::Arc;
 use std::time::Duration;
@@ -130,12 +132,15 @@ pub(crate) trait Kind: Figures {
         None
     }
 
-    /// Its server is the kernel, which has this socket for a connection to a target.
-    fn served_by(&self, _target: usize, _socket: &dyn Fn() -> Option<TcpStream>) {}
+    /// Its server has a connection to a target, of which these are the retransmits.
+    fn served_by(&self, _target: usize, _retransmits: &dyn Fn() -> Option<Retransmits>) {}
 
     /// The load of a server in a process of its own, whose ports begin with this one.
     fn task(&self, first_port: u16) -> Task;
 }
+
+/// How many segments the server's end of a connection has sent again so far; over QUIC, packets that it took for lost.
+pub(crate) type Retransmits = Box<dyn Fn() -> Option<u64> + Send + Sync>;
 
 /// A task that serves a connection, or the datagrams of all clients. Boxed: each further type of task makes the compiler
 /// generate hundreds of functions.

@@ -20,6 +20,8 @@ mod memory_load;
 mod outage;
 mod process_executor;
 mod progress;
+#[cfg(feature = "quic")]
+mod quic_load;
 mod runtime;
 mod serve;
 mod server_side;

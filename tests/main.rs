@@ -71,6 +71,8 @@ mod process;
 mod program;
 #[cfg(all(target_os = "linux", any(feature = "lwip", feature = "ipstack", feature = "smoltcp")))]
 mod proxy;
+#[cfg(all(target_os = "linux", feature = "smoltcp", feature = "quic"))]
+mod quic;
 #[cfg(all(target_os = "linux", feature = "lwip", feature = "smoltcp"))]
 mod readme;
 #[cfg(feature = "smoltcp")]

@@ -138,7 +138,7 @@ mod tests {
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let (Ok(client), Ok(server)) = (UdpSocket::bind(address), UdpSocket::bind(address)) else { continue };
             server.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-            coalesce_datagrams(&SockRef::from(&server));
+            coalesce_datagrams(&SockRef::from(&server), true);
             let (from, to) = (client.local_addr().unwrap(), server.local_addr().unwrap());
             for (len, segment_len) in [(1, 1), (3_000, 3_000), (10, 3), (9, 3), (100_000, 1_400), (700, 1)] {
                 let payloads: Vec<u8> = (0..len).map(|index| (index % 251) as u8).collect();

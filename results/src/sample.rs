@@ -212,7 +212,7 @@ impl QueueFacts {
     }
 }
 
-/// The kernel's statistics of the client's connection.
+/// The kernel's statistics of the client's connection, or quinn's over QUIC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TcpFacts {
     pub rtt_us: Option<u64>,

@@ -27,7 +27,7 @@ mod pace;
 pub(crate) mod server;
 
 use std::collections::BTreeMap;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -44,7 +44,7 @@ use super::engine::Client;
 use super::pattern::Pattern;
 use super::sockets::Sockets;
 use super::stream::{Stream, Streams};
-use super::{Delivered, Figures, Kind, Served, Sides, Targets, Task, divided, threads};
+use super::{Delivered, Figures, Kind, Retransmits, Served, Sides, Targets, Task, divided, threads};
 use crate::cell::{Impairments, Protocol, Requests, Verify, Workload};
 use crate::plan::scenario::{Amount, Scenario};
 use crate::plural;
@@ -213,8 +213,8 @@ impl Kind for RequestLoad {
         Targets { tcp: tcp + usize::from(!udp), spreads: self.exchange.closes(), udp, silent: self.has_holes() }
     }
 
-    fn served_by(&self, target: usize, socket: &dyn Fn() -> Option<TcpStream>) {
-        self.beside.served_by(target, socket);
+    fn served_by(&self, target: usize, retransmits: &dyn Fn() -> Option<Retransmits>) {
+        self.beside.served_by(target, retransmits);
     }
 
     fn task(&self, first_port: u16) -> Task {

@@ -55,7 +55,7 @@ pub(crate) trait Sockets: Send + 'static {
         Ok(())
     }
 
-    /// The kernel's statistics of a connection; all unknown if it is not a connection of the kernel.
+    /// The kernel's statistics of a connection, or quinn's; all unknown over memory.
     fn statistics(&self, index: usize) -> TcpStatistics;
 
     /// Waits for events, until about `end` or exactly `due`, or until it is cancelled. Appends the numbers of the sockets

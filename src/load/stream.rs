@@ -1,4 +1,4 @@
-//! Bulk bytes in TCP streams: the parts that both sides share.
+//! Bulk bytes in streams of TCP or QUIC: the parts that both sides share.
 //!
 //! Each stream delivers its warm-up and then its timed payload on the same connection:
 //!
@@ -16,7 +16,7 @@
 pub(crate) mod client;
 pub(crate) mod server;
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::num::NonZeroU64;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,7 +33,7 @@ use super::engine::Client;
 use super::error::LoadError;
 use super::pattern::Pattern;
 use super::sockets::Sockets;
-use super::{Delivered, Figures, Kind, Served, Sides, Targets, Task, divided, threads};
+use super::{Delivered, Figures, Kind, Retransmits, Served, Sides, Targets, Task, divided, threads};
 use crate::cell::{Mode, Protocol, Verify};
 use crate::plan::scenario::{Amount, Scenario};
 use crate::plural;
@@ -94,8 +94,8 @@ pub(crate) struct Stream {
     finish: OnceLock<Finish>,
     crossed: OnceLock<u64>,
     stop: AtomicBool,
-    /// The server's socket of a reader, if the server is the kernel: this end sends.
-    sender: OnceLock<TcpStream>,
+    /// The retransmits of a reader's server, if they can be known: this end sends.
+    sender: OnceLock<Retransmits>,
 }
 
 impl Direction {
@@ -251,12 +251,11 @@ impl Kind for Streams {
         Targets { tcp: self.each.len(), ..Targets::default() }
     }
 
-    fn served_by(&self, target: usize, socket: &dyn Fn() -> Option<TcpStream>) {
-        // Without a second handle, the server's retransmits stay unknown.
+    fn served_by(&self, target: usize, retransmits: &dyn Fn() -> Option<Retransmits>) {
         if let Some(stream) = self.each.get(target)
-            && let Some(socket) = socket()
+            && let Some(retransmits) = retransmits()
         {
-            let _earlier = stream.sender.set(socket);
+            let _earlier = stream.sender.set(retransmits);
         }
     }
 
@@ -365,10 +364,10 @@ impl Stream {
         self.finish.get().copied()
     }
 
-    /// How many segments the kernel has retransmitted so far. `client` has the statistics of the client's end.
+    /// How many segments have been retransmitted so far. `client` has the statistics of the client's end.
     pub(crate) fn retransmits(&self, client: TcpStatistics) -> Option<u64> {
         match (self.direction, self.sender.get()) {
-            (Direction::ToClient, Some(server)) => platform::tcp_statistics(server).retransmits,
+            (Direction::ToClient, Some(server)) => server(),
             _ => client.retransmits,
         }
     }

@@ -179,6 +179,10 @@ fn check_machine(cell: &Cell, settings: &Settings) -> Result<(), PlanError> {
         Some(stack) if stack.compiled_in() => {}
         Some(stack) => return refuse("--netstack", netstacks::NotCompiledIn(stack).to_string()),
     }
+    if cell.protocol == Protocol::Quic && cfg!(not(feature = "quic")) {
+        let reason = "this build is without quic; build it with cargo build --release --features quic";
+        return refuse("--protocol", reason.to_owned());
+    }
     if let Some(pin) = &cell.pin {
         let Some(there) = platform::processors() else {
             return refuse("--pin", "only Linux can keep a thread on a processor".to_owned());
@@ -222,8 +226,12 @@ fn check_amounts(cell: &Cell, settings: &Settings) -> Result<(), PlanError> {
         let reason = "only the mode idle reads the memory again after its connections have closed";
         return Err(PlanError::new("--release", reason));
     }
-    let has_tcp = !matches!(cell.layer, Layer::Stack | Layer::Device)
-        && (cell.protocol == Protocol::Tcp || cell.background.is_some());
+    let has_tcp = match cell.protocol {
+        _ if matches!(cell.layer, Layer::Stack | Layer::Device) => false,
+        Protocol::Tcp => true,
+        Protocol::Udp => cell.background.is_some(),
+        Protocol::Quic => false,
+    };
     if settings.congestion.is_some() && !has_tcp {
         return Err(PlanError::new("--congestion", "there are no TCP sockets of the kernel"));
     }

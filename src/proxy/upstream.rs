@@ -110,7 +110,7 @@ impl Upstream {
         let ipv6 = to.is_ipv6();
         let socket = self.socket(Domain::for_address(to), Type::DGRAM, Protocol::UDP)?;
         platform::allow_long_datagrams(&socket)?;
-        platform::coalesce_datagrams(&socket);
+        platform::coalesce_datagrams(&socket, true);
         // A datagram for a SOCKS5 server has a header more than the client's.
         let dont_fragment = platform::set_dont_fragment(&socket, ipv6, self.config.socks5.is_none());
         for option in [platform::queue_errors(&socket, ipv6), dont_fragment] {

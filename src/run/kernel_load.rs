@@ -14,14 +14,14 @@ use super::server_side::server;
 use crate::error::RunError;
 use crate::load::engine::Client;
 use crate::load::sockets::kernel::{self, Bulk, KernelSockets, Settings};
-use crate::load::{Load, Targets};
+use crate::load::{Load, Retransmits, Targets};
 use crate::plan::scenario::Scenario;
 use crate::program::{Profile, Role, Upstream};
 use crate::subject::Prepared;
 use crate::subject::networks::{FORWARDED_PORT, Networks, socks5_address};
 use crate::subject::stack::backlog;
 
-fn failed(source: io::Error) -> RunError {
+pub(super) fn failed(source: io::Error) -> RunError {
     platform::Error::new(Class::Failed, "listen on", "a socket of the kernel's", source).into()
 }
 
@@ -78,6 +78,18 @@ pub(super) fn listeners(
         }
     }
     Ok(listeners)
+}
+
+/// Sockets for datagrams at this many ports of an address.
+#[cfg(feature = "quic")]
+pub(super) fn datagram_sockets(
+    scenario: &Scenario,
+    address: IpAddr,
+    ports: usize,
+) -> Result<Vec<std::net::UdpSocket>, RunError> {
+    let bind = |number| datagrams_at(SocketAddr::new(address, port(scenario, number)), None);
+    let sockets = (0..ports).map(bind).collect::<Result<Vec<_>, _>>()?;
+    Ok(sockets.into_iter().flatten().collect())
 }
 
 /// A socket for datagrams, or two at one port. The first one's answers reach both kinds of sockets.
@@ -163,8 +175,12 @@ pub(super) fn prepare(
         // It is silent as long as it is there.
         let _kept = &silent;
         let target = ports.iter().position(|port| *port == connection.local_addr().port())?;
-        let socket = || SockRef::from(connection.socket()).try_clone().ok().map(Into::into);
-        known.served_by(target, &socket);
+        // Without a second handle, they stay unknown.
+        let retransmits = || {
+            let socket = std::net::TcpStream::from(SockRef::from(connection.socket()).try_clone().ok()?);
+            Some(Box::new(move || platform::tcp_statistics(&socket).retransmits) as Retransmits)
+        };
+        known.served_by(target, &retransmits);
         Some(target)
     };
     let over_tcp = targets.get(..load.targets().tcp).unwrap_or_default();
@@ -210,6 +226,10 @@ pub(super) fn prepare_between(
     server: IpAddr,
     subject: Prepared,
 ) -> Result<Loaded, RunError> {
+    #[cfg(feature = "quic")]
+    if scenario.cell.protocol == crate::cell::Protocol::Quic {
+        return super::quic_load::prepare(scenario, load, networks, server, subject);
+    }
     if scenario.cell.inbound {
         let mut sockets = sockets(scenario, platform::unspecified(server.is_ipv6()), &load)?;
         sockets.targets.iter_mut().for_each(|target| target.set_ip(server));

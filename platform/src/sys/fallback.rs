@@ -148,7 +148,7 @@ return_all! { Default::default();
     pub fn default_congestion_control() -> Option<String>;
     pub fn congestion_controls() -> BTreeSet<String>;
     pub fn tcp_settings() -> BTreeMap<String, String>;
-    pub fn coalesce_datagrams(_socket: &Socket) -> bool;
+    pub fn coalesce_datagrams(_socket: &Socket, _is_on: bool) -> bool;
     pub fn allow_open_files(_wanted: u64);
     pub fn return_large_buffers();
     pub fn processors() -> Option<Vec<u16>>;

@@ -19,6 +19,12 @@ const SHORTEST_DATAGRAM: u64 = 12;
 
 const MAX_FLOWS: u16 = 256;
 
+/// The least payload of a datagram that a path of QUIC carries (RFC 9000, 14).
+const QUIC_DATAGRAM: u64 = 1200;
+
+/// Each connection of a client over QUIC has a socket, with buffers of quinn's.
+const MAX_QUIC: u16 = 1000;
+
 const MAX_BUFFERS: u64 = 1 << 30;
 
 /// Of a read or write, in bytes. By default the buffers of all streams have a quarter of the most memory.
@@ -152,6 +158,9 @@ impl Cell {
         let reason =
             "must be set: on a link that loses datagrams, the search for a rate with almost no loss finds none";
         refuse(self.searches() && self.impairments.loses(), "--bitrate", reason)?;
+        if self.protocol == Protocol::Quic {
+            self.check_quic()?;
+        }
         let count = self.parallel.get();
         let reason = format!("at most {MAX_FLOWS} flows of datagrams");
         refuse(count > MAX_FLOWS && self.has_datagrams(), "--parallel", reason)?;
@@ -160,6 +169,31 @@ impl Cell {
         let reason = "idle compares the memory of many connections with the memory of one; at least 2";
         refuse(count == 1 && self.is_idle(), "--parallel", reason)?;
         self.check_threads()
+    }
+
+    fn check_quic(&self) -> Result<(), Wrong> {
+        let reason = "quic needs --program: quinn is at both ends, and would leave a stack nothing but its datagrams";
+        refuse(self.program.is_none(), "--protocol", reason)?;
+        let is_other = self.mode.is_some_and(|mode| matches!(mode, Mode::Crr | Mode::Idle));
+        let reason =
+            "over quic there are reader, writer, both and rr: a new connection is mostly cryptography of its ends";
+        refuse(is_other, "--mode", reason)?;
+        let reason = "not over quic, whose timers in quinn are of whole milliseconds";
+        refuse(self.rate.is_some(), "--rate", reason)?;
+        refuse(!self.think.is_zero(), "--think", reason)?;
+        refuse(self.parallel.get() > MAX_QUIC, "--parallel", format!("at most {MAX_QUIC} connections over quic"))?;
+        self.impairments.path_mtu.map_or(Ok(()), |path| self.check_quic_mtu("--path-mtu", path.get()))
+    }
+
+    fn check_quic_mtu(&self, option: &'static str, mtu: u16) -> Result<(), Wrong> {
+        let room = self.datagram_room(mtu);
+        let reason = format!("{mtu} bytes have room for datagrams of {room}, and QUIC needs {QUIC_DATAGRAM}");
+        refuse(self.protocol == Protocol::Quic && room < QUIC_DATAGRAM, option, reason)
+    }
+
+    /// The longest payload of a datagram in a packet of this length, in bytes.
+    fn datagram_room(&self, mtu: u16) -> u64 {
+        mtu.saturating_sub(if self.ipv6 { 40 + 8 } else { 20 + 8 }).into()
     }
 
     fn check_threads(&self) -> Result<(), Wrong> {
@@ -187,7 +221,8 @@ impl Cell {
         let profile = self.program.as_ref().and_then(|program| program.profile());
         let device_mtu = device_mtu(profile, self.mtu(), self.ipv6)?;
         self.check_mtu("--mtu", device_mtu)?;
-        let room = u64::from(device_mtu.saturating_sub(if self.ipv6 { 40 + 8 } else { 20 + 8 }));
+        self.check_quic_mtu("--mtu", device_mtu)?;
+        let room = self.datagram_room(device_mtu);
         if self.has_datagrams() {
             let len = *self.datagram.get_or_insert(room);
             let reason = format!(
@@ -259,7 +294,7 @@ impl Cell {
     /// Refuses what the program of a profile cannot do. A cell of a file has no profile.
     fn check_program(&self) -> Result<(), Wrong> {
         let Some(profile) = self.program.as_ref().and_then(|program| program.profile()) else { return Ok(()) };
-        let has_other = !profile.udp && self.protocol == Protocol::Udp;
+        let has_other = !profile.udp && self.protocol != Protocol::Tcp;
         refuse(has_other, "--protocol", format!("{} carries TCP alone", profile.name))?;
         if self.inbound {
             profile.check_inbound().map_err(|reason| Wrong::new("--inbound", reason))?;

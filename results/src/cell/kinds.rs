@@ -61,6 +61,8 @@ names! {
         Tcp,
         /// Datagrams, which may be lost
         Udp,
+        /// Connections and streams of QUIC over UDP, through programs, in a build that has it
+        Quic,
     }
 
     /// The runtime of the stack and its server.

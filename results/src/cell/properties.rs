@@ -61,7 +61,7 @@ const NO_OFFLOAD: &str = "a program opens its own device and decides this itself
 const NO_THREADS: &str = "idle connections have one thread, and the layer device has no client";
 const NO_PINS: &str = "only this program's threads and those of --program are kept on processors; use taskset";
 const NO_BYTES: &str = "there are no bulk bytes; requests have --rate";
-const NO_DEPTH: &str = "only rr over TCP has several requests under way on a connection; raise --parallel";
+const NO_DEPTH: &str = "only rr over TCP or QUIC has several requests under way on a connection; raise --parallel";
 const NO_PAUSES: &str = "only the connections of rr wait between requests";
 const NO_QUEUE: &str = "only the path, the kernel behind a device, programs and forwarders have a device with it";
 const NO_NAPI: &str = "only a device that this program, our proxy or a forwarder opens has it";
@@ -184,7 +184,7 @@ pub static PROPERTIES: &[Property] = &[
         .usual_in_names("1")
         .said("response of {} byte(s)"),
     number("depth", "depth", |cell| Some(text(cell.depth)))
-        .of(|cell| cell.mode == Some(Mode::Rr) && cell.protocol == Protocol::Tcp && cell.has_requests(), NO_DEPTH)
+        .of(|cell| cell.mode == Some(Mode::Rr) && cell.protocol != Protocol::Udp && cell.has_requests(), NO_DEPTH)
         .within(1..=1024)
         .usual("1")
         .said("depth {}"),

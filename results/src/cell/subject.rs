@@ -160,7 +160,7 @@ impl Cell {
 
     pub(super) fn has_streams(&self) -> bool {
         self.layer == Layer::Device
-            || self.protocol == Protocol::Tcp && self.is_bulk()
+            || self.protocol != Protocol::Udp && self.is_bulk()
             || self.background.is_some() && self.has_requests()
     }
 

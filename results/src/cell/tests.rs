@@ -5,7 +5,7 @@ use clap::CommandFactory;
 use super::*;
 
 /// Cells of all kinds. Each has another property than the ones before it.
-const CELLS: [&str; 37] = [
+const CELLS: [&str; 39] = [
     "-n smoltcp -m reader",
     "-n smoltcp -m both --parallel 3 --client-threads 4 --runtime current-thread --ipv6",
     "-n smoltcp -m writer --worker-threads 3 --offload off --mtu 9000 --window 64KiB --buffer 1",
@@ -37,6 +37,8 @@ const CELLS: [&str; 37] = [
     "--program smoltcp -m crr --blackholes 9 --shards 2 --offload on --runtime current-thread",
     "--program lwip -m rr --mtu 65520 --max-flows 20000",
     "--program kernel -m reader --protocol udp",
+    "--program wireguard-go -m both --protocol quic --gso off --bitrate 1G --parallel 1000",
+    "--program smoltcp -m rr --protocol quic --depth 4 --background reader --path-mtu 1228",
     "--device utun8 -m writer --protocol udp --mtu 1400 --ipv6",
     "--program gotatun -m rr --ipv6 --mtu 1400 --delay 5ms",
     "--program gotatun -m crr --inbound",
@@ -149,6 +151,20 @@ const WRONG: &str = "\
 -m rr -n smoltcp --inbound => --inbound: only through a program
 -m crr --program pasta --inbound --blackholes 1 => --blackholes: only crr over TCP through a program has them, not inbound
 -m idle -n smoltcp => --parallel: idle compares the memory
+-m reader -n smoltcp --protocol quic => --protocol: quic needs --program
+-m reader -n kernel --protocol quic => --protocol: quic needs --program
+-m reader --layer loopback --protocol quic => --protocol: quic needs --program
+-m reader --device utun8 --protocol quic => --protocol: quic needs --program
+--layer device --protocol quic => --protocol: the layer device and forwarders have no choice
+--forwarder rust --protocol quic => --protocol: the layer device and forwarders have no choice
+-m crr --program kernel --protocol quic => --mode: over quic there are reader, writer, both and rr
+-m idle --program kernel --protocol quic --parallel 2 => --mode: over quic
+-m rr --program kernel --protocol quic --rate 5 => --rate: not over quic
+-m rr --program kernel --protocol quic --think 1s => --think: not over quic
+-m rr --program kernel --protocol quic --parallel 1001 => --parallel: at most 1000 connections over quic
+-m reader --program kernel --protocol quic --datagram 1200 => --datagram: only reader, writer and both over UDP
+-m reader --program kernel --protocol quic --mtu 1227 => --mtu: 1227 bytes have room for datagrams of 1199, and QUIC needs 1200
+-m reader --program kernel --protocol quic --path-mtu 1227 => --path-mtu: 1227 bytes have room
 -m reader -n smoltcp --protocol udp --parallel 257 => --parallel: at most 256 flows
 -m reader -n smoltcp --protocol udp --datagram 11 => --datagram: must be 12 bytes or more, to hold its number, and at most 1472
 -m reader -n smoltcp --protocol udp --ipv6 --datagram 1453 => --datagram: must be 12 bytes or more, to hold its number, and at most 1452
@@ -226,6 +242,8 @@ fn a_program_is_not_run_as_its_profile_cannot() {
         ("-m rr --program wireguard-kernel --pin 0", "--pin: the kernel's own threads do the work"),
         ("-m rr --program tproxy --queue 50", "--queue: tproxy has no device of its own"),
         ("-m rr --program tproxy --protocol udp", "--protocol: tproxy carries TCP alone"),
+        ("-m rr --program socks5 --protocol quic", "--protocol: socks5 carries TCP alone"),
+        ("-m rr --program gotatun --protocol quic --mtu 1307", "--mtu: 1227 bytes have room"),
         ("-m rr --program kernel --qdisc fq", "--qdisc: kernel has no device of its own"),
         ("-m rr --program pasta --qdisc fq --outage 1s,1s", "--qdisc: --outage takes the place"),
     ] {

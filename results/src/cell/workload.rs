@@ -8,11 +8,11 @@ use super::{Cell, Mode, Protocol, Subject};
 /// The work of the clients. A run matches on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Workload {
-    /// Bulk bytes over TCP streams: [`Mode::Reader`], [`Mode::Writer`] or [`Mode::Both`].
+    /// Bulk bytes over streams of TCP or QUIC: [`Mode::Reader`], [`Mode::Writer`] or [`Mode::Both`].
     Stream(Mode),
     /// Bulk bytes in UDP datagrams.
     Datagrams(Datagrams),
-    /// Requests and responses on open TCP connections.
+    /// Requests and responses on open connections of TCP or QUIC.
     Rr(Requests),
     /// Requests and responses in UDP datagrams.
     UdpRr(Requests),
@@ -111,17 +111,17 @@ impl Cell {
     pub fn workload(&self) -> Workload {
         let Some(mode) = self.mode.filter(|_| self.subject() != Subject::Device) else { return Workload::Packets };
         match (mode, self.protocol) {
-            (Mode::Reader | Mode::Writer | Mode::Both, Protocol::Tcp) => Workload::Stream(mode),
+            (Mode::Reader | Mode::Writer | Mode::Both, Protocol::Tcp | Protocol::Quic) => Workload::Stream(mode),
             (Mode::Reader | Mode::Writer | Mode::Both, Protocol::Udp) => {
                 let len = self.datagram.and_then(|len| u16::try_from(len).ok()).and_then(NonZeroU16::new);
                 Workload::Datagrams(Datagrams { mode, len: len.unwrap_or(NonZeroU16::MIN) })
             }
-            (Mode::Rr, Protocol::Tcp) => Workload::Rr(self.requests()),
+            (Mode::Rr, Protocol::Tcp | Protocol::Quic) => Workload::Rr(self.requests()),
             (Mode::Rr, Protocol::Udp) => Workload::UdpRr(self.requests()),
-            (Mode::Crr, Protocol::Tcp) => Workload::Crr(self.requests()),
+            (Mode::Crr, Protocol::Tcp | Protocol::Quic) => Workload::Crr(self.requests()),
             (Mode::Crr, Protocol::Udp) => Workload::UdpCrr(self.requests()),
-            (Mode::Idle, Protocol::Tcp) if self.half_closed => Workload::HalfClosed,
-            (Mode::Idle, Protocol::Tcp) => Workload::Idle,
+            (Mode::Idle, Protocol::Tcp | Protocol::Quic) if self.half_closed => Workload::HalfClosed,
+            (Mode::Idle, Protocol::Tcp | Protocol::Quic) => Workload::Idle,
             (Mode::Idle, Protocol::Udp) => Workload::UdpIdle,
         }
     }

@@ -285,8 +285,8 @@ pub(crate) static METRICS: [Metric; 67] = [
         .better(Some(true))
         .text("packets", "{} in the direction of the payload"),
     median("retransmits", "retrans.", "", sends_again, |_, run| count(run.retransmits))
-        .about("segments that the kernel retransmitted")
-        .text("packets", "{} retransmitted by the kernel"),
+        .about("segments that the kernel retransmitted; over QUIC, packets that the sender took for lost")
+        .text("packets", "{} retransmitted by {sender}"),
     median("reordered", "reordered", "", any, |_, run| count(run.reordered))
         .of(|cell| cell.forwarder().is_some())
         .about("packets that the forwarder wrote after a later one of their flow")

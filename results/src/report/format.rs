@@ -5,7 +5,7 @@ use std::mem::{self, Discriminant};
 use netstacks::{StackKind, Workarounds};
 
 use crate::cell::properties::PROPERTIES;
-use crate::cell::{Cell, Subject};
+use crate::cell::{Cell, Protocol, Subject};
 use crate::measure::metric::{Metric, speed_of};
 use crate::measure::{CellSummary, Estimate, Summary, grouped};
 use crate::sample::{AT_LIMIT, Warning};
@@ -71,7 +71,9 @@ pub(super) fn head(metric: &Metric, cells: &[&Cell]) -> String {
 
 pub(super) fn with_sides(text: &str, cells: &[&Cell]) -> String {
     let [client, subject] = sides(cells);
-    text.replace("{client}", client).replace("{subject}", subject)
+    let is_quic = cells.iter().all(|cell| cell.protocol == Protocol::Quic);
+    let sender = if is_quic { "quinn" } else { "the kernel" };
+    text.replace("{client}", client).replace("{subject}", subject).replace("{sender}", sender)
 }
 
 pub(super) fn sides(cells: &[&Cell]) -> [&'static str; 2] {

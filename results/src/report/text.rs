@@ -8,7 +8,7 @@ use netstacks::{Effective, Workarounds};
 use super::axis;
 use super::format::with_sides;
 use crate::cell::properties::{PROPERTIES, Property};
-use crate::cell::{Layer, Verify};
+use crate::cell::{Layer, Protocol, Verify};
 use crate::measure::metric::METRICS;
 use crate::sample::{CaptureFacts, IdleFacts, Interval, Sample, Warning, gbps};
 use crate::{grouped_digits, plural};
@@ -85,7 +85,8 @@ fn details(sample: &Sample, is_verbose: bool, err: &mut impl Write) -> io::Resul
     lines.extend(cost);
     if is_verbose {
         lines.extend(settings(sample).map(|settings| ("settings", settings)));
-        lines.extend(connection(sample).map(|connection| ("tcp", connection)));
+        let protocol = if sample.cell.protocol == Protocol::Quic { "quic" } else { "tcp" };
+        lines.extend(connection(sample).map(|connection| (protocol, connection)));
         lines.push(("delivered", delivered(sample)));
         lines.extend(others);
     } else {
@@ -210,7 +211,10 @@ fn connection(sample: &Sample) -> Option<String> {
     let [rtt, least] = [tcp.rtt_us, tcp.min_rtt_us].map(|time| known(time, microseconds));
     let [out, back, congestion] = [tcp.send_window_bytes, tcp.receive_window_bytes, tcp.congestion_window_bytes]
         .map(|bytes| known(bytes, |bytes| ByteSize(bytes).to_string()));
-    Some(format!("round trip {rtt}, at least {least}; window {out} out, {back} in, congestion window {congestion}"))
+    // quinn does not say its windows.
+    let is_quic = sample.cell.protocol == Protocol::Quic;
+    let windows = if is_quic { String::new() } else { format!("window {out} out, {back} in, ") };
+    Some(format!("round trip {rtt}, at least {least}; {windows}congestion window {congestion}"))
 }
 
 /// The payload, and how much of it is known to be right.

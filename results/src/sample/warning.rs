@@ -208,7 +208,9 @@ impl Sample {
         warnings.extend(throttled_share(measured).filter(|share| *share > MOST_THROTTLED).map(Warning::Throttled));
         let most_stopped = measured.elapsed.as_secs_f64() * MOST_STOPPED;
         warnings.extend(measured.stopped_seconds.filter(|stopped| *stopped > most_stopped).map(Warning::Stopped));
-        let retransmits = measured.retransmits.filter(|count| *count > 0);
+        // QUIC finds the rate of its path by losses.
+        let is_quic = self.cell.protocol == Protocol::Quic;
+        let retransmits = measured.retransmits.filter(|count| *count > 0 && !is_quic);
         warnings.extend(retransmits.map(|count| sent_again(&self.cell, count)));
         // Lost datagrams are a figure of their own.
         let is_udp = self.cell.protocol == Protocol::Udp;
@@ -314,7 +316,7 @@ fn smaller_window(sample: &Sample) -> Option<Warning> {
 fn no_super_packets(sample: &Sample) -> Option<f64> {
     let cell = &sample.cell;
     let mtu = sample.measured.device.as_ref().map_or(cell.mtu().into(), |device| device.mtu);
-    if !cell.workload().is_stream() {
+    if !cell.workload().is_stream() || cell.protocol == Protocol::Quic {
         return None;
     }
     let counts_whole = cell.forwarder().is_none_or(Forwarder::counts_whole);

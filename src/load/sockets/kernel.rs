@@ -59,7 +59,7 @@ impl Bulk {
         // With smaller buffers more datagrams are lost, which is counted.
         let _limited = platform::set_socket_buffers(&socket, self.buffer_bytes);
         if self.coalesces {
-            platform::coalesce_datagrams(&socket);
+            platform::coalesce_datagrams(&socket, true);
         }
     }
 }
@@ -278,6 +278,6 @@ fn set_up(socket: &net::TcpStream, congestion: Option<&str>) -> Result<Option<St
 }
 
 /// The unspecified address, with any port. A socket that sends to `target` can be bound to it.
-fn any_port(target: SocketAddr) -> SocketAddr {
+pub(crate) fn any_port(target: SocketAddr) -> SocketAddr {
     SocketAddr::new(platform::unspecified(target.is_ipv6()), 0)
 }

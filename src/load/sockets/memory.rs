@@ -90,8 +90,9 @@ impl<L: Link> MemorySockets<L> {
 impl<L: Link> Sockets for MemorySockets<L> {
     fn connect(&mut self, index: usize, target: SocketAddr) -> io::Result<()> {
         match self.protocol {
-            Protocol::Tcp => self.peers.connect(index, target),
             Protocol::Udp => self.open(index, target),
+            // QUIC has sockets of its own.
+            Protocol::Tcp | Protocol::Quic => self.peers.connect(index, target),
         }
     }
 

@@ -88,6 +88,12 @@ fn an_option_without_effect_is_refused() {
         ("-m reader -n smoltcp --timeout 0", "--timeout: must be more than 0 seconds"),
         ("-m reader -n smoltcp --interval 1ms", "--interval: must be at least 0.01 seconds"),
         ("-m reader -n lwip-published", "--netstack: this build is without lwip-published"),
+        #[cfg(not(feature = "quic"))]
+        ("-m reader --program kernel --protocol quic", "--protocol: this build is without quic; build it with"),
+        #[cfg(feature = "quic")]
+        ("-m reader --program kernel --protocol quic --congestion reno", "--congestion: there are no TCP sockets"),
+        #[cfg(feature = "quic")]
+        ("-m rr --program kernel --protocol quic --bytes 1MB", "--bytes: requests"),
         #[cfg(target_os = "linux")]
         ("-m writer --layer loopback --pin 0,1023", "--pin: there is no processor 1023"),
         #[cfg(not(target_os = "linux"))]

@@ -135,7 +135,7 @@ fn datagrams_pass_through_in_super_packets() {
         skip_if!((!has_segmentation).then_some("this kernel's TUN has no UDP super-packets"));
         let server = topology.far.run(|| UdpSocket::bind("10.0.2.1:0").unwrap()).unwrap();
         server.set_read_timeout(Some(TIMEOUT)).unwrap();
-        platform::coalesce_datagrams(&SockRef::from(&server));
+        platform::coalesce_datagrams(&SockRef::from(&server), true);
         let to = server.local_addr().unwrap();
         let client = topology.near.run(|| UdpSocket::bind("10.0.1.1:0").unwrap()).unwrap();
         let expected: Vec<u8> = (0..SENT).map(pattern).collect();

@@ -78,9 +78,10 @@ pub fn set_socket_buffers(socket: &Socket, bytes: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Lets [`recv_datagrams`] return several datagrams at once (`UDP_GRO`). Then no other call may receive from it.
-pub fn coalesce_datagrams(socket: &Socket) -> bool {
-    setsockopt(socket, sockopt::UdpGroSegment, &true).is_ok()
+/// Lets [`recv_datagrams`] return several datagrams at once (`UDP_GRO`), or each by itself. Before the latter, no other call may
+/// receive from it. Returns whether the system can do that.
+pub fn coalesce_datagrams(socket: &Socket, is_on: bool) -> bool {
+    setsockopt(socket, sockopt::UdpGroSegment, &is_on).is_ok()
 }
 
 /// Lets [`undelivered`] tell of each datagram by itself (`IP_RECVERR`). Only on Linux.

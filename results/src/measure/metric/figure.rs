@@ -22,7 +22,8 @@ pub(crate) struct Metric {
     pub(crate) more_is_better: Option<bool>,
     pub(crate) in_cells: bool,
     pub(crate) in_samples: bool,
-    /// In the report of a single run: the line that has it, and the words around `{}`, its value.
+    /// In the report of a single run: the line that has it, and the words around `{}`, its value. `{sender}` stands for the kernel,
+    /// or what sends over QUIC.
     pub(crate) in_text: Option<(&'static str, &'static str)>,
 }
 
