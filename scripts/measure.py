@@ -80,7 +80,7 @@ def build():
     git = lambda *words: subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
     if changes := git("status", "--porcelain", "--untracked-files=no"):
         sys.exit(f"measure: commit these changes first, or take them back:\n{changes}")
-    subprocess.run(["cargo", "build", "--release", "--locked"], cwd=ROOT, check=True)
+    subprocess.run(["cargo", "build", "--release", "--locked", "--features", "quic"], cwd=ROOT, check=True)
     return git("rev-parse", "--short=12", "HEAD")
 
 
