@@ -90,7 +90,7 @@ def quantile(ordered, share):
 def quantile_us(runs, share):
     """Of all requests, by the HdrHistograms of the runs: zigzag LEB128, where -n is n zeros. Ten have to be slower."""
     counts = Counter()
-    for text in (run["requests"]["latency"]["histogram"] for run in runs):
+    for text in filter(None, (run["requests"]["latency"].get("histogram") for run in runs)):
         index = number = shift = 0
         for byte in zlib.decompress(base64.b64decode(text)[8:])[40:]:
             number, shift = number | (byte & 127) << shift, shift + 7
