@@ -217,6 +217,8 @@ def musts(name):
     table = REPORT.findall((ROOT / "docs/scorecard.md").read_text())
     rows = [line.split(" | ") for file, title, text in table if title == "Cases" for line in text.splitlines()]
     level_of = {row[0].strip("| "): row[rows[0].index("level")] for row in rows if len(row) == len(rows[0])}
+    listed = [row[0].removeprefix("- ").rpartition(": ") for row in rows if row[0].startswith("- ")]
+    level_of |= {case: level for level, _, cases in listed for case in cases.split(", ")}
     applied, broken, causes = set(), set(), set()
     for line in (ROOT / "docs/data/conformance.jsonl").read_text().splitlines():
         score = json.loads(line)

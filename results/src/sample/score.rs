@@ -181,6 +181,14 @@ impl Score {
         self
     }
 
+    /// The case that its own continues, if its title begins with "The same".
+    pub(crate) fn continued(&self) -> Option<Case> {
+        let continues = |title: &str| title.starts_with("The same");
+        let earlier =
+            || Case::all().take_while(|case| case.id != self.case).filter(|case| !continues(case.title)).last();
+        continues(&self.title).then(earlier)?
+    }
+
     /// Whose fault a known failure is.
     pub const fn whose(&self) -> Whose {
         match (self.of_adapter, self.of_build) {
