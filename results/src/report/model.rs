@@ -105,6 +105,10 @@ impl Column {
         }
     }
 
+    pub(super) fn property(title: &str, is_number: bool) -> Self {
+        Self { is_property: true, ..Self::new(title, is_number) }
+    }
+
     pub(super) fn if_room(self, need: Need) -> Self {
         Self { need, ..self }
     }
