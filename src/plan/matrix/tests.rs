@@ -62,6 +62,8 @@ fn rounds_until_something_have_a_limit_and_no_other_build() {
         ),
         ("--runs 3 --time 2 --at-most 5s", "3 runs in 3 rounds take about 8 seconds, and end after 5 seconds"),
         ("--runs 100", "100 runs in 100 rounds take about 2 minutes"),
+        // Seven of 43 runs of stacks stalled over such a link, and the others took 2 seconds more than their window.
+        ("--delay 10ms --runs 100", "100 runs in 100 rounds take about 6 minutes"),
     ] {
         assert_eq!(announced(line).as_deref(), Some(expected));
     }

@@ -196,6 +196,7 @@ pub(super) fn cannot_start(profile: &Profile, words: &[String], source: io::Erro
         path if path.is_absolute() => Some(format!("it was looked for at {}", path.display())),
         _ => Some("it was looked for in the folders of PATH".to_owned()),
     };
+    let source = io::Error::new(io::ErrorKind::NotFound, "it is not installed");
     let remedy = match &profile.install {
         Some(install) => format!("install it: {install}"),
         None => "install it, or give its path".to_owned(),
