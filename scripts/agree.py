@@ -360,12 +360,15 @@ def report(path):
             other, mine = zip(*pairs)
             rows.append((name, question, client, figures(other), figures(mine), ratio(pairs)))
     show(rows)
-    for question, *_ in QUESTIONS:
-        wrong = contradictions(table, question)
-        said = f"another order of {'; '.join(wrong)}" if wrong else "the same order, where the ranges of two programs do not touch"
-        print(f"- {question}: {said}")
-    for name, said in checksums.items():
-        print(f"- curl through {name}: {', '.join(sorted(said))}")
+    orders = {question: contradictions(table, question) for question, *_ in QUESTIONS}
+    for question, wrong in orders.items():
+        if wrong:
+            print(f"- {question}: another order of {'; '.join(wrong)}")
+    if same := [question for question, wrong in orders.items() if not wrong]:
+        print(f"- {'; '.join(same)}: the same order, where the ranges of two programs do not touch")
+    for said in sorted({", ".join(sorted(said)) for said in checksums.values()}):
+        names = [name for name, its in checksums.items() if ", ".join(sorted(its)) == said]
+        print(f"- curl through {', '.join(names)}: {said}")
     rounds = max(len(pairs) for asked in table.values() for pairs in asked.values())
     made = f"{rounds} round{'s' * (rounds > 1)} of {head['seconds']} s, congestion control {head['congestion']}"
     machine = f"{head['cpu']}, {head['cpus']} processors, {head['system']} {head['kernel']}"

@@ -41,7 +41,7 @@ from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
 
-from measure import COMMANDS
+from measure import COMMANDS, full
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -166,6 +166,7 @@ def check_sources():
     for path in [*DOCUMENTS, ROOT / "CONTRIBUTING.md"]:
         name, text = path.relative_to(ROOT), path.read_text()
         wrong += [*faults(name, text), *missing_tests(name, text)]
+    wrong += [f"{path.relative_to(ROOT)} has what no document needs; run scripts/measure.py --slim" for path, _ in full()]
     if wrong:
         sys.exit("\n".join(wrong))
 

@@ -4,6 +4,7 @@
     scripts/measure.py                    every file of the list below but those that take hours
     scripts/measure.py --only FILE...     these files of docs/data
     scripts/measure.py --list             the files and their commands
+    scripts/measure.py --slim             drops from the files of docs/data what no document needs; the others do so themselves
 
 It refuses to measure while there are changes that are not committed, because a build of them has no name. It prints the time that
 each file takes. After an interruption, run it again: it continues. Only complete files replace the old ones. Use a machine that
@@ -13,9 +14,9 @@ The documents print these commands, and `scripts/document.py --check` compares t
 needs its file measured again.
 """
 
+import json
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import time
@@ -75,6 +76,42 @@ LONG = {
 }
 
 
+# Documents show the processor and the memory of forwarders by the intervals of their runs, and percentiles of requests by their
+# histograms: of those at a rate, and of these.
+WITH_INTERVALS = {"forward.jsonl", "napi-forward.jsonl"}
+WITH_HISTOGRAMS = {"client.jsonl"}
+
+
+def slim(file, text):
+    """The lines of a file as docs/data has them: without what the program makes again when it reads them, and what no document draws."""
+    return "\n".join(slim_line(Path(file).name, line) if line else line for line in text.split("\n"))
+
+
+def slim_line(name, line):
+    fields = json.loads(line)
+    match fields.get("kind"):
+        case "sample":
+            gone = [(fields, "warnings"), (fields.get("effective"), "workarounds")]
+            if name not in WITH_INTERVALS:
+                gone.append((fields, "intervals"))
+            if name not in WITH_HISTOGRAMS and not {"rate", "think_ns"} & set(fields):
+                gone.append(((fields.get("requests") or {}).get("latency"), "histogram"))
+        case "score" | "manner":
+            gone = [(fields, word) for word in ("subject", "title", "level", "rfc", "expects")]
+        case _:
+            gone = []
+    removed = [owner.pop(word) for owner, word in gone if owner and word in owner]
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")) if removed else line
+
+
+def full():
+    """The committed files that are not slim, each with the text that it should have."""
+    for path in sorted((ROOT / "docs" / "data").glob("*.jsonl")):
+        text = path.read_text()
+        if (short := slim(path, text)) != text:
+            yield path, short
+
+
 def build():
     """The commit, after a build of it."""
     git = lambda *words: subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
@@ -114,7 +151,7 @@ def measure(files):
             sys.exit(f"measure: {file}: exit code {code}; run it again to continue")
         print(f"{file}: {(time.monotonic() - begun) / 60:.1f} minutes", flush=True)
     for file, out in made.items():
-        shutil.copyfile(out, ROOT / file)
+        (ROOT / file).write_text(slim(file, out.read_text()) if out.suffix == ".jsonl" else out.read_text())
     subprocess.run(["scripts/document.py", "--update"], cwd=ROOT, check=True)
 
 
@@ -128,6 +165,9 @@ def main():
         case ["--list"]:
             for file in [*usual, *LONG]:
                 print(command(file, file))
+        case ["--slim"]:
+            for path, text in full():
+                path.write_text(text)
         case ["-h" | "--help"]:
             print(__doc__)
         case ["--only", *files]:

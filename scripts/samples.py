@@ -90,7 +90,7 @@ def quantile(ordered, share):
 def quantile_us(runs, share):
     """Of all requests, by the HdrHistograms of the runs: zigzag LEB128, where -n is n zeros. Ten have to be slower."""
     counts = Counter()
-    for text in (run["requests"]["latency"]["histogram"] for run in runs):
+    for text in filter(None, (run["requests"]["latency"].get("histogram") for run in runs)):
         index = number = shift = 0
         for byte in zlib.decompress(base64.b64decode(text)[8:])[40:]:
             number, shift = number | (byte & 127) << shift, shift + 7
@@ -217,6 +217,8 @@ def musts(name):
     table = REPORT.findall((ROOT / "docs/scorecard.md").read_text())
     rows = [line.split(" | ") for file, title, text in table if title == "Cases" for line in text.splitlines()]
     level_of = {row[0].strip("| "): row[rows[0].index("level")] for row in rows if len(row) == len(rows[0])}
+    listed = [row[0].removeprefix("- ").rpartition(": ") for row in rows if row[0].startswith("- ")]
+    level_of |= {case: level for level, _, cases in listed for case in cases.split(", ")}
     applied, broken, causes = set(), set(), set()
     for line in (ROOT / "docs/data/conformance.jsonl").read_text().splitlines():
         score = json.loads(line)

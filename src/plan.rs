@@ -10,6 +10,8 @@ pub mod scenario;
 
 use std::path::PathBuf;
 
+use clap::Arg;
+use clap::builder::PossibleValuesParser;
 use clap::error::{ContextKind, ContextValue};
 
 use clap_complete::Shell;
@@ -105,6 +107,16 @@ fn of_parser(error: &clap::Error) -> PlanError {
     };
     let advice = cli::advice(error).or(near).map(|advice| format!("; {advice}")).unwrap_or_default();
     PlanError::new(option, reason + &advice)
+}
+
+/// What to write in place of a word that is not in a list: the most similar name, as the parser finds it; empty if there is none.
+fn near(word: &str, names: impl IntoIterator<Item = &'static str>) -> String {
+    let name = Arg::new("name").value_parser(PossibleValuesParser::new(names));
+    let parsed = clap::Command::new("names").no_binary_name(true).arg(name).try_get_matches_from([word]);
+    match parsed.err().as_ref().and_then(|error| error.get(ContextKind::SuggestedValue)) {
+        Some(ContextValue::String(name)) => format!("did you mean {name}? "),
+        _ => String::new(),
+    }
 }
 
 fn profile(typed: &str) -> Result<Profile, PlanError> {

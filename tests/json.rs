@@ -11,7 +11,7 @@ use crate::machine::no_device;
 use crate::processes::{folder, run, stderr, stdout};
 
 /// Fields that few lines have, none of them in a file of this repository.
-const RARE: [&str; 15] = [
+const RARE: [&str; 20] = [
     "at_times",
     "pcap",
     "device.qdisc",
@@ -25,6 +25,11 @@ const RARE: [&str; 15] = [
     "throttled",
     "sysctls",
     "level",
+    "subject",
+    "title",
+    "rfc",
+    "expects",
+    "effective.workarounds",
     "cause",
     "of_build",
 ];

@@ -31,20 +31,20 @@ pub(crate) const SOON: Duration = Duration::from_secs(1);
 /// Timeout of an answer that may need a retransmission or two.
 pub(crate) const LATE: Duration = Duration::from_secs(5);
 
-/// Limit of every case. None takes as long.
+/// The longest time that a case may take. Cases that end need less.
 const DEADLINE: Duration = Duration::from_secs(40);
 
 /// How long to wait for the end of the previous stack, if only one can run in a process.
 const TURN: Duration = Duration::from_secs(5);
 
-/// How many times longer the cases wait for what has to come: `CONFORMANCE_PATIENCE`, 1 to 100. Emulators need it.
+/// How many times longer the cases wait for a packet that must arrive: `CONFORMANCE_PATIENCE`, 1 to 100. Emulators need it.
 pub fn patience() -> u32 {
     static FACTOR: OnceLock<u32> = OnceLock::new();
     let read = || std::env::var("CONFORMANCE_PATIENCE").ok().and_then(|factor| factor.parse().ok());
     *FACTOR.get_or_init(|| read().unwrap_or(1).clamp(1, 100))
 }
 
-/// The limit of a wait for something that has to come. Waits in which nothing may come are as long as they are written.
+/// The limit of a wait for a packet that must arrive. A wait in which no packet may arrive is not made longer.
 pub(crate) fn patient(limit: Duration) -> Duration {
     limit * patience()
 }
@@ -57,7 +57,7 @@ pub(crate) const SMALL_WINDOW: fn(&mut StackConfig) = |config| config.window = 1
 
 const FIRST_PORT: u16 = 40_000;
 
-/// The port of all strangers. Their answers can be told from those of other clients by it.
+/// The port of all clients that have an address of their own. It tells their packets from those of other clients.
 const STRANGE_PORT: u16 = 1000;
 
 /// How many packets of a flood are sent without a pause, so that the queue of a device can hold them.
@@ -184,7 +184,7 @@ pub(crate) struct Lab {
     pub(crate) verifies_checksums: bool,
     pub(crate) ipv6: bool,
     pub(crate) mtu: u16,
-    /// Routers between the peer and the stack. Each takes one from a packet's hop limit.
+    /// Routers between the peer and the stack. Each reduces the hop limit of a packet by one.
     pub(crate) routers: u8,
     shards: u16,
     next_port: Cell<u16>,
@@ -222,7 +222,7 @@ impl Lab {
         let Running { listener, datagrams, driver, effective, process } = running;
         let is_kernel = run.stack == StackKind::Kernel;
         Self {
-            // On a link that vouches for them, only the kernel itself does.
+            // If the link has verified them, only the kernel verifies them again.
             verifies_checksums: is_kernel || !peer.capabilities().checksum.rx,
             wire: Rc::new(RefCell::new(Wire::new(peer))),
             listener: Some(listener),
@@ -251,7 +251,7 @@ impl Lab {
         check!(!self.driver.is_finished(), Hang, "the stack's driver has ended")
     }
 
-    /// Ends the case if the backlog is divided between shards: then one may be full while another has room.
+    /// Skips the case if the backlog is divided between shards: one may be full while another has room.
     pub(crate) fn needs_whole_backlog(&self) -> Step {
         applies!(self.shards == 1, "each shard has a part of the backlog")
     }
@@ -346,7 +346,7 @@ impl Lab {
         }
     }
 
-    /// Returns a client with an address of its own in the peer's network. All strangers have the same port.
+    /// Returns a client with an address of its own in the peer's network. All of these have the same port.
     pub(crate) fn stranger(&self, number: u16) -> Client {
         self.client_from(SocketAddr::new(link::ip(self.ipv6, 1, 0x100 + number), STRANGE_PORT), self.server())
     }

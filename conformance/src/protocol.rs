@@ -48,7 +48,7 @@ pub struct Ready {
 }
 
 impl<'a, L: Serialize> Task<'a, L> {
-    /// A task for a stack with this configuration. The process may run on `threads` threads at once; `None` is no limit. The
+    /// A task for a stack with this configuration. The process may run on `threads` threads at once; `None` means any number. The
     /// chosen workarounds are on.
     pub fn new(
         device: Device<'a>,

@@ -4,7 +4,7 @@ pub(crate) mod kernel;
 pub(crate) mod memory;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use platform::TcpStatistics;
@@ -69,4 +69,57 @@ pub(crate) trait Sockets: Send + 'static {
 
     /// Returns a function that ends a wait, and a read or write that blocks.
     fn canceller(&self) -> Cancel;
+}
+
+/// The servers that the sockets of a thread connect to. Socket after socket of the load takes the next of them.
+#[derive(Clone)]
+pub(crate) struct Turns {
+    servers: Vec<IpAddr>,
+    /// The sockets of the load before the first of these.
+    before: usize,
+}
+
+impl Turns {
+    pub(crate) fn new(servers: Vec<IpAddr>) -> Self {
+        Self { servers, before: 0 }
+    }
+
+    /// Those of the next sockets, so many of them.
+    pub(crate) fn take(&mut self, count: usize) -> Self {
+        let taken = self.clone();
+        self.before += count;
+        taken
+    }
+
+    /// The target of a socket: the same port, at the server whose turn it is.
+    pub(crate) fn target_of(&self, index: usize, target: SocketAddr) -> SocketAddr {
+        let turn = (self.before + index) % self.servers.len().max(1);
+        SocketAddr::new(self.servers.get(turn).copied().unwrap_or(target.ip()), target.port())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::scenario::Scenario;
+
+    /// The load's sockets are counted across its threads.
+    #[test]
+    fn socket_after_socket_connects_to_the_servers_in_turn() {
+        for (words, first, before, expected) in [
+            ("--program lwip", "198.18.2.1", 7, ["198.18.2.1", "198.18.2.1", "198.18.2.1"]),
+            ("--program gotatun --peers 2", "10.10.10.1", 0, ["10.10.10.1", "10.10.11.1", "10.10.10.1"]),
+            ("--program gotatun --peers 3", "10.10.10.1", 2, ["10.10.12.1", "10.10.10.1", "10.10.11.1"]),
+            ("--program gotatun --peers 2 --inbound", "10.10.10.9", 0, ["10.10.10.9", "10.10.11.9", "10.10.10.9"]),
+            ("--program gotatun --peers 2 --ipv6", "fd10::1", 1, ["fd10:10:10:1::1", "fd10::1", "fd10:10:10:1::1"]),
+        ] {
+            let words = format!("-m rr --parallel 4 {words}").split(' ').map(ToOwned::to_owned).collect();
+            let servers = Scenario::of_words(words).unwrap().servers(first.parse().unwrap());
+            let mut turns = Turns::new(servers);
+            turns.take(before);
+            let target = SocketAddr::new(first.parse().unwrap(), 5201);
+            let made = [0, 1, 2].map(|index| turns.target_of(index, target));
+            assert_eq!(made, expected.map(|address| SocketAddr::new(address.parse().unwrap(), 5201)));
+        }
+    }
 }

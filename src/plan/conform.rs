@@ -3,7 +3,7 @@
 use conformance::{Case, Exploration, Layer, invariants};
 use netstacks::{StackCongestion, StackKind, Workaround, Workarounds};
 
-use super::PlanError;
+use super::{PlanError, near};
 use crate::cell::MIN_MTU_V6;
 use crate::cli::{Conform, Switch};
 
@@ -30,7 +30,8 @@ impl TryFrom<Conform> for ConformPlan {
     fn try_from(conform: Conform) -> Result<Self, PlanError> {
         let is_any = |id: &str| id == "all" || Case::all().any(|case| case.id == id);
         if let Some(unknown) = conform.case.iter().find(|id| !is_any(id)) {
-            return Err(PlanError::new("--case", format!("there is no case {unknown:?}; --list has the names")));
+            let near = near(unknown, Case::all().map(|case| case.id));
+            return Err(PlanError::new("--case", format!("there is no case {unknown:?}; {near}--list has the names")));
         }
         let exploration = conform.explore.map(|plays| Exploration { plays, seed: conform.seed });
         let is_named = |one: &Case| conform.case.iter().any(|id| id == "all" || id == one.id);
@@ -150,7 +151,9 @@ mod tests {
         assert_eq!(ids("--case half-close,handshake"), Ok(vec!["handshake", "half-close"]));
         assert_eq!(ids("").map(|ids| ids.len()), Ok(Case::all().count()));
         let unknown = ids("--case handshakes").err();
-        assert_eq!(unknown.as_deref(), Some("--case: there is no case \"handshakes\"; --list has the names"));
+        let near = "--case: there is no case \"handshakes\"; did you mean handshake? --list has the names";
+        assert_eq!(unknown.as_deref(), Some(near));
+        assert!(ids("--case xyz").unwrap_err().ends_with("\"xyz\"; --list has the names"));
     }
 
     #[test]

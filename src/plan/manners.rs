@@ -4,7 +4,7 @@ use clap::Parser;
 use conformance::manners::Manner;
 
 use super::scenario::Scenario;
-use super::{PlanError, of_parser};
+use super::{PlanError, near, of_parser};
 use crate::cli::{self, Cli, Conform};
 use crate::program::{Role, THIS, Upstream};
 
@@ -25,7 +25,8 @@ impl TryFrom<Conform> for MannersPlan {
     fn try_from(conform: Conform) -> Result<Self, PlanError> {
         let is_named = |case: &Manner, id: &String| id == "all" || id == case.id;
         if let Some(unknown) = conform.case.iter().find(|id| !Manner::all().any(|case| is_named(&case, id))) {
-            let reason = format!("there is no case {unknown:?} of programs; --list has the names");
+            let near = near(unknown, Manner::all().map(|case| case.id));
+            let reason = format!("there is no case {unknown:?} of programs; {near}--list has the names");
             return Err(PlanError::new("--case", reason));
         }
         let cases = Manner::all().filter(|case| conform.case.iter().any(|id| is_named(case, id))).collect();

@@ -13,6 +13,7 @@ use super::loaded::Loaded;
 use super::server_side::server;
 use crate::error::RunError;
 use crate::load::engine::Client;
+use crate::load::sockets::Turns;
 use crate::load::sockets::kernel::{self, Bulk, KernelSockets, Settings};
 use crate::load::{Load, Retransmits, Targets};
 use crate::plan::scenario::Scenario;
@@ -208,17 +209,24 @@ pub(super) fn clients(
         .and_then(|program| program.profile())
         .filter(asks)
         .map(|_| socks5_address(target.ip()));
-    let bulk = load.bulk(scenario.cell.window_len());
+    let (bulk, mut turns) = (load.bulk(scenario.cell.window_len()), Turns::new(scenario.servers(target.ip())));
     let clients = load.clients(targets, |protocol, count| {
         let (congestion, device) = (scenario.congestion.clone(), scenario.given().map(ToOwned::to_owned));
-        let settings = Settings { protocol, congestion, socks5, device, bulk };
+        let settings = Settings { protocol, congestion, socks5, device, bulk, turns: turns.take(count) };
         KernelSockets::new(settings, count)
     })?;
     Ok((clients, congestion))
 }
 
+/// The address that the servers behind a program listen at, of which they have this one.
+pub(super) fn listening(scenario: &Scenario, server: IpAddr) -> IpAddr {
+    let is_any = scenario.cell.inbound || scenario.cell.peers.get() > 1;
+    if is_any { platform::unspecified(server.is_ipv6()) } else { server }
+}
+
 /// Prepares kernel sockets in both networks: servers at an address of the far one, and clients in the near one. Inbound, the
-/// servers are in the near network, and a program may lead this address to any of its own.
+/// servers are in the near network, and a program may lead this address to any of its own. Behind each peer of a tunnel they have
+/// another address.
 pub(super) fn prepare_between(
     scenario: &Scenario,
     load: Load,
@@ -230,13 +238,11 @@ pub(super) fn prepare_between(
     if scenario.cell.protocol == crate::cell::Protocol::Quic {
         return super::quic_load::prepare(scenario, load, networks, server, subject);
     }
-    if scenario.cell.inbound {
-        let mut sockets = sockets(scenario, platform::unspecified(server.is_ipv6()), &load)?;
-        sockets.targets.iter_mut().for_each(|target| target.set_ip(server));
-        return prepare(scenario, load, sockets, subject);
-    }
+    let address = listening(scenario, server);
     let known = (scenario.clone(), load.clone());
-    let sockets = networks.far().run(move || sockets(&known.0, server, &known.1))??;
+    let listen = move || sockets(&known.0, address, &known.1);
+    let mut sockets = if scenario.cell.inbound { listen()? } else { networks.far().run(listen)?? };
+    sockets.targets.iter_mut().for_each(|target| target.set_ip(server));
     prepare(scenario, load, sockets, subject)
 }
 

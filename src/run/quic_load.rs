@@ -6,13 +6,14 @@ use std::net::{IpAddr, SocketAddr};
 use netstacks::{NoDatagrams, Stream};
 use platform::Class;
 
-use super::kernel_load::{datagram_sockets, failed};
+use super::kernel_load::{datagram_sockets, failed, listening};
 use super::loaded::Loaded;
 use super::server_side::server;
 use crate::error::RunError;
 use crate::load::quic::client::QuicSockets;
 use crate::load::quic::server::{QuicListener, QuicStream};
 use crate::load::quic::{Quic, statistics};
+use crate::load::sockets::Turns;
 use crate::load::{Load, Retransmits};
 use crate::plan::scenario::Scenario;
 use crate::subject::Prepared;
@@ -30,15 +31,14 @@ pub(super) fn prepare(
     let quic = Quic::new(scenario).map_err(cannot)?;
     // A target is a connection, whatever carries it.
     let ports = load.targets().tcp;
-    let sockets = if scenario.cell.inbound {
-        datagram_sockets(scenario, platform::unspecified(address.is_ipv6()), ports)?
-    } else {
-        let known = scenario.clone();
-        networks.far().run(move || datagram_sockets(&known, address, ports))??
-    };
+    let (known, listening) = (scenario.clone(), listening(scenario, address));
+    let listen = move || datagram_sockets(&known, listening, ports);
+    let sockets = if scenario.cell.inbound { listen()? } else { networks.far().run(listen)?? };
     let target = |socket: &std::net::UdpSocket| Ok(SocketAddr::new(address, socket.local_addr()?.port()));
     let targets = sockets.iter().map(target).collect::<io::Result<Vec<_>>>().map_err(failed)?;
-    let clients = load.clients(&targets, |_, count| QuicSockets::new(&quic, count)).map_err(cannot)?;
+    let mut turns = Turns::new(scenario.servers(address));
+    let clients =
+        load.clients(&targets, |_, count| QuicSockets::new(&quic, turns.take(count), count)).map_err(cannot)?;
     let known = load.clone();
     let target_of = move |stream: &QuicStream| {
         let target = targets.iter().position(|target| target.port() == stream.local_addr().port())?;

@@ -23,7 +23,7 @@ pub(super) fn differing(cells: &[&Cell]) -> Vec<&'static Property> {
 /// Appends a column for each property in which the cells differ, but for some.
 pub(super) fn push_differing(table: &mut Table, cells: &[&Cell], but_for: &[&str]) {
     for property in differing(cells).into_iter().filter(|property| !but_for.contains(&property.option)) {
-        let column = Column::new(property.title, property.is_number);
+        let column = Column::property(property.title, property.is_number);
         table.push(column, cells.iter().map(|cell| property.value(cell)));
     }
 }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use conformance::known::Whose;
-use conformance::{Case, Layer, Ran, Recording, Strength};
+use conformance::{Layer, Ran, Recording, Strength};
 use netstacks::{StackCongestion, StackKind, Workaround, Workarounds};
 
 use super::content::repeat;
@@ -90,11 +90,9 @@ fn write(title: &str, sections: &[(String, Vec<Block>)], out: &mut impl Write) -
 }
 
 fn situation(score: &Score) -> String {
-    let continues = |title: &str| title.starts_with("The same");
-    let earlier = Case::all().take_while(|case| case.id != score.case).filter(|case| !continues(case.title)).last();
-    match earlier {
-        Some(earlier) if continues(&score.title) => format!("{}. {}", earlier.title, score.title),
-        _ => score.title.clone(),
+    match score.continued() {
+        Some(earlier) => format!("{}. {}", earlier.title, score.title),
+        None => score.title.clone(),
     }
 }
 

@@ -76,6 +76,8 @@ pub(super) struct Column {
     pub(super) title: String,
     /// Whether it holds numbers, which are aligned to the right.
     pub(super) is_number: bool,
+    /// Whether it tells rows apart, and is no figure.
+    pub(super) is_property: bool,
     pub(super) need: Need,
     /// How good the value of each row is, which a page shows as a colour; empty for none.
     pub(super) percent_of_best: Vec<u8>,
@@ -93,7 +95,18 @@ pub(super) enum Need {
 
 impl Column {
     pub(super) fn new(title: impl Into<String>, is_number: bool) -> Self {
-        Self { title: title.into(), is_number, need: Need::Always, percent_of_best: Vec::new(), bold: Vec::new() }
+        Self {
+            title: title.into(),
+            is_number,
+            is_property: false,
+            need: Need::Always,
+            percent_of_best: Vec::new(),
+            bold: Vec::new(),
+        }
+    }
+
+    pub(super) fn property(title: &str, is_number: bool) -> Self {
+        Self { is_property: true, ..Self::new(title, is_number) }
     }
 
     pub(super) fn if_room(self, need: Need) -> Self {

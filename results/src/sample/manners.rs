@@ -16,8 +16,12 @@ pub struct MannerScore {
     #[serde(default, skip_serializing_if = "is_default")]
     pub version: Option<String>,
     pub case: String,
+    // The files of docs/data lack these, and [`Self::explained`] adds them.
+    #[serde(default)]
     pub subject: String,
+    #[serde(default)]
     pub level: String,
+    #[serde(default)]
     pub expects: String,
     #[serde(flatten)]
     pub outcome: Outcome,

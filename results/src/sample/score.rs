@@ -84,12 +84,16 @@ pub struct Score {
     #[serde(default, skip_serializing_if = "is_default")]
     pub stack_congestion: StackCongestion,
     pub case: String,
+    #[serde(default)]
     pub subject: String,
+    #[serde(default)]
     pub title: String,
     /// The demand that it is about; see [`conformance::Strength`]. Empty in files of older versions with other cases.
     #[serde(default)]
     pub level: String,
+    #[serde(default)]
     pub rfc: String,
+    #[serde(default)]
     pub expects: String,
     #[serde(flatten)]
     pub outcome: Outcome,
@@ -143,11 +147,22 @@ impl Score {
         .because(failure)
     }
 
-    /// Explains it again by the levels and causes that this program knows: files of older versions have none.
+    /// Explains it again by the levels and causes that this program knows, which files of older versions lack. The files of
+    /// docs/data also lack the texts of the case.
     pub(super) fn explained(mut self) -> Self {
         let Self { offload, workarounds, stack_congestion: congestion, .. } = self;
         if let Some(case) = Case::find(&self.case) {
             case.level.clone_into(&mut self.level);
+            for (text, known) in [
+                (&mut self.subject, case.subject),
+                (&mut self.title, case.title),
+                (&mut self.rfc, case.rfc),
+                (&mut self.expects, case.expects),
+            ] {
+                if text.is_empty() {
+                    known.clone_into(text);
+                }
+            }
         }
         let failure = known::of(self.netstack).failure(&self.case, How { offload, workarounds, congestion });
         match failure.filter(|_| self.known.is_some()) {
@@ -164,6 +179,14 @@ impl Score {
         (self.known, self.cause, self.workaround) = (Some(cause.text), Some(name), workaround);
         (self.of_adapter, self.of_build) = (cause.whose == Whose::Adapter, cause.whose == Whose::Build);
         self
+    }
+
+    /// The case that its own continues, if its title begins with "The same".
+    pub(crate) fn continued(&self) -> Option<Case> {
+        let continues = |title: &str| title.starts_with("The same");
+        let earlier =
+            || Case::all().take_while(|case| case.id != self.case).filter(|case| !continues(case.title)).last();
+        continues(&self.title).then(earlier)?
     }
 
     /// Whose fault a known failure is.

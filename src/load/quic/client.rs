@@ -20,10 +20,11 @@ use tokio::time::timeout_at;
 
 use super::{Quic, SERVER, statistics};
 use crate::load::sockets::kernel::any_port;
-use crate::load::sockets::{Cancel, Sockets};
+use crate::load::sockets::{Cancel, Sockets, Turns};
 
 pub(crate) struct QuicSockets {
     quic: Quic,
+    turns: Turns,
     sockets: Vec<Socket>,
     wakers: Vec<Waker>,
     woken: Arc<Woken>,
@@ -69,11 +70,12 @@ impl Wake for Number {
 }
 
 impl QuicSockets {
-    pub(crate) fn new(quic: &Quic, count: usize) -> io::Result<Self> {
+    pub(crate) fn new(quic: &Quic, turns: Turns, count: usize) -> io::Result<Self> {
         let woken = Arc::<Woken>::default();
         let waker = |number| Waker::from(Arc::new(Number { number, woken: Arc::clone(&woken) }));
         Ok(Self {
             quic: quic.clone(),
+            turns,
             sockets: (0..count).map(|_| Socket::Closed).collect(),
             wakers: (0..count).map(waker).collect(),
             runtime: Some(Builder::new_current_thread().enable_all().build()?),
@@ -112,6 +114,7 @@ impl Open {
 
 impl Sockets for QuicSockets {
     fn connect(&mut self, index: usize, target: SocketAddr) -> io::Result<()> {
+        let target = self.turns.target_of(index, target);
         let _entered = self.runtime.as_ref().map(Runtime::enter);
         let endpoint = self.quic.endpoint(UdpSocket::bind(any_port(target))?, None)?;
         let client = self.quic.client.clone();

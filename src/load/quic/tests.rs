@@ -7,7 +7,7 @@ use tokio::runtime::Builder;
 use super::client::QuicSockets;
 use super::server::QuicListener;
 use super::*;
-use crate::load::sockets::Sockets;
+use crate::load::sockets::{Sockets, Turns};
 
 fn quic() -> Quic {
     let words = "--program kernel -m rr --protocol quic".split(' ').map(ToOwned::to_owned);
@@ -58,9 +58,12 @@ fn a_stream_is_carried_whatever_others_send() {
         }
     }
     let other = self::quic();
-    assert!(connect(&mut QuicSockets::new(&other, 1).unwrap(), target).is_err(), "it has another certificate");
+    assert!(
+        connect(&mut QuicSockets::new(&other, Turns::new(Vec::new()), 1).unwrap(), target).is_err(),
+        "it has another certificate"
+    );
 
-    let mut sockets = QuicSockets::new(&quic, 1).unwrap();
+    let mut sockets = QuicSockets::new(&quic, Turns::new(Vec::new()), 1).unwrap();
     assert!(sockets.write(0, b"ping").is_err(), "it is not connected");
     connect(&mut sockets, target).unwrap();
     assert_eq!(done(&mut sockets, |sockets| sockets.write(0, b"ping")).unwrap(), 4);

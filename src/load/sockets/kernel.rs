@@ -11,7 +11,7 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use platform::{Class, PollClock, TcpStatistics};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
-use super::{Cancel, Sockets};
+use super::{Cancel, Sockets, Turns};
 use crate::cell;
 use crate::remedy::{SystemError, WithRemedy};
 use crate::socks5::Handshake;
@@ -44,6 +44,7 @@ pub(crate) struct Settings {
     /// The device that the sockets are bound to.
     pub(crate) device: Option<String>,
     pub(crate) bulk: Option<Bulk>,
+    pub(crate) turns: Turns,
 }
 
 #[derive(Clone, Copy)]
@@ -121,6 +122,7 @@ impl KernelSockets {
 
 impl Sockets for KernelSockets {
     fn connect(&mut self, index: usize, target: SocketAddr) -> io::Result<()> {
+        let target = self.settings.turns.target_of(index, target);
         let mut socket = self.open(target)?;
         let (registry, both) = (self.poll.registry(), Interest::READABLE | Interest::WRITABLE);
         match &mut socket {

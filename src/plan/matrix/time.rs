@@ -14,6 +14,9 @@ const OVERHEAD: Duration = Duration::from_millis(350);
 /// About how long a program takes to start and to end.
 const PROGRAM: Duration = Duration::from_millis(500);
 
+/// The same for a run over a link with delay or loss: its warm-up and its end are as slow as the window, and some runs stall.
+const LINK: Duration = Duration::from_millis(2500);
+
 /// The same for a run that searches for the highest rate.
 const SEARCH: Duration = Duration::from_millis(2500);
 
@@ -66,6 +69,7 @@ fn length(scenario: &Scenario) -> Option<Duration> {
             Some(time + scenario.release + 2 * OVERHEAD + program)
         }
         Amount::Time { time, .. } if scenario.cell.searches() => Some(time + SEARCH + program),
+        Amount::Time { time, .. } if scenario.cell.impairments.has_link() => Some(time + LINK + program),
         Amount::Time { time, .. } => Some(time + OVERHEAD + program),
         Amount::Bytes(_) => None,
     }

@@ -62,7 +62,7 @@ fn table(one: &Series, paths: &[Layers<'_>], axes: &[&Property]) -> Table {
     let mut table = Table::new(format!("Layers of {}", one.label));
     for axis in axes {
         let values = paths.iter().map(|layers| axis.value(&layers.path.cell));
-        table.push(Column::new(axis.title, axis.is_number), values);
+        table.push(Column::property(axis.title, axis.is_number), values);
     }
     let mut push = |title, value: &dyn Fn(&Layers<'_>) -> Option<String>| {
         table.push(Column::new(title, true), paths.iter().map(value));

@@ -158,16 +158,33 @@ fn names<'a>(scores: &[&'a MannerScore]) -> Vec<&'a str> {
     names
 }
 
+/// The failures of a program. One that is the same over both versions of IP has one row, with the name over IPv4.
 fn failures(scores: &[&MannerScore], program: ProgramName) -> Table {
-    let of: Vec<_> = scores.iter().filter(|score| score.program == program && score.has_failed()).collect();
+    let mut of: Vec<_> = scores.iter().filter(|score| score.program == program && score.has_failed()).collect();
+    let other = |score: &MannerScore| {
+        let (name, is_ipv6) = score.of_ipv4();
+        scores.iter().find(|other| other.program == program && other.of_ipv4() == (name, !is_ipv6))
+    };
+    let is_same = |score: &MannerScore| {
+        other(score).is_none_or(|other| (&other.outcome, &other.known) == (&score.outcome, &score.known))
+    };
+    of.retain(|score| !score.of_ipv4().1 || other(score).is_none() || !is_same(score));
     let mut table = Table::new("Failures");
     let mut push = |title, value: &dyn Fn(&MannerScore) -> String| {
         table.push(Column::new(title, false), of.iter().map(|score| value(score)));
     };
-    push("case", &|score| score.case.clone());
+    push("case", &|score| match score.of_ipv4() {
+        (name, _) if is_same(score) => name.to_owned(),
+        (name, is_ipv6) => format!("{name} ({})", if is_ipv6 { "IPv6" } else { "IPv4" }),
+    });
     push("harm", &|score| score.outcome.harm().map(|harm| harm.to_string()).unwrap_or_default());
     push("what came", &|score| score.seen().to_owned());
-    push("why", &|score| score.known.clone().unwrap_or_else(|| UNKNOWN.to_owned()));
+    push("why", &|score| {
+        let Some(known) = &score.known else { return UNKNOWN.to_owned() };
+        // The version that the reason is of, unless it is the one that was run.
+        let ran = score.version.as_ref().map(|version| format!(" ({version})"));
+        ran.and_then(|ran| known.strip_suffix(&ran)).unwrap_or(known).to_owned()
+    });
     table
 }
 
@@ -229,6 +246,10 @@ mod tests {
                 ["idle", "idle-ipv6"].into_iter().zip(outcomes).map(|(id, one)| score(id, one)).collect();
             let scores: Vec<_> = scores.iter().collect();
             assert_eq!(mark(&scores, scores[0].program, "idle"), expected);
+            let rows = failures(&scores, scores[0].program).rows;
+            let names: Vec<_> = rows.iter().map(|row| row[0].as_str()).collect();
+            let name = expected.replace("FAIL", "idle");
+            assert_eq!(names, if name == expected { Vec::new() } else { vec![name.as_str()] }, "one row for both");
             let blocks = overview(&scores);
             assert_eq!(blocks.len(), 2, "the totals, and a row or a sentence");
             match &blocks[1] {

@@ -52,7 +52,7 @@ fn main_table(one: &Series) -> Table {
     let (heads, sides) = (unique(by_head.iter().map(|cell| head(cell))), unique(cells.iter().map(|cell| side(cell))));
     let mut table = Table::new(format!("Overview of {}", one.label));
     for (index, axis) in down.iter().enumerate() {
-        table.push(Column::new(axis.title, axis.is_number), sides.iter().map(|side| side[index].clone()));
+        table.push(Column::property(axis.title, axis.is_number), sides.iter().map(|side| side[index].clone()));
     }
     for wanted in heads {
         let figure = |place: &Vec<String>| {

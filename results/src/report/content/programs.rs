@@ -90,7 +90,7 @@ pub(super) fn main(all: &[Series]) -> Option<(Vec<Block>, Chart)> {
         Role::Attach => "container network".to_owned(),
         Role::Route => UNKNOWN.to_owned(),
     };
-    table.insert(1, Column::new("kind", false), shown.iter().map(kind));
+    table.insert(1, Column::property("kind", false), shown.iter().map(kind));
     let chart = questions::chart("Download, upload, requests and memory of each program", None, &MAIN, &rows, &cells);
     let cells: Vec<_> = rows.iter().flat_map(|row| row.shown(&MAIN, &cells)).collect();
     let note = format!(

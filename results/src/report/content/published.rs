@@ -50,7 +50,7 @@ pub(in crate::report) fn list() -> Table {
 pub(super) fn names(cells: &[&Cell], table: &mut Table) {
     let mut push = |title, is_number, value: &dyn Fn(&Cell, Forwarder) -> String| {
         let values = cells.iter().filter_map(|cell| Some(value(cell, cell.forwarder()?)));
-        table.push(Column::new(title, is_number), values);
+        table.push(Column::property(title, is_number), values);
     };
     let row = |forwarder: Forwarder| forwarder.row().map_or_else(|| UNKNOWN.to_owned(), |row| row.to_string());
     push("#", true, &|_, forwarder| row(forwarder));

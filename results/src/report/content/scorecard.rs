@@ -31,7 +31,7 @@ pub(in crate::report) fn document(files: &[SampleFile]) -> Document {
         let tables = [demands(&scores), totals(&scores)].map(Block::Table);
         let blocks = tables.into_iter().chain([Block::Text(about)]).collect();
         sections.push(section("overview", "Overview", blocks));
-        sections.push(section("cells", "Cases", vec![Block::Table(cases(&scores))]));
+        sections.push(section("cells", "Cases", listed(&scores)));
         for stack in kinds(&scores) {
             let table = failures(&scores, stack);
             if !table.rows.is_empty() {
@@ -279,11 +279,32 @@ fn totals(scores: &[&Score]) -> Table {
     table
 }
 
+/// The cases that a stack does not pass, in a table, and the names of the others.
+fn listed(scores: &[&Score]) -> Vec<Block> {
+    let is_odd = |score: &Score| !matches!(score.outcome, Outcome::Pass | Outcome::NotApplicable { .. });
+    let odd: BTreeSet<_> = scores.iter().filter(|score| is_odd(score)).map(|score| &score.case).collect();
+    let (odd, passed): (Vec<&Score>, Vec<&Score>) = scores.iter().partition(|score| odd.contains(&score.case));
+    let mut blocks = Vec::new();
+    if !odd.is_empty() {
+        blocks.push(Block::Table(cases(&odd)));
+    }
+    let of_level = |level: &str| {
+        let names = passed.iter().filter(|score| score.level == level).map(|score| score.case.as_str());
+        format!("{level}: {}", unique(names).join(", "))
+    };
+    let levels = unique(passed.iter().map(|score| score.level.as_str()));
+    if !levels.is_empty() {
+        let lines = levels.into_iter().map(of_level).collect();
+        blocks.push(Block::List("Passed by every stack to which they apply, each with the demand:", lines));
+    }
+    blocks
+}
+
 /// The cases, each with a word for each stack. A stack that was run with all workarounds and with none has one column.
 fn cases(scores: &[&Score]) -> Table {
     let mut table = Table::new("Stacks and cases");
-    table.push(Column::new("case", false), of_cases(scores, |score| &score.case));
-    let (names, all) = (of_cases(scores, |score| &score.case), stacks(scores));
+    let (names, all) = (of_cases(scores, |score| score.case.clone()), stacks(scores));
+    table.push(Column::new("case", false), names.clone());
     let is_beside = |(stack, workarounds, congestion): &Key| {
         *workarounds == Workarounds::NONE && all.contains(&(*stack, Workarounds::ALL, *congestion))
     };
@@ -297,14 +318,18 @@ fn cases(scores: &[&Score]) -> Table {
     }
     let levels = names.iter().map(|case| Case::find(case).map(|case| case.level.to_owned()));
     table.push(Column::new("level", false).if_room(Need::Wanted), levels);
-    table.push(Column::new("situation", false).if_room(Need::Wanted), of_cases(scores, |score| &score.title));
+    let situations = of_cases(scores, |score| match score.continued() {
+        Some(earlier) if !names.iter().any(|name| name == earlier.id) => format!("{}. {}", earlier.title, score.title),
+        _ => score.title.clone(),
+    });
+    table.push(Column::new("situation", false).if_room(Need::Wanted), situations);
     table
 }
 
-fn of_cases(scores: &[&Score], field: fn(&Score) -> &String) -> Vec<String> {
+fn of_cases(scores: &[&Score], field: impl Fn(&Score) -> String) -> Vec<String> {
     let names = unique(scores.iter().map(|score| score.case.as_str())).into_iter();
     let of_case = names.filter_map(|name| scores.iter().find(|score| score.case == name));
-    of_case.map(|score| field(score).clone()).collect()
+    of_case.map(|score| field(score)).collect()
 }
 
 fn word(score: &Score, as_it_is: Option<&Score>) -> String {

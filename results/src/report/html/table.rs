@@ -35,11 +35,23 @@ impl<'a> View<'a> {
         let extra = extra(table, &places);
         let columns = places.iter().map(|place| {
             let column = &table.columns[*place];
-            let classes = [("n", column.is_number), ("w", is_long(table, *place)), ("x", extra.contains(place))];
+            let classes = [
+                ("n", column.is_number),
+                ("w", is_long(table, *place)),
+                ("x", extra.contains(place)),
+                ("p", column.is_property && *place > 0),
+            ];
             let names: Vec<_> = classes.into_iter().filter(|(_, has)| *has).map(|(name, _)| name).collect();
             Shown { column, place: *place, class: names.join(" ") }
         });
         Self { table, columns: columns.collect(), first: places.len() - extra.len() }
+    }
+
+    /// The properties of a row, which a narrow window has under its name in place of their columns: the figure is then next.
+    fn properties(&self, row: &[String]) -> String {
+        let known = |shown: &&Shown| shown.column.is_property && row[shown.place] != UNKNOWN;
+        let words = |shown: &Shown| format!("{} {}", shown.column.title, row[shown.place]);
+        self.columns.iter().skip(1).filter(known).map(words).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -111,6 +123,14 @@ mod tests {
         let classes: Vec<_> = view.columns.iter().map(|shown| (&*shown.column.title, &*shown.class)).collect();
         assert_eq!((classes, view.first), (vec![("a", "n"), ("b", "n x"), ("c", "n")], 2));
         assert!(view.render().is_ok_and(|html| html.contains("all 3 columns")));
+    }
+
+    #[test]
+    fn a_narrow_window_has_the_properties_under_the_name_of_a_row() {
+        let mut table = table(&[("stack", Need::Always, "lwip"), ("MTU", Need::Always, "9000")]);
+        table.columns.iter_mut().for_each(|column| column.is_property = true);
+        let html = View::of(&table).render().unwrap();
+        assert!(html.contains("lwip<span class=\"narrow\">MTU 9000</span></td><td class=\"n p\">9000</td>"), "{html}");
     }
 
     #[test]

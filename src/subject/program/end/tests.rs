@@ -9,7 +9,10 @@ fn a_program_that_is_missing_was_looked_for_somewhere() {
     for (command, parts) in [
         ("./mytun {tun}", [at("mytun"), "; install it, or give its path".to_owned()]),
         ("~/mytun {tun}", [at("~/mytun"), "there is no shell, so ~/mytun is passed as it is".to_owned()]),
-        ("mytun {tun}", ["it was looked for in the folders of PATH".to_owned(), String::new()]),
+        (
+            "mytun {tun}",
+            ["mytun: it is not installed; it was looked for in the folders of PATH", ""].map(str::to_owned),
+        ),
     ] {
         let profile = Profile::named(command).unwrap();
         let error = cannot_start(&profile, &profile.command, io::ErrorKind::NotFound.into()).to_string();

@@ -108,6 +108,17 @@ fn the_kernel_is_the_last_column_and_judges_the_cases() {
 }
 
 #[test]
+fn a_case_that_all_pass_is_a_name_and_one_that_continues_it_is_told_whole() {
+    let handshake = |case, outcome| score(StackKind::Gvisor, case, outcome);
+    let scores = [handshake("handshake", Outcome::Pass), handshake("handshake-ipv6", fail("silence", Harm::Hang))];
+    let blocks = listed(&scores.iter().collect::<Vec<_>>());
+    let [Block::Table(table), Block::List(_, lines)] = blocks.as_slice() else { panic!("a table and a list") };
+    let told = "A connection opens and carries bytes both ways. The same over IPv6";
+    assert_eq!((table.rows.len(), table.rows[0].last().map(String::as_str)), (1, Some(told)));
+    assert_eq!(lines, &["MUST RFC 9293, 3.5: handshake"]);
+}
+
+#[test]
 fn files_stand_side_by_side() {
     let file = |folder: &str, outcome| SampleFile {
         path: format!("{folder}/scores.jsonl").into(),
