@@ -64,6 +64,9 @@ def shortened(words, known):
     for place, word in enumerate(words):
         if words[place - 1] == "--program" and place:
             names = [name if name not in known or known[name][1] else stand_in(name, known) for name in word.split(",")]
+            # Those that stand in for a tunnel have one peer.
+            if "--peers" in words and names != word.split(","):
+                return None
             if None in names:
                 return None
             words[place] = ",".join(dict.fromkeys(names))

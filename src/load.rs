@@ -105,6 +105,11 @@ pub(crate) trait Figures: Send + Sync {
     /// What has arrived so far, in words, and the options that ask for less; `None` if another program makes the load.
     fn progress(&self) -> Option<(String, &'static str)>;
 
+    /// Whether the figure needs nothing more: what is missing are bytes that were in flight at the end of the window, or ends.
+    fn is_complete(&self) -> bool {
+        false
+    }
+
     /// How many payload bytes a server in a process of its own must have received and sent when all clients are done: ranges,
     /// because a request that failed may have arrived or not. Bulk datagrams are counted elsewhere.
     fn crossed(&self) -> [RangeInclusive<u64>; 2] {

@@ -26,6 +26,7 @@ mod server_side;
 mod stopped;
 mod supervise;
 mod thirds;
+mod watchdog;
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -49,6 +50,7 @@ pub use crate::error::RunError;
 use self::loaded::{RunOutput, unfit};
 use self::runtime::{processors, runtime};
 use self::supervise::{Outcome, seconds};
+use self::watchdog::Watchdog;
 use crate::cell::{Cell, Generator, Mode, Runtime, Subject, Verify};
 use crate::load::Load;
 use crate::meter::Cost;
@@ -101,6 +103,9 @@ fn execute(scenario: &Scenario) -> Result<Sample, RunError> {
             platform::Error::new(Class::Failed, "start", "the runtime and the clients", source)
                 .remedy("raise the limits on processes and open files (ulimit -u, ulimit -n), or lower --worker-threads and --parallel")
         })?;
+        // Only now: before it enters its network, the process has one thread.
+        let watchdog = Watchdog::start(scenario.timeout)
+            .map_err(|source| platform::Error::new(Class::Failed, "watch", "the run", source))?;
         let mut pcap = None;
         let result = runtime.block_on(async {
             // First, so that an interrupt leaves no device behind.
@@ -114,6 +119,7 @@ fn execute(scenario: &Scenario) -> Result<Sample, RunError> {
         });
         // A task may be stuck.
         runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
+        watchdog.finish();
         let mut sample = sample(scenario, result?, started);
         sample.measured.pcap = pcap;
         if sample.measured.congestion.is_some() {

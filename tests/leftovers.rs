@@ -197,6 +197,19 @@ fn tunnels() {
         Run::ends(1, "-m rr").through(proxies("no-key", prepare("sleep 60 & exit 4"))),
         Run::ends(130, "-m rr").through(proxies("slow-key", prepare("sleep 60"))).gets("-INT", late),
     ]);
+    if missing_program(&["wireguard", "wg"]).is_none() {
+        let peers = |code, time: &str| {
+            Run::ends(code, &format!("-m rr --time {time} --peers 3 --parallel 3")).through("wireguard-go")
+        };
+        let begun = Duration::from_millis(100);
+        leave_nothing([
+            peers(0, "0.2"),
+            peers(130, "30").gets("-INT", begun),
+            peers(130, "30").gets("-INT", late),
+            peers(KILLED, "30").gets("-KILL", begun),
+            peers(KILLED, "30").gets("-KILL", late),
+        ]);
+    }
     if missing_program(&["slirp4netns", "nsenter"]).is_none() {
         let attached = "nsenter --net={netns} sleep 60 & exec slirp4netns -c --netns-type=path {netns} {tun}";
         leave_nothing([Run::ends(0, "-m rr --time 0.2").through(shell(attached))]);

@@ -14,7 +14,7 @@ use platform::{Link, Network, Offload, PacketBuffer, PacketMeta, TunConfig, TunD
 use tokio::net::UdpSocket;
 
 use crate::machine::missing_program;
-use crate::processes::{PROGRAM, assert_said, folder, printed, stderr, success};
+use crate::processes::{PROGRAM, assert_said, folder, printed, run, stderr, stdout, success};
 use crate::program::{has_warning, marked, no_device, not_installed, proxy, through};
 
 /// The environment variables of an end of the tunnel.
@@ -191,6 +191,44 @@ fn servers_inside_are_reached_from_outside() {
         };
         measure_installed();
     }
+}
+
+/// The process at the hub is the one that is measured; each peer has one at the far end, and an answer comes through each.
+#[test]
+fn one_process_has_several_peers() {
+    const LOADS: [&str; 4] = [
+        "-m reader --time 0.2 --warmup 1MB --parallel 3",
+        "-m idle --time 0.2 --parallel 7 --ipv6",
+        "-m rr --time 0.2 --parallel 4 --protocol udp",
+        "-m crr --time 0.2 --parallel 3 --inbound --ipv6",
+    ];
+    for name in ["wireguard-go", "boringtun", "gotatun"] {
+        let measure_installed = || {
+            skip_if!(not_installed(name));
+            for load in LOADS {
+                let sample = printed(&through("peers", name, &format!("{load} --peers 3 --verify full --json")));
+                assert_eq!((&sample["status"], &sample["peers"]), (&"ok".into(), &3.into()), "{load}: {sample}");
+                let facts = &sample["program_facts"];
+                let processes = ["under_load", "far"].map(|end| facts[end]["processes"].as_u64());
+                assert_eq!(processes, [Some(1), Some(3)], "{facts}");
+                assert_eq!((&facts["was_killed"], &facts["left_behind"]), (&false.into(), &0.into()), "{facts}");
+            }
+        };
+        measure_installed();
+    }
+}
+
+/// The further peers of this tunnel get no answer: the near end does not know them.
+#[test]
+fn a_peer_without_an_answer_is_named() {
+    skip_if!(not_installed("wireguard-go"));
+    let shown = stdout(&run("programs show wireguard-go"));
+    let text: String =
+        shown.lines().filter(|line| !line.starts_with("peer_setup")).map(|line| format!("{line}\n")).collect();
+    let path = folder("tunnel-peers").join("mine.toml");
+    fs::write(&path, format!("{}peer_setup = [[\"true\"]]\n", text.replace("wireguard-go", "mine"))).unwrap();
+    let output = through("peers", path.to_str().unwrap(), "-m rr --peers 2 --parallel 2");
+    assert_said(&output, 1, &["after 10 s the far end 2 of program mine has let no answer through over TCP"]);
 }
 
 #[test]

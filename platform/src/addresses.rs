@@ -74,6 +74,17 @@ impl Network {
         Ok(Self { address, peer, prefix_len: prefix_len as u8 })
     }
 
+    /// The network of the same length that comes so many after this one, with its hosts at the same places.
+    #[must_use]
+    pub fn after(&self, count: u16) -> Self {
+        let step = u128::from(count).checked_shl(128 - u32::from(self.prefix_len)).unwrap_or_default();
+        let moved = |address| {
+            let (ones, width) = bits(address);
+            from_bits(ones.wrapping_add(step), width)
+        };
+        Self { address: moved(self.address), peer: moved(self.peer), ..*self }
+    }
+
     /// The network's mask.
     pub fn mask(&self) -> IpAddr {
         let (_, width) = bits(self.address);
@@ -121,6 +132,20 @@ mod tests {
             ("fd10:0:1::7", 0, "::"),
         ] {
             assert_eq!(network_of(address.parse().unwrap(), prefix_len).to_string(), network);
+        }
+    }
+
+    #[test]
+    fn networks_follow_each_other() {
+        for (addresses, mask, count, expected) in [
+            (["10.10.10.9", "10.10.10.1"], "255.255.255.0", 0, ["10.10.10.9", "10.10.10.1"]),
+            (["10.10.10.9", "10.10.10.1"], "255.255.255.0", 63, ["10.10.73.9", "10.10.73.1"]),
+            (["10.0.0.2", "10.0.0.1"], "255.255.255.252", 1, ["10.0.0.6", "10.0.0.5"]),
+            (["255.255.255.9", "255.255.255.1"], "255.255.255.0", 1, ["0.0.0.9", "0.0.0.1"]),
+            (["fd10:10:10::9", "fd10:10:10::1"], "ffff:ffff:ffff:ffff::", 63, ["fd10:10:10:3f::9", "fd10:10:10:3f::1"]),
+        ] {
+            let network = network(addresses[0], addresses[1], mask).unwrap().after(count);
+            assert_eq!([network.address, network.peer].map(|address| address.to_string()), expected);
         }
     }
 

@@ -103,6 +103,12 @@ pub struct Cell {
         value_parser = units::switch(), hide_short_help = true, action = clap::ArgAction::Set)]
     pub inbound: bool,
 
+    /// Peers of one tunnel, each with a process of its own at the far end; the connections go through them in turn, to 64. Only
+    /// for profiles with peer_setup, such as wireguard-go
+    #[arg(long, value_name = "N", default_value_t = NonZeroU16::MIN, hide_short_help = true)]
+    #[serde(skip_serializing_if = "is_one")]
+    pub peers: NonZeroU16,
+
     /// What the link does to packets
     #[command(flatten)]
     #[serde(flatten)]
@@ -253,6 +259,11 @@ pub struct Cell {
     /// The program that makes the load of a forwarder
     #[arg(long, value_name = "PROGRAM", default_value_t = Generator::Own)]
     pub generator: Generator,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_one(number: &NonZeroU16) -> bool {
+    *number == NonZeroU16::MIN
 }
 
 /// The words of a cell, without those of a run.

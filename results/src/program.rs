@@ -63,6 +63,9 @@ pub struct Profile {
     /// More of them for a run in which the servers are in the clients' network.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inbound_setup: Vec<Vec<String>>,
+    /// Commands that add a further peer to the near end of a tunnel, which runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peer_setup: Vec<Vec<String>>,
     /// The command that prints its version: the first line with a digit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub version: Vec<String>,
@@ -312,6 +315,15 @@ impl Profile {
         }
     }
 
+    /// Refuses several peers of a program that cannot have them.
+    pub(crate) fn check_peers(&self) -> Result<(), String> {
+        let name = self.name;
+        refuse(self.role != Role::Tunnel, &format!("{name} is no tunnel; only a tunnel has peers"))?;
+        let without =
+            format!("the profile of {name} does not say how a peer is added to a process that runs (peer_setup)");
+        refuse(self.peer_setup.is_empty(), &without)
+    }
+
     /// Whether the words for what a run sets have a place in the configuration, and not at the end of the command.
     pub fn sets_in_config(&self) -> bool {
         [&self.config, &self.far_config]
@@ -331,12 +343,13 @@ impl Profile {
     }
 
     fn commands(&self) -> impl Iterator<Item = &Vec<String>> {
-        iter::once(&self.command).chain(&self.far_command).chain(&self.prepare).chain(&self.setup)
+        let setup = self.setup.iter().chain(&self.peer_setup);
+        iter::once(&self.command).chain(&self.far_command).chain(&self.prepare).chain(setup)
     }
 
     fn templates(&self, is_far: bool) -> impl Iterator<Item = &String> {
         let command = self.far_command.as_ref().filter(|_| is_far).unwrap_or(&self.command);
-        let setup = self.setup.iter().chain(&self.inbound_setup);
+        let setup = self.setup.iter().chain(&self.inbound_setup).chain(&self.peer_setup);
         let others = self.prepare.iter().chain(setup).flatten().chain(self.set.values().flatten());
         command.iter().chain(others).chain(self.environment.values())
     }
@@ -357,6 +370,7 @@ impl Profile {
         refuse(has_zero, "a word of a command has a zero byte")?;
         let is_tunnel = self.role == Role::Tunnel;
         refuse(self.overhead.is_some() && !is_tunnel, "overhead is for role = \"tunnel\"")?;
+        refuse(!self.peer_setup.is_empty() && !is_tunnel, "peer_setup is for role = \"tunnel\"")?;
         let is_attach = self.role == Role::Attach;
         refuse(!self.inbound_setup.is_empty() && !is_attach, "inbound_setup is for role = \"attach\"")?;
         let has_far_end = is_tunnel || (self.role == Role::Proxy && self.far_command.is_some());

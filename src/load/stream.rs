@@ -175,7 +175,7 @@ impl Streams {
     }
 
     pub(super) fn crossed_bytes(&self) -> [u64; 2] {
-        Direction::BOTH.map(|direction| self.all(direction).filter_map(|stream| stream.crossed.get()).sum())
+        Direction::BOTH.map(|direction| self.all(direction).map(Stream::crossed).sum())
     }
 
     pub(super) fn is_end_withheld(&self) -> bool {
@@ -204,8 +204,17 @@ impl Figures for Streams {
         Some((plural(self.arrived(), "byte"), "--bytes and --warmup"))
     }
 
+    fn is_complete(&self) -> bool {
+        self.each.iter().all(|stream| stream.finished().is_some())
+    }
+
+    /// A stream that was not read to its end may have any number of bytes beyond those that arrived.
     fn crossed(&self) -> [RangeInclusive<u64>; 2] {
-        self.crossed_bytes().map(|bytes| bytes..=bytes)
+        Direction::BOTH.map(|direction| {
+            let least = self.all(direction).map(Stream::crossed).sum();
+            let is_whole = self.all(direction).all(|stream| stream.crossed.get().is_some());
+            least..=if is_whole { least } else { u64::MAX }
+        })
     }
 
     fn delivered(&self) -> Delivered {
@@ -337,6 +346,11 @@ impl Stream {
 
     pub(crate) fn arrived(&self) -> u64 {
         self.arrived.load(Ordering::Relaxed)
+    }
+
+    /// The bytes that arrived in all, if it was read to its end, else those until the end of its window.
+    fn crossed(&self) -> u64 {
+        self.crossed.get().copied().unwrap_or_else(|| self.arrived())
     }
 
     pub(crate) fn timed_bytes(&self) -> u64 {

@@ -192,6 +192,12 @@ fn check_machine(cell: &Cell, settings: &Settings) -> Result<(), PlanError> {
     if settings.dest.is_some() && cell.device.is_none() {
         return refuse("--dest", "only --device takes it".to_owned());
     }
+    let is_named = settings.tun_name.is_some() || settings.tun_addr.is_some() || settings.tun_dest.is_some();
+    if cell.peers.get() > 1 && (is_named || settings.tun_mask.is_some()) {
+        let reason =
+            "each peer has a device and a network; leave out --tun-name, --tun-addr, --tun-dest and --tun-mask";
+        return refuse("--peers", reason.to_owned());
+    }
     if settings.tun_fd.is_some() {
         let keeps = [
             (cell.queue.is_some(), "--queue", "queue"),

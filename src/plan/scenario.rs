@@ -1,5 +1,6 @@
 //! A run: its cell, its amounts, and the names of its devices.
 
+use std::iter;
 use std::net::IpAddr;
 use std::num::NonZeroU64;
 use std::path::PathBuf;
@@ -156,6 +157,16 @@ impl Scenario {
     /// The device of another program that the clients are bound to.
     pub(crate) fn given(&self) -> Option<&str> {
         if let Devices::Given(End { name, .. }) = &self.devices { Some(name) } else { None }
+    }
+
+    /// The addresses of the servers, of which this is the first: one behind each peer of a tunnel.
+    pub(crate) fn servers(&self, first: IpAddr) -> Vec<IpAddr> {
+        let of_peer = |number| {
+            let Devices::Tun(Tun { network, .. }) = &self.devices else { return first };
+            let network = network.after(number);
+            if self.cell.inbound { network.address } else { network.peer }
+        };
+        iter::once(first).chain((1..self.cell.peers.get()).map(of_peer)).collect()
     }
 
     pub(crate) fn profile_of_user(&self) -> Option<Profile> {

@@ -192,17 +192,20 @@ pub(super) fn clients(
         .and_then(|program| program.profile())
         .filter(asks)
         .map(|_| socks5_address(target.ip()));
-    let bulk = load.bulk(scenario.cell.window_len());
+    let (bulk, servers) = (load.bulk(scenario.cell.window_len()), scenario.servers(target.ip()));
+    let mut before = 0;
     let clients = load.clients(targets, |protocol, count| {
         let (congestion, device) = (scenario.congestion.clone(), scenario.given().map(ToOwned::to_owned));
-        let settings = Settings { protocol, congestion, socks5, device, bulk };
+        let settings = Settings { protocol, congestion, socks5, device, bulk, servers: servers.clone(), before };
+        before += count;
         KernelSockets::new(settings, count)
     })?;
     Ok((clients, congestion))
 }
 
 /// Prepares kernel sockets in both networks: servers at an address of the far one, and clients in the near one. Inbound, the
-/// servers are in the near network, and a program may lead this address to any of its own.
+/// servers are in the near network, and a program may lead this address to any of its own. Behind each peer of a tunnel they have
+/// another address.
 pub(super) fn prepare_between(
     scenario: &Scenario,
     load: Load,
@@ -210,13 +213,12 @@ pub(super) fn prepare_between(
     server: IpAddr,
     subject: Prepared,
 ) -> Result<Loaded, RunError> {
-    if scenario.cell.inbound {
-        let mut sockets = sockets(scenario, platform::unspecified(server.is_ipv6()), &load)?;
-        sockets.targets.iter_mut().for_each(|target| target.set_ip(server));
-        return prepare(scenario, load, sockets, subject);
-    }
+    let is_any = scenario.cell.inbound || scenario.cell.peers.get() > 1;
+    let address = if is_any { platform::unspecified(server.is_ipv6()) } else { server };
     let known = (scenario.clone(), load.clone());
-    let sockets = networks.far().run(move || sockets(&known.0, server, &known.1))??;
+    let listen = move || sockets(&known.0, address, &known.1);
+    let mut sockets = if scenario.cell.inbound { listen()? } else { networks.far().run(listen)?? };
+    sockets.targets.iter_mut().for_each(|target| target.set_ip(server));
     prepare(scenario, load, sockets, subject)
 }
 

@@ -29,6 +29,10 @@ use crate::sample::{Measurements, Status};
 /// A run has stalled, and is not only slow, if nothing has arrived for this time.
 const STALL: Duration = Duration::from_secs(1);
 
+/// How long a run waits, once its figure is complete, for bytes that were in flight and for ends. A stack that repeats lost
+/// segments slowly may take minutes for the bytes in its buffers, and another may never say that a stream has ended.
+const DRAIN: Duration = Duration::from_secs(1);
+
 /// How often the supervisor checks how many bytes have arrived: ten times in the shortest window.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -152,7 +156,8 @@ impl Supervisor {
         Ok(threads.running.into_iter().filter_map(|thread| thread.join().ok().flatten()).collect())
     }
 
-    /// Waits until every client and the server are done, or until something goes wrong.
+    /// Waits until every client and the server are done, until nothing that the figure needs is missing, or until something goes
+    /// wrong.
     async fn race(
         &mut self,
         mut awaited: usize,
@@ -186,6 +191,9 @@ impl Supervisor {
                         self.readings.add(Instant::now(), self.load.timed_bytes());
                     }
                     self.look();
+                    if self.is_drained() {
+                        return Ok(Ok(()));
+                    }
                     continue;
                 }
             };
@@ -202,6 +210,10 @@ impl Supervisor {
         if arrived != self.progress.0 {
             self.progress = (arrived, Instant::now());
         }
+    }
+
+    fn is_drained(&self) -> bool {
+        self.load.is_complete() && self.window.ended().is_some_and(|ended| ended.end.at.elapsed() >= DRAIN)
     }
 
     fn late(&self) -> Failure {

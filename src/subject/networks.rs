@@ -28,6 +28,15 @@ pub(crate) enum Side {
     Far,
 }
 
+impl Side {
+    pub(crate) const fn opposite(self) -> Self {
+        match self {
+            Self::Near => Self::Far,
+            Self::Far => Self::Near,
+        }
+    }
+}
+
 /// The near network, which the calling thread is in, and the far one. The far network ends with this value, the near
 /// one with the thread.
 pub(crate) struct Networks {

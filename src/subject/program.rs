@@ -83,7 +83,7 @@ pub(crate) async fn prepare(
         server: link.server,
         beside,
         shared: shared.path(),
-        keys: if profile.role == Role::Tunnel { Some(Keys::new()?) } else { None },
+        keys: if profile.role == Role::Tunnel { Some(Keys::new(scenario.cell.peers.get())?) } else { None },
     };
     prepare::make(&run, interrupts).await?;
     let mut running = Running::start(&run, upstream).await?;

@@ -157,6 +157,9 @@ impl Cell {
         refuse(count > MAX_FLOWS && self.has_datagrams(), "--parallel", reason)?;
         let reason = format!("at most {FORWARD_STREAMS} streams over a forwarder");
         refuse(count > FORWARD_STREAMS && self.forwarder.is_some(), "--parallel", reason)?;
+        let peers = self.peers.get();
+        let reason = format!("each of {peers} peers has a connection or several; at least {peers}");
+        refuse(count < peers, "--parallel", reason)?;
         let reason = "idle compares the memory of many connections with the memory of one; at least 2";
         refuse(count == 1 && self.is_idle(), "--parallel", reason)?;
         self.check_threads()
@@ -263,6 +266,9 @@ impl Cell {
         refuse(has_other, "--protocol", format!("{} carries TCP alone", profile.name))?;
         if self.inbound {
             profile.check_inbound().map_err(|reason| Wrong::new("--inbound", reason))?;
+        }
+        if self.peers.get() > 1 {
+            profile.check_peers().map_err(|reason| Wrong::new("--peers", reason))?;
         }
         let is_of_kernel = profile.is_of_kernel() && self.pin.is_some();
         refuse(is_of_kernel, "--pin", format!("the kernel's own threads do the work of {}", profile.name))?;

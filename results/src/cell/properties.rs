@@ -56,6 +56,7 @@ const SHARDS: &str = "only the path and our proxy have several instances of a st
 const NO_MAX_FLOWS: &str = "only a program has a limit, and its profile must say how to set it (set.max_flows)";
 const NO_HALVES: &str = "only the TCP connections of idle can be half-closed";
 const NO_INBOUND: &str = "only through a program can connections come from outside; a stack is the server itself";
+const NO_PEERS: &str = "only a program can be a tunnel with several peers";
 const NO_WORKERS: &str = "the current-thread runtime has none, and a program its own";
 const NO_OFFLOAD: &str = "a program opens its own device and decides this itself; the layer loopback has no device";
 const NO_THREADS: &str = "idle connections have one thread, and the layer device has no client";
@@ -103,6 +104,11 @@ pub static PROPERTIES: &[Property] = &[
         .of(|cell| cell.program.is_some(), NO_INBOUND)
         .usual("no")
         .said("inbound"),
+    number("peers", "peers", |cell| Some(text(cell.peers)))
+        .of(|cell| cell.program.is_some(), NO_PEERS)
+        .within(1..=64)
+        .usual("1")
+        .said("{} peer(s)"),
     property("runtime", "runtime", |cell| Some(text(cell.runtime))).of(Cell::has_runtime, FOREIGN).no_work(),
     number("worker_threads", "workers", |cell| cell.worker_threads.map(text))
         .of(|cell| cell.has_runtime() && cell.program.is_none() && cell.runtime == Runtime::MultiThread, NO_WORKERS)

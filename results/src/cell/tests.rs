@@ -5,7 +5,7 @@ use clap::CommandFactory;
 use super::*;
 
 /// Cells of all kinds. Each has another property than the ones before it.
-const CELLS: [&str; 37] = [
+const CELLS: [&str; 38] = [
     "-n smoltcp -m reader",
     "-n smoltcp -m both --parallel 3 --client-threads 4 --runtime current-thread --ipv6",
     "-n smoltcp -m writer --worker-threads 3 --offload off --mtu 9000 --window 64KiB --buffer 1",
@@ -40,6 +40,7 @@ const CELLS: [&str; 37] = [
     "--device utun8 -m writer --protocol udp --mtu 1400 --ipv6",
     "--program gotatun -m rr --ipv6 --mtu 1400 --delay 5ms",
     "--program gotatun -m crr --inbound",
+    "--program gotatun -m reader --peers 2 --parallel 3",
     "--forwarder rust",
     "--forwarder rust --io async --offload whole --hop pool --thread 2 -m both --parallel 128",
     "--forwarder go --hop channel -m reader --generator iperf3 --queue 100",
@@ -147,6 +148,8 @@ const WRONG: &str = "\
 -m crr -n smoltcp --blackholes 1 => --blackholes: only crr over TCP through a program
 -m reader -n smoltcp --half-closed => --half-closed: only the TCP connections of idle
 -m rr -n smoltcp --inbound => --inbound: only through a program
+-m rr -n smoltcp --peers 2 --parallel 2 => --peers: only a program can be a tunnel with several peers
+-m rr --program gotatun --peers 3 --parallel 2 => --parallel: each of 3 peers has a connection or several; at least 3
 -m crr --program pasta --inbound --blackholes 1 => --blackholes: only crr over TCP through a program has them, not inbound
 -m idle -n smoltcp => --parallel: idle compares the memory
 -m reader -n smoltcp --protocol udp --parallel 257 => --parallel: at most 256 flows
@@ -220,6 +223,11 @@ fn a_program_is_not_run_as_its_profile_cannot() {
         ),
         ("-m rr --program gvisor-tap-vsock --inbound", "--inbound: the profile of gvisor-tap-vsock does not say how"),
         ("-m rr --program tun2proxy --inbound", "--inbound: tun2proxy opens connections and accepts none"),
+        (
+            "-m rr --program tinc --peers 2 --parallel 2",
+            "--peers: the profile of tinc does not say how a peer is added",
+        ),
+        ("-m rr --program lwip --peers 2 --parallel 2", "--peers: lwip is no tunnel; only a tunnel has peers"),
         ("-m rr --program pasta --path-mtu 1400", "--program: pasta runs in the servers' network"),
         ("-m rr --program gotatun --ipv6 --mtu 1300", "--mtu: 1300 bytes less the 80 of gotatun are 1220"),
         ("-m writer --protocol udp --program gotatun --datagram 1450", "--datagram: must be"),
@@ -251,6 +259,7 @@ fn a_number_beyond_its_range_is_refused_by_its_range() {
         ("-n smoltcp -m rr", "depth", [1, 1024]),
         ("-n smoltcp -m rr", "rate", [1, 1_000_000]),
         ("--program kernel -m crr", "blackholes", [0, 1000]),
+        ("--program gotatun -m crr --parallel 64", "peers", [1, 64]),
         ("--program smoltcp -m crr", "max-flows", [1, 65_535]),
     ] {
         for (number, is_within) in

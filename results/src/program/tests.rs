@@ -52,6 +52,8 @@ fn a_profile_that_no_run_could_use_is_refused() {
     assert!(refused("command = [\"x\", \"{tun}\", \"{key_file}\"]").contains("{key_file} is not for this role"));
     assert!(refused("command = [\"x\", \"{tun}\"]\nsetup = [[]]").contains("the command is empty"));
     assert!(refused("command = [\"x\", \"{tun}\"]\noverhead = 40").contains("overhead is for role = \"tunnel\""));
+    let peers = refused("command = [\"x\", \"{tun}\"]\npeer_setup = [[\"y\"]]");
+    assert_eq!(peers, "peer_setup is for role = \"tunnel\"");
     let far = |lines: &str| refused(&format!("command = [\"x\", \"{{tun}}\", \"{{far}}\"]\n{lines}"));
     assert!(far("").contains("{far_host} and {far_port} are those of a far_command"));
     assert!(far("far_config = \"\"").contains("with both or the first"));

@@ -135,7 +135,7 @@ fn subject(sample: &Sample) -> String {
 /// The load of the clients. The device alone has none.
 fn load(sample: &Sample) -> Option<String> {
     const OPTIONS: &str =
-        "mode inbound generator parallel pin protocol datagram bitrate background think blackholes ipv6";
+        "mode inbound peers generator parallel pin protocol datagram bitrate background think blackholes ipv6";
     let is_of_load = |property: &&Property| OPTIONS.split(' ').any(|option| option == property.option);
     let phrase = axis::phrase(&sample.cell, PROPERTIES.iter().filter(is_of_load));
     (sample.cell.layer != Layer::Device).then_some(phrase)

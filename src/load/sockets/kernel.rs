@@ -1,7 +1,7 @@
 //! Sockets of the kernel.
 
 use std::io::{self, Read, Write};
-use std::net::{self, Shutdown, SocketAddr};
+use std::net::{self, IpAddr, Shutdown, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -44,6 +44,18 @@ pub(crate) struct Settings {
     /// The device that the sockets are bound to.
     pub(crate) device: Option<String>,
     pub(crate) bulk: Option<Bulk>,
+    /// The addresses of the servers. Socket after socket of the load connects to them in turn.
+    pub(crate) servers: Vec<IpAddr>,
+    /// The sockets of the load before the first of these.
+    pub(crate) before: usize,
+}
+
+impl Settings {
+    /// The target of a socket: the same port, at the server whose turn it is.
+    fn target_of(&self, index: usize, target: SocketAddr) -> SocketAddr {
+        let turn = (self.before + index) % self.servers.len().max(1);
+        SocketAddr::new(self.servers.get(turn).copied().unwrap_or(target.ip()), target.port())
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -121,6 +133,7 @@ impl KernelSockets {
 
 impl Sockets for KernelSockets {
     fn connect(&mut self, index: usize, target: SocketAddr) -> io::Result<()> {
+        let target = self.settings.target_of(index, target);
         let mut socket = self.open(target)?;
         let (registry, both) = (self.poll.registry(), Interest::READABLE | Interest::WRITABLE);
         match &mut socket {
@@ -280,4 +293,30 @@ fn set_up(socket: &net::TcpStream, congestion: Option<&str>) -> Result<Option<St
 /// The unspecified address, with any port. A socket that sends to `target` can be bound to it.
 fn any_port(target: SocketAddr) -> SocketAddr {
     SocketAddr::new(platform::unspecified(target.is_ipv6()), 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::scenario::Scenario;
+
+    /// The load's sockets are counted across its threads.
+    #[test]
+    fn socket_after_socket_connects_to_the_servers_in_turn() {
+        for (words, first, before, expected) in [
+            ("--program lwip", "198.18.2.1", 7, ["198.18.2.1", "198.18.2.1", "198.18.2.1"]),
+            ("--program gotatun --peers 2", "10.10.10.1", 0, ["10.10.10.1", "10.10.11.1", "10.10.10.1"]),
+            ("--program gotatun --peers 3", "10.10.10.1", 2, ["10.10.12.1", "10.10.10.1", "10.10.11.1"]),
+            ("--program gotatun --peers 2 --inbound", "10.10.10.9", 0, ["10.10.10.9", "10.10.11.9", "10.10.10.9"]),
+            ("--program gotatun --peers 2 --ipv6", "fd10::1", 1, ["fd10:10:10:1::1", "fd10::1", "fd10:10:10:1::1"]),
+        ] {
+            let words = format!("-m rr --parallel 4 {words}").split(' ').map(ToOwned::to_owned).collect();
+            let servers = Scenario::of_words(words).unwrap().servers(first.parse().unwrap());
+            let (protocol, bulk) = (cell::Protocol::Tcp, None);
+            let settings = Settings { protocol, congestion: None, socks5: None, device: None, bulk, servers, before };
+            let target = SocketAddr::new(first.parse().unwrap(), 5201);
+            let made = [0, 1, 2].map(|index| settings.target_of(index, target));
+            assert_eq!(made, expected.map(|address| SocketAddr::new(address.parse().unwrap(), 5201)));
+        }
+    }
 }

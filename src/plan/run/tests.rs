@@ -74,6 +74,7 @@ fn an_option_without_effect_is_refused() {
         ("-m reader -n smoltcp --upstream socks5", "--upstream: only the programs"),
         ("-m rr --program pasta --upstream socks5", "--upstream: pasta opens its connections itself"),
         ("-m rr --program gotatun --upstream direct", "--upstream: gotatun has no upstream"),
+        ("-m rr --program gotatun --peers 2 --parallel 2 --tun-addr 10.0.0.9", "--peers: each peer has a device and"),
         ("-m writer -n smoltcp --tun-fd 9 --queue 5", "--queue: a device that is taken over"),
         ("-m writer -n smoltcp --tun-fd 9 --napi on", "--napi: a device that is taken over keeps its NAPI"),
         ("-m rr -n smoltcp --shards 2 --queues 2 --tun-fd 9", "--queues: the device of --tun-fd has one"),

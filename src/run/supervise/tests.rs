@@ -35,6 +35,8 @@ enum Fault {
     Leak(usize),
     /// It does nothing for the first fifth of every half second.
     Pauses,
+    /// It keeps the end of a stream to itself.
+    NoEnd,
 }
 
 /// The length of its pauses, and how often they come.
@@ -137,6 +139,9 @@ impl AsyncWrite for LoopbackStream {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if matches!(self.fault, Fault::NoEnd) {
+            return Poll::Pending;
+        }
         Pin::new(&mut self.socket).poll_shutdown(cx)
     }
 }
@@ -231,6 +236,14 @@ fn a_run_lasts_for_its_time_and_for_its_bytes() {
         let is_slow = measured.bytes as f64 * stretch < 1.5 * 5e6;
         assert!(measured.bytes >= 5_000_000 || is_slow, "{mode}: {}", measured.bytes);
         assert!(measured.elapsed >= time, "{mode}: {:?}", measured.elapsed);
+    }
+}
+
+#[test]
+fn a_figure_needs_no_end_of_the_stream() {
+    for arguments in ["-m reader --time 0.1", "-m writer --time 0.1", "-m reader --bytes 1MB"] {
+        let measured = good(&scenario(arguments), Fault::NoEnd);
+        assert!(measured.bytes > 0 && !measured.elapsed.is_zero(), "{arguments}: {measured:?}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Answers where the servers will be, to see whether a program lets them through.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use platform::{Class, Namespace};
@@ -26,8 +26,8 @@ const QUESTION: [u8; 6] = *b"ready?";
 pub(super) struct Echo<'a> {
     /// The network of the clients, if it is not this thread's.
     outside: Option<&'a Namespace>,
-    tcp: SocketAddr,
-    udp: SocketAddr,
+    /// The ports, over TCP and UDP.
+    ports: [u16; 2],
     task: JoinHandle<()>,
 }
 
@@ -37,9 +37,11 @@ impl<'a> Echo<'a> {
         let (server, far) = (run.server, run.networks.far());
         let failed = |source| platform::Error::new(Class::Failed, "listen on", server.to_string(), source);
         let outside = run.scenario.cell.inbound.then_some(far);
+        let any = platform::unspecified(server.is_ipv6());
         let address = match outside {
-            Some(_) => SocketAddr::new(platform::unspecified(server.is_ipv6()), FORWARDED_PORT),
-            None => SocketAddr::new(server, 0),
+            Some(_) => SocketAddr::new(any, FORWARDED_PORT),
+            // Behind each peer the server has another address.
+            None => SocketAddr::new(if run.scenario.cell.peers.get() > 1 { any } else { server }, 0),
         };
         let bind = move || -> io::Result<_> {
             let (tcp, udp) = (std::net::TcpListener::bind(address)?, std::net::UdpSocket::bind(address)?);
@@ -50,19 +52,18 @@ impl<'a> Echo<'a> {
         let sockets = if outside.is_some() { bind() } else { far.run(bind)? };
         let start = |(tcp, udp)| -> io::Result<Self> {
             let (listener, socket) = (TcpListener::from_std(tcp)?, UdpSocket::from_std(udp)?);
-            let [tcp, udp] =
-                [listener.local_addr()?, socket.local_addr()?].map(|address| SocketAddr::new(server, address.port()));
-            Ok(Self { outside, tcp, udp, task: tokio::spawn(serve(listener, socket)) })
+            let ports = [listener.local_addr()?.port(), socket.local_addr()?.port()];
+            Ok(Self { outside, ports, task: tokio::spawn(serve(listener, socket)) })
         };
         Ok(sockets.and_then(start).map_err(failed)?)
     }
 
-    /// Returns the connection.
-    pub(super) async fn over_tcp(&self) -> io::Result<TcpStream> {
+    /// Returns the connection to the server at this address.
+    pub(super) async fn over_tcp(&self, server: IpAddr) -> io::Result<TcpStream> {
         in_time(async {
-            let is_ipv6 = self.tcp.is_ipv6();
+            let is_ipv6 = server.is_ipv6();
             let socket = self.open(move || if is_ipv6 { TcpSocket::new_v6() } else { TcpSocket::new_v4() })?;
-            let mut stream = socket.connect(self.tcp).await?;
+            let mut stream = socket.connect(SocketAddr::new(server, self.ports[0])).await?;
             stream.write_all(&QUESTION).await?;
             let mut answer = [0; QUESTION.len()];
             stream.read_exact(&mut answer).await?;
@@ -71,13 +72,13 @@ impl<'a> Echo<'a> {
         .await
     }
 
-    pub(super) async fn over_udp(&self) -> io::Result<()> {
+    pub(super) async fn over_udp(&self, server: IpAddr) -> io::Result<()> {
         in_time(async {
-            let any_port = SocketAddr::new(platform::unspecified(self.udp.is_ipv6()), 0);
+            let any_port = SocketAddr::new(platform::unspecified(server.is_ipv6()), 0);
             let socket = self.open(move || std::net::UdpSocket::bind(any_port))?;
             socket.set_nonblocking(true)?;
             let socket = UdpSocket::from_std(socket)?;
-            socket.connect(self.udp).await?;
+            socket.connect(SocketAddr::new(server, self.ports[1])).await?;
             let mut answer = [0; 2 * QUESTION.len()];
             let len = loop {
                 socket.send(&QUESTION).await?;

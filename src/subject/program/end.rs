@@ -39,42 +39,53 @@ pub(super) struct End {
     /// What to say of its commands if it fails.
     pub(super) hint: Option<String>,
     pub(super) side: Side,
+    /// The number of its peer.
+    pub(super) peer: u16,
+    /// Whether no other end is in its network, so that all processes there are its own.
+    is_alone: bool,
     /// `None` if the kernel does the work.
     process: Option<Child>,
     /// Whether that process has ended in good order and left others.
     is_daemon: bool,
     printed: Printed,
+    /// All ends in one network have the same.
     pub(super) residents: Arc<Residents>,
     /// Deleted last.
     folder: TempDir,
 }
 
 impl End {
-    pub(super) fn start(run: &Run<'_>, side: Side) -> Result<Self, RunError> {
+    /// Starts the end of a peer on a side, in a network with these residents.
+    pub(super) fn start(run: &Run<'_>, side: Side, peer: u16, residents: Arc<Residents>) -> Result<Self, RunError> {
         let failed = |source| platform::Error::new(Class::Failed, "make", "a folder for the program", source);
         let folder = TempDir::new().map_err(failed)?;
-        let place = Place { run, side, folder: folder.path() };
+        let place = Place { run, side, peer, folder: folder.path() };
         place.write()?;
-        // A program that attaches itself may also have processes in the clients' network.
-        let sides: &[Side] = if run.profile.role == Role::Attach { &[Side::Near, Side::Far] } else { &[side] };
-        let residents = Arc::new(Residents::new(sides.iter().map(|side| run.folder_at(*side)).collect()));
         let started = place.command()?.map(|command| Child::watch(command, run.namespace(side)));
         let started = started.transpose().map_err(|source| cannot_start(run.profile, &place.words(), source))?;
         let (process, printed) =
             started.map_or((None, Printed::default()), |(process, printed)| (Some(process), printed));
         let end = match (run.profile.role, side) {
-            (Role::Tunnel, Side::Near) => "near end of ",
-            (Role::Tunnel, Side::Far) => "far end of ",
-            (Role::Proxy, Side::Far) => "server of ",
-            _ => "",
+            (Role::Tunnel, Side::Near) => "near end of ".to_owned(),
+            (Role::Tunnel, Side::Far) if peer > 0 => format!("far end {} of ", peer + 1),
+            (Role::Tunnel, Side::Far) => "far end of ".to_owned(),
+            (Role::Proxy, Side::Far) => "server of ".to_owned(),
+            _ => String::new(),
         };
         let name = format!("{end}program {}", run.profile.name);
+        let is_alone = run.ends_at(side).len() == 1;
         let hint = no_shell(&place.words()).or_else(|| run.setup().find_map(|words| no_shell(words)));
-        Ok(Self { name, hint, side, process, is_daemon: false, printed, residents, folder })
+        Ok(Self { name, hint, side, peer, is_alone, process, is_daemon: false, printed, residents, folder })
     }
 
-    pub(super) async fn set_up(&self, run: &Run<'_>, words: &[String]) -> Result<Result<(), String>, RunError> {
-        let place = Place { run, side: self.side, folder: self.folder.path() };
+    /// Runs a command that sets it up, about a peer.
+    pub(super) async fn set_up(
+        &self,
+        run: &Run<'_>,
+        peer: u16,
+        words: &[String],
+    ) -> Result<Result<(), String>, RunError> {
+        let place = Place { run, side: self.side, peer, folder: self.folder.path() };
         let ended = to_its_end(run, self.side, words, place.command_of(words)?).await?;
         if ended.is_ok() {
             // It may have started what does the work.
@@ -92,7 +103,7 @@ impl End {
     pub(super) fn look(&mut self) -> Result<(), String> {
         let Some(by) = self.ended() else { return Ok(()) };
         self.residents.find();
-        if by != ProcessEnd::Exited(0) || self.residents.is_empty() {
+        if by != ProcessEnd::Exited(0) || !self.is_alone || self.residents.is_empty() {
             return Err(ending(&format!("the {}", self.name), &by));
         }
         self.is_daemon = true;
@@ -112,7 +123,8 @@ impl End {
     /// Ends when the process ends by itself, or takes too much memory.
     pub(super) fn driver(&self) -> impl Future<Output = Failure> + Send + use<> {
         let ended = self.process.as_ref().filter(|_| !self.is_daemon).map(Child::ended);
-        let is_program = self.has_process();
+        // One end watches a network for all ends in it.
+        let (is_alone, is_watched) = (self.is_alone, self.has_process() && self.peer == 0);
         let (name, residents, printed) = (self.name.clone(), Arc::clone(&self.residents), self.printed.clone());
         async move {
             let failed = |detail| Failure { status: Status::Panicked, detail };
@@ -124,7 +136,9 @@ impl End {
                 residents.find();
                 match end {
                     // It has left the work to another process.
-                    Some(end) if end.by == ProcessEnd::Exited(0) && !residents.is_empty() => future::pending().await,
+                    Some(end) if end.by == ProcessEnd::Exited(0) && is_alone && !residents.is_empty() => {
+                        future::pending().await
+                    }
                     Some(end) => {
                         // The thread that reads the output may be a moment behind.
                         sleep(LOOK).await;
@@ -135,22 +149,27 @@ impl End {
             };
             tokio::select! {
                 failure = process => failure,
-                what = Arc::clone(&residents).misbehave(), if is_program => failed(format!("the {name} {what}")),
+                what = Arc::clone(&residents).misbehave(), if is_watched => failed(format!("the {name} {what}")),
             }
         }
     }
 
-    /// Asks it to end, and kills what is left of it. Returns whether it had to be killed, and how many others it left.
-    pub(super) async fn end(&mut self) -> (bool, u64) {
+    /// Asks its process to end, and kills it if it does not. Returns whether it had to be killed.
+    pub(super) async fn end(&mut self) -> bool {
         // The processes that do the work are then not the one that was started.
-        let is_elsewhere = self.is_daemon || self.process.is_none();
-        let was_killed = match self.process.take() {
+        self.is_daemon |= self.process.is_none();
+        match self.process.take() {
             Some(process) => process.terminate(END_TIMEOUT).await.1,
             None => false,
-        };
+        }
+    }
+
+    /// Ends the others in its network, when all ends there have ended. Returns whether it had to be killed with them, and how many
+    /// others it left.
+    pub(super) async fn end_others(&self) -> (bool, u64) {
         self.residents.find();
-        let limit = if is_elsewhere { END_TIMEOUT } else { OTHERS_TIMEOUT };
-        if is_elsewhere {
+        let limit = if self.is_daemon { END_TIMEOUT } else { OTHERS_TIMEOUT };
+        if self.is_daemon {
             self.residents.terminate();
         }
         let deadline = Instant::now() + limit;
@@ -159,7 +178,7 @@ impl End {
             self.residents.find();
         }
         let left = self.residents.kill();
-        if is_elsewhere { (left > 0, 0) } else { (was_killed, left) }
+        if self.is_daemon { (left > 0, 0) } else { (false, left) }
     }
 }
 

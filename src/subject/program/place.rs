@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::path::{self, Path, PathBuf};
 use std::process::Command;
 
@@ -53,6 +54,32 @@ impl Run<'_> {
         self.profile.setup_of(&self.scenario.cell)
     }
 
+    /// The same on a side, each with the number of the peer that it is about: far, each end has one; near, the first comes with
+    /// the setup, and each other one by commands of its own.
+    pub(super) fn setup_at(&self, side: Side, peer: u16) -> impl Iterator<Item = (u16, &Vec<String>)> {
+        let further = if side == Side::Near { 1..self.peers() } else { 0..0 };
+        let adds = further.flat_map(|number| self.profile.peer_setup.iter().map(move |words| (number, words)));
+        self.setup().map(move |words| (peer, words)).chain(adds)
+    }
+
+    fn peers(&self) -> u16 {
+        self.scenario.cell.peers.get()
+    }
+
+    /// The numbers of the ends on a side. At the far side of a tunnel each peer has one.
+    pub(super) fn ends_at(&self, side: Side) -> Range<u16> {
+        0..if side == Side::Far { self.peers() } else { 1 }
+    }
+
+    /// The devices on a side, in the order of its ends.
+    pub(super) fn devices_at(&self, side: Side) -> Vec<String> {
+        self.ends_at(side).map(|peer| self.device_at(side, peer)).collect()
+    }
+
+    pub(super) fn device_at(&self, side: Side, peer: u16) -> String {
+        if side == Side::Near || peer == 0 { self.device.to_owned() } else { format!("peer{peer}") }
+    }
+
     pub(super) fn mtu(&self) -> u16 {
         self.profile.device_mtu(self.scenario.cell.mtu())
     }
@@ -62,11 +89,12 @@ impl Run<'_> {
         (self.scenario.cell.mtu.is_some() || self.profile.role == Role::Tunnel).then(|| self.mtu())
     }
 
-    /// The addresses of the device on this side.
-    pub(super) fn network_at(&self, side: Side) -> Network {
+    /// The addresses of the device on this side, and of a peer's on the other.
+    pub(super) fn network_at(&self, side: Side, peer: u16) -> Network {
+        let near = self.network.after(peer);
         match side {
-            Side::Near => self.network,
-            Side::Far => Network { address: self.network.peer, peer: self.network.address, ..self.network },
+            Side::Near => near,
+            Side::Far => Network { address: near.peer, peer: near.address, ..near },
         }
     }
 
@@ -79,12 +107,20 @@ impl Run<'_> {
         (side == Side::Far).then(|| self.networks.far())
     }
 
+    /// Whether all devices on a side are up.
     pub(super) fn is_up(&self, side: Side) -> Result<bool, platform::Error> {
-        let device = self.device.to_owned();
-        self.namespace(side).map_or_else(
-            || Ok(platform::interface_is_up(self.device)),
-            |network| network.run(move || platform::interface_is_up(&device)),
-        )
+        let devices = self.devices_at(side);
+        let are_up = move || devices.iter().all(|device| platform::interface_is_up(device));
+        match self.namespace(side) {
+            Some(network) => network.run(are_up),
+            None => Ok(are_up()),
+        }
+    }
+
+    /// The networks in which an end on this side may have processes: a program that attaches itself, also in that of the clients.
+    pub(super) fn networks_of(&self, side: Side) -> Vec<PathBuf> {
+        let sides: &[Side] = if self.profile.role == Role::Attach { &[Side::Near, Side::Far] } else { &[side] };
+        sides.iter().map(|side| self.folder_at(*side)).collect()
     }
 
     /// The folder under `/proc` of a thread in the network of a side.
@@ -97,13 +133,15 @@ impl Run<'_> {
 pub(super) struct Place<'a> {
     pub(super) run: &'a Run<'a>,
     pub(super) side: Side,
+    /// The number of its peer; at the near end, of the peer that a command is about.
+    pub(super) peer: u16,
     /// Of its own.
     pub(super) folder: &'a Path,
 }
 
 impl Place<'_> {
     pub(super) fn write(&self) -> Result<(), RunError> {
-        let Self { run, side, folder } = self;
+        let Self { run, side, peer, folder } = self;
         let failed = |source| platform::Error::new(Class::Failed, "write", "the program's files", source);
         let write = |name: &str, text: String| fs::write(folder.join(name), text).map_err(failed);
         match run.profile.role {
@@ -112,7 +150,7 @@ impl Place<'_> {
                     let reason = "a tunnel has a /run of its own, and TMPDIR is in there; set it to another folder";
                     return Err(invalid(reason));
                 }
-                write("key", run.keys.as_ref().map(|keys| keys.own(*side)).unwrap_or_default())?;
+                write("key", run.keys.as_ref().map(|keys| keys.own(*side, *peer)).unwrap_or_default())?;
                 fs::create_dir(folder.join("run")).map_err(failed)?;
             }
             Role::Attach => write("netns", String::new())?,
@@ -125,15 +163,16 @@ impl Place<'_> {
     }
 
     fn value(&self, placeholder: &str) -> Option<String> {
-        let (run, folder) = (self.run, self.folder);
-        let network = if run.profile.role == Role::Tunnel { run.network_at(self.side) } else { run.network };
+        let Self { run, side, peer, folder } = *self;
+        let network = if run.profile.role == Role::Tunnel { run.network_at(side, peer) } else { run.network };
         let [near, far] = run.link;
-        let (interface, other, opposite) =
-            if self.side == Side::Near { (NEAR, far, Side::Far) } else { (FAR, near, Side::Near) };
+        let (interface, other) = if side == Side::Near { (NEAR, far) } else { (FAR, near) };
+        // The far ends share a network.
+        let port = |side| PORT + if side == Side::Far { peer } else { 0 };
         let path = |name: &str| folder.join(name).display().to_string();
         let beside = |port| Some(SocketAddr::new(run.beside?, port));
         Some(match placeholder {
-            "tun" => run.device.to_owned(),
+            "tun" => run.device_at(side, peer),
             "mtu" => run.mtu().to_string(),
             "max_flows" => run.scenario.cell.max_flows?.to_string(),
             "set" => {
@@ -150,14 +189,14 @@ impl Place<'_> {
             "far_port" => FAR_PORT.to_string(),
             "socks5_host" | "far_host" => run.beside?.to_string(),
             "server" => run.server.to_string(),
-            "port" => PORT.to_string(),
-            "peer_endpoint" => SocketAddr::new(other, PORT).to_string(),
+            "port" => port(side).to_string(),
+            "peer_endpoint" => SocketAddr::new(other, port(side.opposite())).to_string(),
             "peer_host" => other.to_string(),
-            "end" => name_of(self.side).to_owned(),
-            "other_end" => name_of(opposite).to_owned(),
-            "key" => run.keys.as_ref()?.own(self.side),
+            "end" => name_of(side).to_owned(),
+            "other_end" => name_of(side.opposite()).to_owned(),
+            "key" => run.keys.as_ref()?.own(side, peer),
             "key_file" => path("key"),
-            "peer_key" => run.keys.as_ref()?.of_peer(self.side),
+            "peer_key" => run.keys.as_ref()?.of_peer(side, peer),
             "netns" => path("netns"),
             "first_port" => FORWARDED_PORT.to_string(),
             // Of UDP there is one.

@@ -18,7 +18,7 @@ pub(super) async fn make(run: &Run<'_>, interrupts: &mut Interrupts) -> Result<(
     }
     // What they leave behind is killed, however this ends.
     let _left = Residents::new(vec![run.folder_at(Side::Near)]);
-    let place = Place { run, side: Side::Near, folder: run.shared };
+    let place = Place { run, side: Side::Near, peer: 0, folder: run.shared };
     for words in &run.profile.prepare {
         let command = place.command_without_mounts(words)?;
         let ended = tokio::select! {

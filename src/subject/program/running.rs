@@ -1,14 +1,16 @@
 //! A running program: its ends, and the SOCKS5 server that it may use.
 
 use std::io;
+use std::iter;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::{self, BoxFuture, join_all, select_all};
-use platform::{Adopted, Class, FaultCounter, Interface, Interrupts, last_lines};
+use platform::{Adopted, Class, FaultCounter, Interface, Interrupts, Network, last_lines};
 use tempfile::TempDir;
+use tokio::net::TcpStream;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
@@ -17,7 +19,7 @@ use super::super::networks::{FAR, NEAR, Side};
 use super::echo::Echo;
 use super::end::{End, LAST_LINES, LOOK, READY_TIMEOUT};
 use super::file;
-use super::place::{Run, command};
+use super::place::Run;
 use super::residents::{ProgramMeter, Residents};
 use super::socks5::{Given, Socks5};
 use crate::cell::Gso;
@@ -25,15 +27,9 @@ use crate::error::RunError;
 use crate::failure::Failure;
 use crate::meter::Counters;
 use crate::plan::scenario::Scenario;
-use crate::program::{Profile, Role};
+use crate::program::Role;
 use crate::remedy::WithRemedy;
 use crate::sample::{AdoptedFacts, DeviceFacts, ProcessFacts, ProgramFacts, Unloaded};
-
-/// How long its version may take.
-const VERSION_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// How many lines its version may take: others are about its licence and its parts.
-const VERSION_LINES: usize = 2;
 
 /// How long it may do nothing from the making of its device to the link's being up, if it sets it up at all.
 const SETTLE: Duration = Duration::from_millis(100);
@@ -46,7 +42,8 @@ const CLOSE: Duration = Duration::from_millis(100);
 
 /// A running program. Dropping it kills all its processes.
 pub(crate) struct Running {
-    /// Where it has processes; the first one's cost is the program's. None if the kernel alone routes.
+    /// Where it has processes; the first one's cost is the program's. The far ends of a tunnel's peers follow. None if the kernel
+    /// alone routes.
     ends: Vec<End>,
     upstream: Option<Socks5>,
     tx_queue_len: Option<u32>,
@@ -58,7 +55,7 @@ pub(crate) struct Running {
 
 impl Running {
     pub(super) async fn start(run: &Run<'_>, upstream: Option<Socks5>) -> Result<Self, RunError> {
-        let (role, (sha256, version)) = (Some(run.profile.role), origin(run.profile).await);
+        let (role, (sha256, version)) = (Some(run.profile.role), file::origin(run.profile).await);
         let is_another = version.as_deref().is_some_and(|version| run.profile.is_for_another(version));
         let tested = run.profile.tested.clone().filter(|_| is_another);
         let upstream_kind = run.profile.upstream();
@@ -70,8 +67,14 @@ impl Running {
             Role::Proxy | Role::Tunnel => &[Side::Near, Side::Far],
             Role::Attach => &[Side::Far],
         };
-        // The far end first: it may be a server, which the near one calls once.
-        let mut ends = sides.iter().rev().map(|side| End::start(run, *side)).collect::<Result<Vec<_>, _>>()?;
+        // A far end first: it may be a server, which the near one calls once.
+        let mut ends = Vec::new();
+        for side in sides.iter().rev() {
+            let residents = Arc::new(Residents::new(run.networks_of(*side)));
+            for peer in run.ends_at(*side).rev() {
+                ends.push(End::start(run, *side, peer, Arc::clone(&residents))?);
+            }
+        }
         ends.reverse();
         Ok(Self { ends, upstream, tx_queue_len: None, facts, begun, shared: None })
     }
@@ -95,7 +98,7 @@ impl Running {
             Role::Tunnel => &[Side::Near, Side::Far],
         };
         for side in devices {
-            self.find_device(run, *side, interrupts).await?;
+            self.find_devices(run, *side, interrupts).await?;
         }
         if role != Role::Attach || run.scenario.cell.inbound {
             for side in devices.iter().rev() {
@@ -114,24 +117,16 @@ impl Running {
         let echo = Echo::start(run)?;
         if run.scenario.cell.inbound {
             // A datagram that comes too early is lost. A connection may keep a program busy long after its end.
-            self.await_datagram(run, &echo, interrupts).await?;
+            self.await_datagrams(run, &echo, interrupts).await?;
         }
-        let guess = run.profile.guess().map(|guess| format!("; {guess}")).unwrap_or_default();
-        let answered = loop {
-            match echo.over_tcp().await {
-                Ok(answered) => break answered,
-                Err(error) => {
-                    self.look(0, interrupts, &format!("let no answer through over TCP: {error}{guess}")).await?;
-                }
-            }
-        };
+        let answered = self.await_connections(run, &echo, interrupts).await?;
         self.facts.start_seconds = self.begun.elapsed().as_secs_f64();
         if has_process || self.upstream.is_some() {
             // While it has the connections of one client. Without it all sockets of the load are our own.
             let _lost = spawn_blocking(run.networks.look_at_controls()).await;
         }
         drop(answered);
-        self.await_datagram(run, &echo, interrupts).await?;
+        self.await_datagrams(run, &echo, interrupts).await?;
         drop(echo);
         if role == Role::Attach {
             // It has set its device up itself: an address of ours before would have been one too many.
@@ -141,17 +136,42 @@ impl Running {
         self.watch_at_rest(run.scenario.cell.rest, interrupts).await
     }
 
-    async fn await_datagram(
+    /// Waits for an answer of the server behind each peer, and returns the connections.
+    async fn await_connections(
+        &mut self,
+        run: &Run<'_>,
+        echo: &Echo<'_>,
+        interrupts: &mut Interrupts,
+    ) -> Result<Vec<TcpStream>, Reason> {
+        let guess = run.profile.guess().map(|guess| format!("; {guess}")).unwrap_or_default();
+        let mut answered = Vec::new();
+        for (peer, server) in run.scenario.servers(run.server).into_iter().enumerate() {
+            answered.push(loop {
+                match echo.over_tcp(server).await {
+                    Ok(answered) => break answered,
+                    Err(error) => {
+                        let late = format!("let no answer through over TCP: {error}{guess}");
+                        self.look(end_of(peer), interrupts, &late).await?;
+                    }
+                }
+            });
+        }
+        Ok(answered)
+    }
+
+    async fn await_datagrams(
         &mut self,
         run: &Run<'_>,
         echo: &Echo<'_>,
         interrupts: &mut Interrupts,
     ) -> Result<(), Reason> {
-        while run.profile.udp
-            && let Err(error) = echo.over_udp().await
-        {
-            let late = format!("let no answer through over UDP: {error}; udp = false if it has none");
-            self.look(0, interrupts, &late).await?;
+        for (peer, server) in run.scenario.servers(run.server).into_iter().enumerate() {
+            while run.profile.udp
+                && let Err(error) = echo.over_udp(server).await
+            {
+                let late = format!("let no answer through over UDP: {error}; udp = false if it has none");
+                self.look(end_of(peer), interrupts, &late).await?;
+            }
         }
         Ok(())
     }
@@ -174,12 +194,14 @@ impl Running {
 
     /// Runs the commands that set the program up, each until it succeeds: first at the far end, which the near one calls.
     async fn set_up(&mut self, run: &Run<'_>, interrupts: &mut Interrupts) -> Result<(), Reason> {
-        let sides: Vec<_> = self.ends.iter().map(|end| end.side).collect();
-        let ends = (0..sides.len()).rev().filter(|index| !run.is_server(sides[*index]));
-        for (index, words) in ends.flat_map(|index| run.setup().map(move |words| (index, words))) {
+        let ends: Vec<_> = self.ends.iter().map(|end| (end.side, end.peer)).enumerate().collect();
+        let ends = ends.into_iter().rev().filter(|(_, (side, _))| !run.is_server(*side));
+        let commands =
+            ends.flat_map(|(index, (side, peer))| run.setup_at(side, peer).map(move |command| (index, command)));
+        for (index, (peer, words)) in commands {
             loop {
                 let set_up = tokio::select! {
-                    set_up = self.ends[index].set_up(run, words) => set_up?,
+                    set_up = self.ends[index].set_up(run, peer, words) => set_up?,
                     () = interrupts.next() => return Err(Reason::Other(RunError::Interrupted)),
                 };
                 let Err(reason) = set_up else { break };
@@ -194,21 +216,19 @@ impl Running {
         Ok(())
     }
 
-    async fn find_device(&mut self, run: &Run<'_>, side: Side, interrupts: &mut Interrupts) -> Result<(), Reason> {
-        let network = run.folder_at(side);
-        let end = self.ends.iter().position(|end| end.side == side).unwrap_or_default();
+    async fn find_devices(&mut self, run: &Run<'_>, side: Side, interrupts: &mut Interrupts) -> Result<(), Reason> {
+        let (network, wanted) = (run.folder_at(side), run.devices_at(side));
+        let first = self.ends.iter().position(|end| end.side == side).unwrap_or_default();
         loop {
             let mut made = platform::interface_names(&network);
-            if made.iter().any(|name| name == run.device) {
-                return Ok(());
-            }
-            made.retain(|name| !["lo", NEAR, FAR].contains(&name.as_str()));
+            let Some(peer) = wanted.iter().position(|name| !made.contains(name)) else { return Ok(()) };
+            made.retain(|name| !["lo", NEAR, FAR].contains(&name.as_str()) && !wanted.contains(name));
             let late = if made.is_empty() {
-                format!("made no device {}", run.device)
+                format!("made no device {}", wanted[peer])
             } else {
-                format!("made the device {} instead of {}; its name is {{tun}}", made.join(", "), run.device)
+                format!("made the device {} instead of {}; its name is {{tun}}", made.join(", "), wanted[peer])
             };
-            self.look(end, interrupts, &late).await?;
+            self.look(first + peer, interrupts, &late).await?;
         }
     }
 
@@ -224,7 +244,7 @@ impl Running {
                 return Ok(());
             }
             // On a busy machine it may be about to set it up for long.
-            if self.ends.iter().any(|end| end.residents.is_busy()) {
+            if self.is_busy() {
                 worked = Instant::now();
             }
             self.look(0, interrupts, "kept its device down").await?;
@@ -236,10 +256,10 @@ impl Running {
     /// Sets up the devices where the program has not.
     fn adopt(&mut self, run: &Run<'_>) -> Result<(), Reason> {
         let role = run.profile.role;
-        let interface = |side| {
-            let network = run.network_at(side);
+        let interface = |side, peer| {
+            let network = run.network_at(side, peer);
             Interface {
-                name: run.device.to_owned(),
+                name: run.device_at(side, peer),
                 address: network.address,
                 prefix_len: network.prefix_len,
                 route_to: (role == Role::Proxy).then_some(run.server),
@@ -248,18 +268,24 @@ impl Running {
                 tuning: run.scenario.cell.tuning(),
             }
         };
-        if role == Role::Tunnel {
-            // First: a near end that is up calls the far one at once, and waits long before it calls again.
-            let far = interface(Side::Far);
+        // First: a near end that is up calls a far one at once, and waits long before it calls again.
+        for peer in run.ends_at(Side::Far).filter(|_| role == Role::Tunnel) {
+            let far = interface(Side::Far, peer);
             let wanted = far.address;
             let found = run.networks.far().run(move || far.adopt())??.address;
             if let Some(other) = found.filter(|found| *found != wanted) {
                 let reason =
                     format!("given its far device the address {other}; the servers have {wanted}, {{address}} there");
-                return Err(Reason::Program(1, format!("the program {} has {reason}", run.profile.name)));
+                let end = 1 + usize::from(peer);
+                return Err(Reason::Program(end, format!("the program {} has {reason}", run.profile.name)));
             }
         }
-        let Adopted { mtu, is_up, address, tx_queue_len, vnet_header, queues } = interface(Side::Near).adopt()?;
+        let Adopted { mtu, is_up, address, tx_queue_len, vnet_header, queues } = interface(Side::Near, 0).adopt()?;
+        // Each peer has a network, so that a client's address decides by which of the far devices the answers come.
+        for peer in run.ends_at(Side::Far).skip(1) {
+            let Network { address, prefix_len, .. } = run.network_at(Side::Near, peer);
+            platform::add_address(run.device, address, prefix_len)?;
+        }
         self.tx_queue_len = run.scenario.cell.queue.or(Some(tx_queue_len));
         self.facts.device = Some(AdoptedFacts { mtu, is_up, address, vnet_header, queues });
         Ok(())
@@ -330,13 +356,14 @@ impl Running {
     pub(super) fn meter(&self, run: &Run<'_>, faults: Option<Arc<FaultCounter>>) -> ProgramMeter {
         let (device, near): (_, &[&str]) =
             if run.profile.has_device() { (run.device, &[run.device, NEAR]) } else { (NEAR, &[NEAR]) };
-        let far: &[&str] = if run.profile.role == Role::Tunnel { &[FAR, run.device] } else { &[FAR] };
+        let devices = if run.profile.role == Role::Tunnel { run.devices_at(Side::Far) } else { Vec::new() };
+        let far: Vec<_> = iter::once(FAR).chain(devices.iter().map(String::as_str)).collect();
         let [residents, far_residents] = self.residents();
         ProgramMeter {
             residents,
             network: platform::folder_of_thread(),
             device: device.to_owned(),
-            drops: Box::new(run.networks.drops(near, far)),
+            drops: Box::new(run.networks.drops(near, &far)),
             far: far_residents,
             faults,
             sockets: run.folder_at(if run.profile.role == Role::Attach { Side::Far } else { Side::Near }),
@@ -399,23 +426,34 @@ impl Running {
         self.facts.version.clone()
     }
 
+    /// An end of each network, which has the residents of all ends there.
+    fn each_network(&self) -> impl Iterator<Item = &End> {
+        self.ends.iter().filter(|end| end.peer == 0)
+    }
+
     /// Whether any of its processes has something to do now.
     pub(crate) fn is_busy(&self) -> bool {
-        self.ends.iter().any(|end| end.residents.is_busy())
+        self.each_network().any(|end| end.residents.is_busy())
     }
 
     /// Lets each of its processes open this many files more than it has now, or as many as it likes.
     pub(crate) fn limit_files(&self, more: Option<u64>) -> io::Result<()> {
-        self.ends.iter().try_for_each(|end| end.residents.limit_files(more))
+        self.each_network().try_for_each(|end| end.residents.limit_files(more))
     }
 
     /// Asks all processes to end, and kills those that are left.
     pub(crate) async fn end(&mut self) {
-        for (was_killed, left) in join_all(self.ends.iter_mut().map(End::end)).await {
-            self.facts.was_killed |= was_killed;
-            self.facts.left_behind += left;
-        }
+        let killed = join_all(self.ends.iter_mut().map(End::end)).await;
+        let others = join_all(self.each_network().map(End::end_others)).await;
+        self.facts.was_killed |=
+            killed.into_iter().chain(others.iter().map(|(killed, _)| *killed)).any(|killed| killed);
+        self.facts.left_behind += others.iter().map(|(_, left)| left).sum::<u64>();
     }
+}
+
+/// The index of the end to blame if a peer does not answer. Without further ones that is the program, whose cost is measured.
+const fn end_of(peer: usize) -> usize {
+    if peer == 0 { 0 } else { 1 + peer }
 }
 
 /// Why a program is not ready.
@@ -449,35 +487,9 @@ fn set_segmentation(run: &Run<'_>) -> Result<(), Reason> {
     let near = if run.profile.has_device() { run.device } else { NEAR };
     platform::set_segmentation(near, is_on).map_err(advise)?;
     if run.profile.role == Role::Tunnel {
-        let far = run.device.to_owned();
-        run.networks.far().run(move || platform::set_segmentation(&far, is_on))?.map_err(advise)?;
+        let far = run.devices_at(Side::Far);
+        let set = move || far.iter().try_for_each(|device| platform::set_segmentation(device, is_on));
+        run.networks.far().run(set)?.map_err(advise)?;
     }
     Ok(())
-}
-
-/// The hash of a program's file, and its version: that of its Go module, or the one that it prints.
-async fn origin(profile: &Profile) -> (Option<String>, Option<String>) {
-    let file = profile.file();
-    let read = spawn_blocking(move || file::read(&file?).ok());
-    let (sha256, module) = read.await.ok().flatten().unzip();
-    let version = match module.flatten() {
-        Some(module) => Some(module),
-        None => version(profile).await,
-    };
-    (sha256, version)
-}
-
-/// The first line with a digit at the beginning of what a program prints as its version.
-async fn version(profile: &Profile) -> Option<String> {
-    if profile.version.is_empty() {
-        return None;
-    }
-    let command = command(&profile.version);
-    let printed = spawn_blocking(move || platform::printed(command, VERSION_TIMEOUT)).await.ok()??;
-    printed
-        .lines()
-        .take(VERSION_LINES)
-        .map(str::trim)
-        .find(|line| line.contains(|letter: char| letter.is_ascii_digit()))
-        .map(platform::shown)
 }
