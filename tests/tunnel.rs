@@ -337,7 +337,7 @@ fn a_proxy_may_have_a_server_in_the_far_network() {
 fn the_example_of_a_tunnel_is_measured() {
     skip_if!(no_device().or_else(|| missing_program(&["python3"])));
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/tunnel.py");
-    let command = format!("python3 {} {{tun}} {{port}} {{peer_endpoint}}", example.display());
+    let command = format!("{} {{tun}} {{port}} {{peer_endpoint}}", example.display());
     let sample = printed(&through("example", &command, "-m rr --time 0.3 --json"));
     assert_eq!(sample["status"], "ok", "{sample}");
 }
