@@ -24,6 +24,8 @@ if [[ $code -ne 0 ]]; then
         /^    [^ ]/ { names[++count] = substr($0, 5) }
         /^test result: FAILED/ { for (name = 1; name <= count; name++) print names[name] }' "$log")
     mapfile -t targets < <(sed -nE '/^error: [0-9]+ targets? failed:$/,$ s/^ +.(-p [^ ]+ )?(.*).$/\2/p' "$log" | sort -u)
+    # Another build would be another program.
+    [[ ! " $* " =~ " --features "([^ ]+) ]] || test+=(--features "${BASH_REMATCH[1]}")
     # More than a few have a common cause.
     if [[ ${#names[@]} -gt 0 && ${#names[@]} -le 5 ]]; then
         code=0
