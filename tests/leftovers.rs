@@ -170,7 +170,7 @@ fn interrupts() {
 #[test]
 #[ignore = "is called in namespaces of its own"]
 fn tunnels() {
-    let folder = folder("leftovers-tunnels");
+    let [folder, apart] = ["leftovers-tunnels", "leftovers-killed"].map(folder);
     let near = words(&tunnel("left", 60.0));
     let profile = |name: &str, lines: &str| {
         let folder = folder.join(name);
@@ -209,7 +209,7 @@ fn tunnels() {
         let peers = |code, time: &str| {
             Run::ends(code, &format!("-m rr --time {time} --peers 3 --parallel 3")).through("wireguard-go")
         };
-        let killed = |after| Run { files: Some(folder.clone()), ..peers(KILLED, "30").gets("-KILL", after) };
+        let killed = |after| Run { files: Some(apart.clone()), ..peers(KILLED, "30").gets("-KILL", after) };
         let begun = Duration::from_millis(100);
         leave_nothing([peers(0, "0.2"), peers(130, "30").gets("-INT", late), killed(begun), killed(late)]);
     }
