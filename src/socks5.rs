@@ -108,7 +108,8 @@ fn reply(code: u8) -> io::ErrorKind {
     match code {
         2 => io::ErrorKind::PermissionDenied,
         3 => io::ErrorKind::NetworkUnreachable,
-        4 => io::ErrorKind::HostUnreachable,
+        // Servers answer a general failure for what has no code of its own, such as an address without a route.
+        1 | 4 => io::ErrorKind::HostUnreachable,
         5 => io::ErrorKind::ConnectionRefused,
         6 => io::ErrorKind::TimedOut,
         _ => io::ErrorKind::Other,
@@ -189,7 +190,7 @@ mod tests {
     fn a_refusal_and_nonsense_are_errors() {
         for (answers, kind) in [
             (&[5, 0xff][..], io::ErrorKind::InvalidData),
-            (&[5, 0, 5, 1], io::ErrorKind::Other),
+            (&[5, 0, 5, 1], io::ErrorKind::HostUnreachable),
             (&[5, 0, 5, 4], io::ErrorKind::HostUnreachable),
             (&[5, 0, 5, 5], io::ErrorKind::ConnectionRefused),
             (&[5, 0, 5, 99], io::ErrorKind::Other),

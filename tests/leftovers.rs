@@ -84,12 +84,19 @@ struct Run {
     code: i32,
     /// It gets this signal this long after its begin.
     signal: Option<(&'static str, Duration)>,
+    /// Its folder for files, if those do not count: what is killed cannot delete them.
+    files: Option<PathBuf>,
 }
 
 impl Run {
     /// A run that ends with this code.
     fn ends(code: i32, arguments: &str) -> Self {
-        Self { arguments: arguments.split_whitespace().map(ToOwned::to_owned).collect(), code, signal: None }
+        Self {
+            arguments: arguments.split_whitespace().map(ToOwned::to_owned).collect(),
+            code,
+            signal: None,
+            files: None,
+        }
     }
 
     fn through(mut self, command: impl Into<String>) -> Self {
@@ -103,6 +110,7 @@ impl Run {
 
     fn make(self) {
         let mut command = Command::new(PROGRAM);
+        command.envs(self.files.map(|files| ("TMPDIR", files)));
         command.args(&self.arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().unwrap();
         if let Some((signal, after)) = self.signal {
@@ -162,7 +170,7 @@ fn interrupts() {
 #[test]
 #[ignore = "is called in namespaces of its own"]
 fn tunnels() {
-    let folder = folder("leftovers-tunnels");
+    let [folder, apart] = ["leftovers-tunnels", "leftovers-killed"].map(folder);
     let near = words(&tunnel("left", 60.0));
     let profile = |name: &str, lines: &str| {
         let folder = folder.join(name);
@@ -201,14 +209,9 @@ fn tunnels() {
         let peers = |code, time: &str| {
             Run::ends(code, &format!("-m rr --time {time} --peers 3 --parallel 3")).through("wireguard-go")
         };
+        let killed = |after| Run { files: Some(apart.clone()), ..peers(KILLED, "30").gets("-KILL", after) };
         let begun = Duration::from_millis(100);
-        leave_nothing([
-            peers(0, "0.2"),
-            peers(130, "30").gets("-INT", begun),
-            peers(130, "30").gets("-INT", late),
-            peers(KILLED, "30").gets("-KILL", begun),
-            peers(KILLED, "30").gets("-KILL", late),
-        ]);
+        leave_nothing([peers(0, "0.2"), peers(130, "30").gets("-INT", late), killed(begun), killed(late)]);
     }
     if missing_program(&["slirp4netns", "nsenter"]).is_none() {
         let attached = "nsenter --net={netns} sleep 60 & exec slirp4netns -c --netns-type=path {netns} {tun}";

@@ -223,10 +223,10 @@ fn one_process_has_several_peers() {
 fn a_peer_without_an_answer_is_named() {
     skip_if!(not_installed("wireguard-go"));
     let shown = stdout(&run("programs show wireguard-go"));
-    let text: String =
-        shown.lines().filter(|line| !line.starts_with("peer_setup")).map(|line| format!("{line}\n")).collect();
+    let lines: Vec<_> = shown.lines().filter(|line| !line.starts_with("peer_setup")).collect();
+    let text = lines.join("\n").replace("wireguard-go", "mine");
     let path = folder("tunnel-peers").join("mine.toml");
-    fs::write(&path, format!("{}peer_setup = [[\"true\"]]\n", text.replace("wireguard-go", "mine"))).unwrap();
+    fs::write(&path, format!("{text}\npeer_setup = [[\"true\"]]\n")).unwrap();
     let output = through("peers", path.to_str().unwrap(), "-m rr --peers 2 --parallel 2");
     assert_said(&output, 1, &["after 10 s the far end 2 of program mine has let no answer through over TCP"]);
 }
