@@ -104,7 +104,7 @@ pub struct Cell {
     pub inbound: bool,
 
     /// Peers of one tunnel, each with a process of its own at the far end; the connections go through them in turn, to 64. Only
-    /// for profiles with peer_setup, such as wireguard-go
+    /// for profiles that say how, such as wireguard-go
     #[arg(long, value_name = "N", default_value_t = NonZeroU16::MIN, hide_short_help = true)]
     #[serde(skip_serializing_if = "is_one")]
     pub peers: NonZeroU16,
