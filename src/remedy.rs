@@ -53,11 +53,7 @@ impl WithRemedy for Error {
 pub fn remedy(cause: Cause) -> Option<&'static str> {
     Some(match cause {
         Cause::Other(_) => return None,
-        Cause::Unsupported(Feature::Tun) => "run on Linux, macOS or Windows",
-        Cause::Unsupported(Feature::Netns) => "only Linux has network namespaces; use --netns host",
-        Cause::Unsupported(Feature::Forwarding) => "only Linux has networks of the run's own; leave out --layer device",
-        Cause::Unsupported(Feature::Forwarder) => "only Linux has networks to put them in",
-        Cause::Unsupported(Feature::Profile) => "profiles need Linux or macOS; leave out --profile",
+        Cause::Unsupported(feature) => of_feature(feature),
         Cause::NoOffload => "leave --offload at auto, which uses offload only where the device has it",
         Cause::NoQueues => {
             "leave out --queues: then one shard reads the queue, and passes on the packets of the others"
@@ -114,6 +110,17 @@ pub fn remedy(cause: Cause) -> Option<&'static str> {
             "check that the profiled time was long enough for a sample, and that the file can be written"
         }
     })
+}
+
+/// The same, for a feature that the system lacks.
+const fn of_feature(feature: Feature) -> &'static str {
+    match feature {
+        Feature::Tun => "run on Linux, macOS or Windows",
+        Feature::Netns => "only Linux has network namespaces; use --netns host",
+        Feature::Forwarding => "only Linux has networks of the run's own; leave out --layer device",
+        Feature::Forwarder => "only Linux has networks to put them in",
+        Feature::Profile => "profiles need Linux or macOS; leave out --profile",
+    }
 }
 
 /// The same, for the networks of a run, and for what only Linux's devices have.
