@@ -32,7 +32,7 @@ COMMANDS = {
     "docs/data/requests.jsonl": "matrix --preset requests --netstack all,gvisor --runs 7 --timeout 15",
     "docs/data/datagrams.jsonl": "matrix --preset datagrams --netstack all,gvisor --runs 7",
     "docs/data/connections.jsonl": "matrix --preset connections --netstack all,gvisor --runs 7",
-    "docs/data/networks.jsonl": "matrix --preset networks --netstack all,gvisor --runs 7 --timeout 15",
+    "docs/data/networks.jsonl": "matrix --preset networks --netstack all,gvisor --runs 4 --timeout 15",
     "docs/data/linux.jsonl": "matrix --baseline --netstack all,gvisor --runs 7 --time 0.3 --timeout 8",
     "docs/data/linux-ipv6.jsonl": "matrix --ipv6 on --netstack all,gvisor --runs 7 --time 0.3 --timeout 8",
     "docs/data/proxy.jsonl": "matrix --program kernel,lwip,ipstack,smoltcp,tcp_ip,netstack-smoltcp --mtu 1500 --runtime multi-thread --window 4MiB "

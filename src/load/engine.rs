@@ -184,7 +184,8 @@ impl<S: Sockets> Engine<S> {
         while goes_on(work) {
             self.turn(work, self.now() + LONGEST_WAIT)?;
         }
-        Ok(())
+        // What a cancelled socket reads looks like the end of its stream.
+        if self.cancelled.load(Ordering::Acquire) { Err(LoadError::Cancelled) } else { Ok(()) }
     }
 
     /// Waits for events, until `end` at most, and handles them. Then does what is due.
