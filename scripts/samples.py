@@ -24,7 +24,7 @@ MODES = {"reader": "download", "writer": "upload", "rr": "requests", "crr": "new
 REFERENCES = ("the kernel", "kernel", "socks5", "loopback, the upper bound")
 # What a question leaves open: the subject with its settings, and what all cells of a table have in common.
 OPEN = set("layer netstack program workarounds stack_congestion runtime worker_threads shards queues max_flows offload".split())
-COMMON = set("mtu window_bytes buffer_bytes depth request_bytes response_bytes".split())
+COMMON = set("mtu window_bytes buffer_bytes depth request_bytes response_bytes rest_ns".split())
 QUANTILES = {"p50 µs": 0.5, "p99 µs": 0.99, "p99.9 µs": 0.999}
 # By the head of the column, without the name of the subject: of one run, of its fields.
 METRICS = {
