@@ -34,6 +34,9 @@ if [[ $code -ne 0 ]]; then
             # shellcheck disable=SC2086
             "${test[@]}" $target -- --test-threads 1 --exact "${names[@]}" >>"$log.alone" 2>&1 || code=$?
         done
+        # A name that no test has passes, too.
+        again=$(awk '/^test result:/ { passed += $4 } END { print passed + 0 }' "$log.alone")
+        [[ $again -ge ${#names[@]} ]] || code=1
         [[ $code -ne 0 ]] || alone=${names[*]}
     fi
 fi
