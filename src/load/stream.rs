@@ -175,7 +175,7 @@ impl Streams {
     }
 
     pub(super) fn crossed_bytes(&self) -> [u64; 2] {
-        Direction::BOTH.map(|direction| self.all(direction).map(Stream::crossed).sum())
+        self.crossed().map(|range| *range.start())
     }
 
     pub(super) fn is_end_withheld(&self) -> bool {
